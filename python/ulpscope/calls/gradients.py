@@ -41,7 +41,9 @@ def _detached(module):
 def with_gradients(fn, twice=False, own=None):
     """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent; with `twice` by
     those of these gradients too, of the inputs and the cotangent. With `own` its first argument is a module's
-    state, of which these names have gradients."""
+    state, of which these names have gradients. What brings its own gradients stays as it is."""
+    if getattr(fn, "differentiated", False):
+        return fn
 
     def run(*args, **kwargs):
         leaves = []
@@ -61,7 +63,7 @@ def with_gradients(fn, twice=False, own=None):
             outputs = [t for t in _with_grad(result)]
             if not outputs or not leaves:  # nothing hangs on an input
                 return result, []
-            cotangents = [_cotangent(t).requires_grad_(twice) for t in outputs]
+            cotangents = [cotangent(t).requires_grad_(twice) for t in outputs]
             gradients = torch.autograd.grad(outputs, leaves, cotangents, allow_unused=True, create_graph=twice)
             gradients = [g for g in gradients if g is not None]
             if not twice:
@@ -78,7 +80,7 @@ def _second(gradients, leaves):
     first = [g for g in gradients if g.requires_grad]
     if not first:
         return []
-    given = [_cotangent(g, FIRST) for g in first]
+    given = [cotangent(g, FIRST) for g in first]
     return [g for g in torch.autograd.grad(first, leaves, given, allow_unused=True) if g is not None]
 
 
@@ -92,7 +94,7 @@ def _with_grad(result):
     return []
 
 
-def _cotangent(output, first=0):
+def cotangent(output, first=0):
     """Values that every float dtype holds, the same for every run and device. `first`: where in them it begins."""
     mixed = torch.arange(first, first + output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
     values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits

@@ -2,52 +2,70 @@
 """Tests written as plain torch text, run on two sides with the same draws (`ulpscope.fuzzing`).
 
 A first run on the CPU makes the tensors: those of `tensor()`, weights of modules. They are the
-arguments of a function then, the text itself, which `check_text` runs on the device and in float64.
+arguments of a function then, what the text called (`steps`), which `check_text` runs on the device and in float64.
+A text that asks where it runs is run there itself.
 Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx and a way out of its mode.
 """
 
+import functools
 import inspect
-import itertools
 import math
 import operator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import ModuleType
 
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
-from ..calls.foreign import foreign, theirs
-from ..calls.gradients import with_gradients
-from ..calls.verdicts import clause
+from ..calls.foreign import theirs
 from ..sources import stress
 from ..sources.generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
-from .api import check_text
+from .steps import DEVICE, Applied, Steps, Word, changed, tensors_of
 
 MOST_INSIDE = 16  # intermediates that are judged
+SIMPLE = {"zeros": torch.zeros_like, "ones": torch.ones_like, "whole": lambda x: x.round().clamp(-8, 8)}  # values of floats
+SIDES = {}  # attribute of a tensor -> whether it is that of the device (`compat.oneflow`)
 FINE = 1 << 24  # values that a uniform draw has
 MIXED = 0x9E3779B1  # torch's generator of the CPU reads 32 bits of a seed
-DEVICE = object()  # stands for the side that runs
+HERE = ("device", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_mtia", "is_maia", "is_ipu", "is_xla", "is_vulkan", "is_meta",
+        "is_sim", "is_npu", "is_musa", "is_mlu", "is_hpu", "get_device", "data_ptr")  # fmt: skip  # what asks where a text runs
 
 
 class Tape(Draws):
-    """One run: its draws; the tensors that it began with and those that came up."""
+    """One run: its draws; the tensors that it began with and those that came up; what it called."""
 
-    def __init__(self, seed, case, leaves=None, run=0):
-        super().__init__(seed, case)
+    def __init__(self, seed, case, leaves=None, run=0, choices=None):
+        super().__init__(seed, case, choices)
         self.run = run  # torch draws other numbers in each
         self.leaves, self.made, self.i_leaf, self.seen = leaves, [], 0, []
         self.place = leaves[0].device if leaves else torch.device("cpu")
+        self.steps, self.refused = Steps(self.made), None  # the last: what torch raised
+        self.inside = False  # within what the text called
+        self.elsewhere = None  # the steps so far on the other side, where that is asked for
+        self.bodily = False  # the text asks where it runs, or runs under a mode that steps do not have
 
-    def leaf(self, make):
-        """The next tensor that the run begins with; `make(i)` makes it where none is given."""
+    def leaf(self, make, said=""):
+        """The next tensor that the run begins with; `make(i)` makes it where none is given. `said`: how, in words."""
         i, self.i_leaf = self.i_leaf, self.i_leaf + 1
+        if f"x{i}" in self.choices:
+            simple, whole, said = SIMPLE[self.choices[f"x{i}"]], make, f"values={self.choices[f'x{i}']!r}"
+            make = lambda i: simple(whole(i).detach()).requires_grad_(whole(i).requires_grad)  # noqa: E731
         if self.leaves is not None and i < len(self.leaves):
             return self.leaves[i]
         made = make(i)
         self.made.append(make(i))  # as it was: the text may write the other one
+        self.steps.leaf(made, said)
         return made if self.place.type == "cpu" else made.detach().to(self.place).requires_grad_(made.requires_grad)
+
+
+    def on_side(self, tensor, other):
+        """A tensor of the text as the side in work has it, or as the other one does."""
+        if not other or self.elsewhere is None:
+            return tensor
+        self.elsewhere.go_on()
+        return self.elsewhere.tensor(self.steps.number(tensor))
 
 
 def tape():
@@ -93,7 +111,8 @@ def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, hig
         floats = dtype.is_floating_point or dtype.is_complex
         return made.requires_grad_(bool(settled(requires_grad)) and floats)
 
-    return Value(now.leaf(make))
+    said = f"values={kind!r}" if not even else f"low={even[0]}, high={even[1]}"
+    return Value(now.leaf(make, said + (f", layout={laid!r}" if laid else "")))
 
 
 def _known(what, name, names):
@@ -137,37 +156,69 @@ def _laid(made, layout):
 
 def given(value):
     """An argument as torch takes it."""
-    if isinstance(value, (Value, Layer)):
-        return value.raw
-    if value is DEVICE:
-        return tape().place
-    if isinstance(value, Generator):
-        return given(value.value())
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(given(item) for item in value)
-    if isinstance(value, dict):
-        return {k: given(v) for k, v in value.items()}
-    return value
+    def one(value):
+        if isinstance(value, (Value, Layer)):
+            return value.raw
+        if isinstance(value, Generator):
+            return given(value.value())
+        return tape().place if value is DEVICE else value
+
+    return changed(value, one)
+
+
+def noted(value):
+    """An argument as a step has it: tensors by their numbers, what is drawn as it is drawn."""
+    def one(value):
+        if isinstance(value, Generator):
+            return noted(value.value())
+        value = value.raw if isinstance(value, (Value, Layer)) else value
+        return tape().steps.seen(value) if isinstance(value, torch.Tensor) else value
+
+    return changed(value, one)
 
 
 def shown(value):
     """A result of torch as the text sees it; tensors are noted."""
-    if isinstance(value, torch.Tensor):
+    def one(value):
+        if not isinstance(value, torch.Tensor):
+            return value
         if drawing.get() is not None and len(tape().seen) < MOST_INSIDE:
             tape().seen.append(value)
         return Value(value)
-    if type(value) in (list, tuple):
-        return type(value)(shown(item) for item in value)
-    return value
+
+    return changed(value, one)
 
 
-def called(function, args, kwargs):
+def called(function, args, kwargs, word=None):
     """What a function of torch gives. Arguments that are nothing are left out."""
-    args = [given(a) for a in args]
+    args = [settled(a) for a in args]
     while args and args[-1] is NOTHING:
         args.pop()
-    named = {k: v for k, v in ((k, given(v)) for k, v in kwargs.items()) if v is not NOTHING}
-    return shown(theirs(function, *args, **named))
+    named = {k: v for k, v in ((k, settled(v)) for k, v in kwargs.items()) if v is not NOTHING}
+    now = drawing.get()
+    if now is None:  # after the end of a text
+        return shown(theirs(function, *given(args), **given(named)))
+    if now.inside:  # of a function that is a step itself
+        return theirs(function, *given(args), **given(named))
+    now.bodily |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    now.steps.add(function, word or Word("own", getattr(function, "__qualname__", repr(function))), noted(args), noted(named))
+    now.inside = True
+    try:
+        result = asked(function, *given(args), **given(named))
+    finally:
+        now.inside = False
+    now.steps.done(result)
+    return shown(result)
+
+
+def asked(function, *args, **kwargs):
+    """What torch gives; what it raises is a refusal, where what the text raises itself is none."""
+    try:
+        return theirs(function, *args, **kwargs)
+    except Exception as problem:
+        if drawing.get() is not None:
+            drawing.get().refused = problem
+        raise
 
 
 def _moves(name, args, kwargs):
@@ -187,15 +238,24 @@ class Value:
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
-        return called(function, args, kwargs or {})
+        return called(function, args, kwargs or {}, Word("function", ""))
 
     def __getattr__(self, name):
+        if name in SIDES:
+            return tape().on_side(self.raw, SIDES[name])
         found = getattr(self.raw, name)
-        if not callable(found) or isinstance(found, torch.Tensor):
+        now = drawing.get()
+        if now is not None and name in HERE:
+            now.bodily = True
+        if isinstance(found, torch.Tensor):
+            return called(getattr, (self, name), {}, Word("get", name))
+        if not callable(found):
             return shown(found)
 
         def method(*args, **kwargs):
-            return self if _moves(name, args, kwargs) else called(found, args, kwargs)
+            if _moves(name, args, kwargs):
+                return self
+            return called(_method(name), (self, *args), kwargs, Word("method", name))
 
         return method
 
@@ -203,25 +263,34 @@ class Value:
         if name == "raw":
             object.__setattr__(self, name, value)
         else:
-            setattr(self.raw, name, given(value))
+            called(setattr, (self, name, value), {}, Word("set", name))
 
     def __setitem__(self, key, value):
-        self.raw[given(key)] = given(value)
+        called(operator.setitem, (self, key, value), {}, Word("operator", "setitem"))
 
     def __iter__(self):
-        return iter([shown(t) for t in self.raw])
+        return (self[i] for i in range(len(self)))
 
     def __len__(self):
-        return len(self.raw)
+        return asked(len, self.raw)
 
     def __bool__(self):
-        return bool(self.raw)
+        return asked(bool, self.raw)
 
     def __float__(self):
-        return float(self.raw)
+        return asked(float, self.raw)
 
     def __int__(self):
-        return int(self.raw)
+        return asked(int, self.raw)
+
+    def __contains__(self, item):
+        return asked(operator.contains, self.raw, given(item))
+
+    def __index__(self):
+        return asked(operator.index, self.raw)
+
+    def __array__(self, *args, **kwargs):
+        return asked(self.raw.__array__, *args, **kwargs)
 
     def __repr__(self):
         return f"Value({self.raw!r})"
@@ -229,14 +298,23 @@ class Value:
     __hash__ = object.__hash__
 
 
+@functools.cache
+def _method(name):
+    def method(tensor, *args, **kwargs):
+        return getattr(tensor, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
 def _operator(name):
     function = getattr(operator, name)
-    return lambda self, *others: called(function, (self, *others), {})
+    return lambda self, *others: called(function, (self, *others), {}, Word("operator", name))
 
 
 def _swapped(name):
     function = getattr(operator, name)
-    return lambda self, other: called(lambda a, b: function(b, a), (self, other), {})
+    return lambda self, other: called(function, (other, self), {}, Word("operator", name))
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
@@ -251,14 +329,16 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert",
 class Layer:
     """A module of the text. Its weights are tensors that the run begins with."""
 
-    def __init__(self, module):
-        self.raw, self.state = module, {}
-        for name, value in (*module.named_parameters(), *module.named_buffers()):
-            made = lambda i, v=value: v.detach().clone().requires_grad_(v.requires_grad)  # noqa: E731
-            self.state[name] = tape().leaf(made)
+    def __init__(self, module, made, state=None, path=""):
+        self.raw, self.made, self.path, self.state = module, made, path, {} if state is None else state
+        for name, value in (*module.named_parameters(), *module.named_buffers()) if state is None else ():
+            leaf = lambda i, v=value: v.detach().clone().requires_grad_(v.requires_grad)  # noqa: E731
+            self.state[name] = Value(tape().leaf(leaf))
+        if state is None:
+            tape().steps.modules.append(made)
 
     def __call__(self, *args, **kwargs):
-        return called(lambda *a, **k: torch.func.functional_call(self.raw, self.state, a, k), args, kwargs)
+        return called(Applied(self), (self.state, args, kwargs), {}, Word("module", ""))
 
     def to(self, *args, **kwargs):
         return self
@@ -274,23 +354,32 @@ class Layer:
 
     def __getattr__(self, name):
         if name in self.state:
-            return Value(self.state[name])
-        return getattr(self.raw, name)
+            return self.state[name]
+        return self._part(name, getattr(self.raw, name))
+
+    def __getitem__(self, key):
+        return self._part(str(range(len(self.raw))[key]), self.raw[key])
+
+    def _part(self, name, found):
+        if not isinstance(found, torch.nn.Module):
+            return found
+        inside = {k.removeprefix(f"{name}."): v for k, v in self.state.items() if k.startswith(f"{name}.")}
+        return Layer(found, self.made, inside, f"{self.path}.{name}".strip("."))
 
 
 class Space:
     """A module of Python as the text sees it: `torch`, `torch.nn.functional`, ..."""
 
-    def __init__(self, raw):
-        self.__dict__["raw"] = raw
+    def __init__(self, raw, path=""):
+        self.__dict__.update(raw=raw, path=path)
 
     def __getattr__(self, name):
-        found = getattr(self.raw, name)
+        found, path = getattr(self.raw, name), f"{self.path}.{name}".strip(".")
         if isinstance(found, ModuleType):
-            return Space(found)
+            return Space(found, path)
         if isinstance(found, type):
-            return _maker(found) if issubclass(found, torch.nn.Module) else found
-        return (lambda *args, **kwargs: called(found, args, kwargs)) if callable(found) else found
+            return _maker(found, path) if issubclass(found, torch.nn.Module) else found
+        return typed(found, Word("name", path)) if callable(found) else found
 
     def __repr__(self):
         return f"<{self.raw.__name__} of a test on two sides>"
@@ -306,24 +395,69 @@ def call(function, *args, **kwargs):
 
 def layer(kind, *args, **kwargs):
     """A module of one's own: a class and what it is made of. It begins with the same weights on both sides."""
-    return _maker(kind)(*args, **kwargs)
+    return _maker(getattr(kind, "kind", kind), getattr(kind, "path", ""))(*args, **kwargs)
 
 
-def _maker(kind):
+@functools.cache
+def annotations(function):
+    """The types that a function or a class is written with: by place, by name."""
+    try:
+        names = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin has none
+        return [], {}
+    return [p.annotation for p in names], {p.name: p.annotation for p in names}
+
+
+def _offer(function, args, kwargs):
+    """Offers untyped generators the types that a function is written with."""
+    by_place, by_name = annotations(function)
+    for value, kind in [*zip(args, by_place), *((v, by_name.get(k)) for k, v in kwargs.items())]:
+        if isinstance(value, Generator) and kind is not None and kind is not inspect.Parameter.empty:
+            value.to(kind)
+
+
+def typed(function, word):
+    """A function of torch as the text calls it."""
+    @functools.wraps(function, updated=())
+    def call(*args, **kwargs):
+        if any(isinstance(v, Generator) for v in (*args, *kwargs.values())):
+            _offer(function, args, kwargs)
+        return called(function, args, kwargs, word)
+
+    return call
+
+
+@dataclass
+class Made:
+    """How a module was made."""
+
+    path: str  # its name in torch, "" of a class of one's own
+    kind: type
+    args: list
+    kwargs: dict
+    leaf: int  # the number of its first weight
+    keys: list  # the names of its weights
+    name: str = ""
+
+    @property
+    def n_leaves(self):
+        return len(self.keys)
+
+
+def _maker(kind, path=""):
     """What makes a module of a class: untyped generators get the types that it is written with."""
     def make(*args, **kwargs):
-        names = list(inspect.signature(kind).parameters.values())
-        by_name = {p.name: p.annotation for p in names}
-        typed = [*zip(args, [p.annotation for p in names]), *((v, by_name.get(k)) for k, v in kwargs.items())]
-        for value, annotation in typed:
-            if isinstance(value, Generator) and annotation in (bool, float, "bool", "float"):
-                value.to(float if annotation in (float, "float") else bool)
-        named = {k: v for k, v in ((k, given(v)) for k, v in kwargs.items()) if v is not NOTHING}
-        args = given(list(args))
+        _offer(kind, args, kwargs)
+        named = {k: v for k, v in ((k, settled(v)) for k, v in kwargs.items()) if v is not NOTHING}
+        args = [settled(a) for a in args]
+        while args and args[-1] is NOTHING:
+            args.pop()
         with _disable_current_modes():  # whoever traces the text sees no weights being made
-            made = kind(*args, **named)
-        return Layer(made)
+            made = asked(kind, *given(args), **given(named))
+        keys = [name for name, _ in (*made.named_parameters(), *made.named_buffers())]
+        return Layer(made, Made(path, kind, args, named, tape().i_leaf, keys))
 
+    make.kind, make.path = kind, path
     return make
 
 
@@ -344,93 +478,11 @@ def running(now):
 
 
 def played(function, now, args):
-    """What the text gives in a run: what it returns, then what came up on the way."""
+    """What the text gives in a run of its own: what it returns, then what came up on the way."""
     with running(now):
-        results = theirs(function, *args)
-    returned = [given(r) for r in (results if isinstance(results, (list, tuple)) else [results])]
-    outputs = [t for t in returned if isinstance(t, torch.Tensor)]
-    known = {id(t) for t in outputs}
-    return outputs + [t for t in now.seen if id(t) not in known and t.is_floating_point()]
-
-
-class Refused(Exception):
-    """The CPU refuses a case: another one is drawn."""
-
-
-def compiled(program, leaves, via):
-    """What a compiler makes of the operators of a text, as a run on these tensors shows them."""
-    torch.compiler.reset()
-    module = torch.compile(make_fx(program)(*leaves), backend=via, dynamic=False)
-
-    def run(*leaves):
-        return module(*leaves)
-
-    run.__name__ = program.__name__
-    return run
-
-
-def replayed(function, seed, case, device, args=()):
-    """
-    A case of a text as a function of the tensors that it begins with, these, and whether gradients can be asked. Refused where the
-    CPU refuses it, and the device does with an exception of that kind; AssertionError where the two disagree in that.
-    """
-    first, runs = Tape(seed, case), itertools.count(1)
-
-    def program(*leaves):
-        # Gradients are asked of all that a function is given: a buffer of a module takes none.
-        leaves = [t if made.requires_grad else t.detach() for t, made in zip(leaves, first.made, strict=True)]
-        return played(function, Tape(seed, case, list(leaves), next(runs)), args)
-
-    program.__name__ = getattr(function, "__name__", "program")
-    try:
-        outputs = played(function, first, args)
-    except CannotDraw as problem:
-        raise Refused(str(problem)) from None
-    except (NameError, AttributeError, ImportError, SyntaxError):
-        raise  # a mistake in the text: no other draw would mend it
-    except Exception as problem:  # whatever the text raises
-        foreign(problem)
-        _same_refusal(program, device, first.made, problem)
-        raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
-    leaves = [t.detach().requires_grad_(t.requires_grad) for t in first.made]
-    return program, leaves, any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
-
-
-def judged(function, seed, case, device, args=(), backward=True, cause=True, judge=True, double_backward=False, via=""):
-    """The verdict on a case of a text, on a device; None where it is only to run. As `replayed` where one of both refuses it."""
-    program, leaves, has = replayed(function, seed, case, device, args)
-    backward, double_backward = backward and has, double_backward and has
-    if double_backward:  # many an operator has none
-        twice = with_gradients(program, twice=True)
-        try:
-            twice(*leaves)
-        except Exception as problem:  # whatever a backward raises
-            foreign(problem)
-            _same_refusal(twice, device, leaves, problem)
-            raise Refused(f"in a double backward {type(problem).__name__}: {clause(problem)}") from None
-    try:
-        if not judge:
-            theirs(program, *(t.to(device).requires_grad_(t.requires_grad) for t in leaves))
-            return None
-        made = compiled(program, leaves, via) if via else None
-        return check_text(program, leaves, device, backward, double_backward, cause, made)
-    except Exception as problem:
-        foreign(problem)
-        raise AssertionError(f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}") from problem
-
-
-def _same_refusal(program, device, leaves, problem):
-    """AssertionError where a device answers what the CPU refuses, or refuses it with an exception of
-    another kind."""
-    if torch.device(device).type == "cpu" or not leaves:
-        return
-    try:
-        theirs(program, *(t.detach().to(device).requires_grad_(t.requires_grad) for t in leaves))
-    except Exception as other:  # whatever the device raises
-        foreign(other)
-        kinds = type(problem), type(other)
-        if not (issubclass(*kinds) or issubclass(*kinds[::-1])):
-            raise AssertionError(f"it raises {kinds[1].__name__} ({clause(other)}) where the CPU raises "
-                                 f"{kinds[0].__name__} ({clause(problem)})") from None  # fmt: skip
-        return
-    raise AssertionError(f"it gives a result where the CPU raises {type(problem).__name__} ({clause(problem)})")
+        results = given(theirs(function, *args))
+        outputs = tensors_of(results if isinstance(results, (list, tuple)) else [results])
+        known = {id(t) for t in outputs}
+        kept = outputs + [t for t in now.seen if id(t) not in known and t.is_floating_point()]
+        now.steps.end(kept)
+    return kept

@@ -7,7 +7,8 @@ from collections import defaultdict
 
 from ..calls.gradients import with_gradients
 from ..sources.timing import time_ops
-from .programs import Refused, replayed
+from .programs import Tape
+from .text_case import Refused, replayed
 
 REPEATS = 5  # of each case on each side, after one that is not counted
 
@@ -17,7 +18,7 @@ def profiled(function, seed, cases, device, args, backward):
     total = defaultdict(lambda: {"calls": 0, "device_ms": 0.0, "cpu_ms": 0.0})
     for case in cases:
         try:
-            program, leaves, has = replayed(function, seed, case, device, args)
+            program, leaves, has = replayed(function, Tape(seed, case), device, args)
         except Refused:
             continue
         program = with_gradients(program) if backward and has else program

@@ -33,13 +33,15 @@ NOTHING = Nothing()
 class Draws:
     """The draws of one case, in the order in which they are asked for."""
 
-    def __init__(self, seed, case):
+    def __init__(self, seed, case, choices=None):
         self.seed, self.case, self.n, self.values = seed, case, 0, {}
+        self.choices, self.log = choices or {}, {}  # by number of a draw: what it gives instead; what it gave
 
     def uniform(self):
         """A number of [0, 1)."""
         self.n += 1
-        return _core.uniform(self.seed, self.case, self.n)
+        self.log[self.n] = drawn = self.choices.get(self.n, _core.uniform(self.seed, self.case, self.n))
+        return drawn
 
     def below(self, n):
         """A whole number of [0, n)."""
@@ -75,6 +77,24 @@ class Generator:
         """What `|` chooses among, all alike."""
         return [self]
 
+    def size(self):
+        """How many it counts for beside others."""
+        return 1
+
+    def eval(self):
+        """A value drawn anew, of all that it is made of, too."""
+        if drawing.get() is not None:
+            self.forget(drawing.get().values)
+        return self.value()
+
+    def forget(self, values):
+        """Leaves it and what it is made of to be drawn again."""
+        values.pop(self, None)
+        for part in vars(self).values():
+            for one in part if isinstance(part, (list, tuple)) else [part]:
+                if isinstance(one, Generator):
+                    one.forget(values)
+
     def to(self, kind):
         """The type that an untyped generator (`compat.oneflow.random`) gets; others have one."""
         return self
@@ -88,7 +108,10 @@ class Generator:
         return Where(self, condition)
 
     def __or__(self, other):
-        return OneOf([*self.options(), *generator(other).options()])
+        other = generator(other)
+        if getattr(self, "weights", None) or getattr(other, "weights", None):
+            return OneOf([self, other], [self.size(), other.size()])
+        return OneOf([*self.options(), *other.options()])
 
     def __ror__(self, other):
         return generator(other) | self
@@ -120,7 +143,7 @@ def settled(value):
     """A value with what is drawn in place of every generator in it."""
     if isinstance(value, Generator):
         return value.value()
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return type(value)(settled(item) for item in value)
     return value
 
@@ -166,6 +189,13 @@ class OneOf(Generator):
 
     def options(self):
         return [self] if self.weights else self.choices
+
+    def size(self):
+        return sum(choice.size() for choice in self.choices)
+
+    def __call__(self, *args, **kwargs):
+        """Calls what is chosen, a function of torch."""
+        return self.value()(*args, **kwargs)
 
     def to(self, kind):
         for choice in self.choices:

@@ -8,40 +8,97 @@ docs/migrate-autotest.md. Needs torch."""
 
 import functools
 import os
+from types import NoneType, UnionType
+from typing import Union, get_args, get_origin
 
 import torch as _torch
 
-from ...session.programs import DEVICE, tensor
+from ...session.programs import DEVICE, SIDES, tensor
 from ...session.programs import TORCH as torch
-from ...session.two_sides import fuzz
+from ...session.two_sides import HOW, on_two_sides
 from ...sources.generators import NOTHING, Generator, OneOf, constant, dtypes, nothing, settled
+from ...sources.generators import generator as _generator
+from . import unittest  # noqa: F401  # as oneflow.unittest
+from .flow import flow
 
-__all__ = ["autotest", "constant", "nothing", "oneof", "random", "random_bool", "random_device", "random_dtype",
+__all__ = ["autotest", "constant", "flow", "generator", "nothing", "oneof", "random", "random_bool", "random_device", "random_dtype",
            "random_or_nothing", "random_pytorch_dtype", "random_pytorch_tensor", "random_tensor",
            "torch"]  # fmt: skip
 
+SIDES.update(pytorch=False, oneflow=True)
+pack = _generator
+NAMED = {"bool": bool, "int": int, "float": float, "Optional[int]": int | None, "Optional[float]": float | None}
+UNIONS = (Union, UnionType)
 GRAPH = "inductor"  # what stands for OneFlow's graphs
 TYPES = {float: _torch.float32, int: _torch.int64, complex: _torch.complex64, bool: _torch.bool}
 
 
-class random(Generator):  # noqa: N801  # the name that tests use
-    """A number of [low, high): whole unless `to(float)`, or bounds, say otherwise; `to(bool)` a coin."""
+class generator(Generator):  # noqa: N801  # the name that tests use
+    """What a generator of one's own is made of: `_calc_value()` draws it, `children` are drawn again with it."""
+
+    def __init__(self, children=()):
+        self.children = [pack(child) for child in children]
+
+    def _calc_value(self):
+        raise NotImplementedError
+
+    def draw(self, draws):
+        return self._calc_value()
+
+    def _to(self, annotation):
+        """The type that it is offered."""
+
+    def to(self, kind):
+        self._to(kind)
+        for child in self.children:
+            child.to(kind)
+        return self
+
+
+class random(generator):  # noqa: N801  # the name that tests use
+    """A number of [low, high): whole unless `to(float)`, or bounds, say otherwise; `to(bool)` a coin. Of a type that is one of
+    several, each is drawn; of a tuple, one number a place."""
 
     def __init__(self, low=1, high=6):
+        super().__init__()
         self.low, self.high, self.kind = low, high, None
 
     def to(self, kind):
-        """The first type that is offered counts."""
-        self.kind = self.kind or kind
+        """The first type that is offered counts, if it is one of numbers."""
+        kind = NAMED.get(kind, kind)
+        self.kind = self.kind or (kind if numeric(kind) else None)
         return self
 
     def draw(self, draws):
-        low, high = settled(self.low), settled(self.high)
-        if self.kind is bool:
+        return self.of(self.kind, draws, settled(self.low), settled(self.high))
+
+    def of(self, kind, draws, low, high):
+        """A value of a type."""
+        if isinstance(kind, str):
+            kind = NAMED[kind]
+        if get_origin(kind) in UNIONS:
+            kinds = [k for k in get_args(kind) if k is NoneType or numeric(k)]
+            return self.of(kinds[draws.below(len(kinds))], draws, low, high)
+        if get_origin(kind) is tuple:
+            return tuple(self.of(k, draws, low, high) for k in get_args(kind))
+        if kind is NoneType:
+            return None
+        if kind is bool:
             return draws.below(2) == 1
-        if self.kind is float or (self.kind is None and isinstance(low + high, float)):
+        if kind is complex:
+            return complex(low + draws.uniform() * (high - low), low + draws.uniform() * (high - low))
+        if kind is float or (kind is None and isinstance(low + high, float)):
             return low + draws.uniform() * (high - low)
         return int(low) + draws.below(max(1, int(high) - int(low)))
+
+
+def numeric(kind):
+    """Whether numbers of a type can be drawn."""
+    if get_origin(kind) in UNIONS:
+        return any(numeric(k) for k in get_args(kind))
+    if get_origin(kind) is tuple:
+        return Ellipsis not in get_args(kind) and all(numeric(k) for k in get_args(kind))
+    return kind in (bool, int, float, complex)
 
 
 def random_or_nothing(low, high):
@@ -92,29 +149,36 @@ def random_pytorch_tensor(ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, di
     return random_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, requires_grad)
 
 
-def autotest(n=20, auto_backward=True, rtol=None, atol=None, check_graph=None, check_allclose=True, **others):
+def autotest(n=20, auto_backward=True, rtol=None, atol=None, check_graph=None, check_allclose=True, *, case=None, devices=None,
+             seed=0, cause=True, shrink=True, **others):  # fmt: skip
     """
-    A test as `n` cases on the CPU and on the device that ULPSCOPE_DEVICE names (sim:0).
+    A test as `n` cases on the CPU and on the device that ULPSCOPE_DEVICE names (sim:0), or on `devices` behind "cpu":
+    "npu:0", or "module:NAME" for another framework with torch's names.
 
     Tolerances are taken and not used: the verdict has none. So is what later versions added. `check_graph`: the
-    text is compiled too, by torch's inductor for the CPU; `check_allclose=False` only runs the test.
+    text is compiled too, by torch's inductor for the CPU; `check_allclose=False` only runs the test. `case`, as a failure prints
+    it, runs that one alone; `cause=False` and `shrink=False` leave the search for causes and for a smaller case out. With ONEFLOW_TEST_VERBOSE set each case is told: the program, or why it is refused.
     """
     known = {"check_dtype", "check_grad_use_random_data", "include_complex"}
     if not others.keys() <= known:
         raise TypeError(f"autotest takes no {', '.join(sorted(others.keys() - known))}")
-    device = os.environ.get("ULPSCOPE_DEVICE") or "sim:0"
-    eager = {"n": n, "backward": bool(auto_backward), "judge": check_allclose}
-    if not check_graph:
-        return fuzz(devices=("cpu", device), **eager)
+    devices = devices or ("cpu", os.environ.get("ULPSCOPE_DEVICE") or "sim:0")
+    how = HOW | {"backward": bool(auto_backward), "judge": check_allclose, "cause": cause}
+    options = {"by": ("autotest", "ulpscope.compat.oneflow")}
+    options |= {} if auto_backward else {"auto_backward": False}
+    rest = {"n": n, "seed": seed, "case": case, "shrink": shrink, "verbose": "ONEFLOW_TEST_VERBOSE" in os.environ}
 
-    def both(function):
-        first, second = fuzz(function, devices=("cpu", device), **eager), fuzz(function, devices=("cpu",), via=GRAPH, **eager)
+    def deco(function):
+        first = on_two_sides(function, devices, how, options, **rest)
+        if not check_graph:
+            return first
+        second = on_two_sides(function, ("cpu",), how | {"via": GRAPH}, options | {"check_graph": True}, **rest)
 
-        @functools.wraps(function)
+        @functools.wraps(first)
         def test(*args):
             first(*args)
             second(*args)
 
         return test
 
-    return both
+    return deco
