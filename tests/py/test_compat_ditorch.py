@@ -79,6 +79,67 @@ def test_autocompare_finds_what_the_device_does_wrong_the_optimizer_included(cap
         assert tool.findings() == []
 
 
+EXTENSION = """
+import torch
+library = torch.library.Library("hunted", "DEF")
+library.define("zorm_add_(Tensor(a!) x, Tensor(b!) res, Tensor g) -> ()")
+library.define("spin_(Tensor(a!) q, Tensor(b!) k, Tensor cs) -> ()")
+library.define("stride_(Tensor(a!) p, Tensor g, Tensor(b!) m, Tensor(c!) v, int step) -> ()")
+library.define("honest_(Tensor(a!) x, Tensor g) -> ()")
+
+def both(name, make):
+    library.impl(name, make(False), "CPU")
+    library.impl(name, make(True), "PrivateUse1")
+
+def norm(bad):
+    def zorm_add_(x, res, g):
+        s = x.float() + res.float()
+        mean = s.square().bfloat16().mean(-1, keepdim=True) if bad else s.square().mean(-1, keepdim=True)
+        res.copy_(s)
+        x.copy_(s * torch.rsqrt(mean + 1e-6) * g.float())
+    return zorm_add_
+
+def rotary(bad):
+    def spin_(q, k, cs):
+        c, s = cs.float().chunk(2, -1)
+        for t in (q, k):
+            a, b = t.float().chunk(2, -1)
+            t.copy_(torch.cat((a * c - b * s, b * c + a * (s.roll(1, -1) if bad else s)), -1))
+    return spin_
+
+def adam(bad):
+    def stride_(p, g, m, v, step):
+        m.lerp_(g, 0.1)
+        v.mul_(0.999).addcmul_(g, g, value=0.001)
+        p.addcdiv_(m, (v / (1 - 0.999 ** (step + bad))).sqrt() + 1e-8, value=-1e-3 / (1 - 0.9 ** (step + bad)))
+    return stride_
+
+both("zorm_add_", norm)
+both("spin_", rotary)
+both("stride_", adam)
+both("honest_", lambda bad: lambda x, g: (x.copy_(torch.softmax(x.float(), -1) * g.float()), None)[1])
+"""
+
+
+def test_autocompare_names_operators_that_no_table_holds(tmp_path, monkeypatch):
+    """An extension's norm, rotary embedding and optimizer, fused and in place, under names that nobody knows."""
+    (tmp_path / "hunted.py").write_text(EXTENSION)
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("hunted")
+    torch.manual_seed(0)
+    x, res, g, q, k = (torch.randn(8, 16, 32).bfloat16().to("sim:0") for _ in range(5))
+    cs = torch.rand(16, 32).to("sim:0")
+    p, m, v = (torch.randn(64, 32).square().to("sim:0") for _ in range(3))
+    with op_tools.OpAutoCompare() as tool:
+        for step in (1, 2):
+            torch.ops.hunted.zorm_add_(x, res, g)
+            torch.ops.hunted.spin_(q, k, cs)
+            torch.ops.hunted.stride_(p, p * 0.1, m, v, step)
+            torch.ops.hunted.honest_(res, g)
+        found = {f.op for f in tool.findings()}
+    assert found == {f"hunted::{name}_" for name in ("zorm_add", "spin", "stride")}
+
+
 def test_fallback_and_cast_come_to_the_numbers_of_the_cpu(monkeypatch):
     honest = train(2)
     with ulpscope.sim.fault("aten::addmm", "tf32"):
