@@ -257,6 +257,51 @@ static void print_tensors(const explained *e)
     }
 }
 
+/* The bits whose flips are seen this often at the least, of the best detector: "30, 27 to
+ * 25"; whether there is one. */
+static bool put_bits(const double *best, int n_bits, double least, double below)
+{
+    bool any = false;
+    for (int b = n_bits - 1; b >= 0; b--) {
+        const int first = b;
+        if (best[b] < least || best[b] >= below) continue;
+        while (b > 0 && best[b - 1] >= least && best[b - 1] < below)
+            b--;
+        printf(first == b ? "%s%d" : "%s%d to %d", any ? ", " : "", first, b);
+        any = true;
+    }
+    return any;
+}
+
+static bool is_ours(usc_watch_detector d)
+{
+    return d == USC_WATCH_BY_TEMPORAL || d == USC_WATCH_BY_RANKS;
+}
+
+/* What the table comes to, of all tensors together: the best of our detectors, which
+ * alarm for flips alone; of those that were asked for where ours are not among them. */
+static void print_sentence(const explained *e)
+{
+    const int n_bits = e->seen[0].n_bits;
+    double best[64] = {0};
+    bool ours = false;
+    for (size_t i = 0; i < e->n_seen; i++)
+        ours = ours || is_ours(e->seen[i].detector);
+    for (size_t i = 0; i < e->n_seen; i++)
+        for (int b = 0; b < n_bits; b++)
+            if ((!ours || is_ours(e->seen[i].detector)) && e->seen[i].share[b] > best[b])
+                best[b] = e->seen[i].share[b];
+    printf("Of the bits of a gradient's element (%d is the sign) a flip is seen by %s 19 "
+           "times of 20: ",
+           n_bits - 1, ours ? "temporal or ranks" : "these");
+    if (!put_bits(best, n_bits, 0.95, 2)) fputs("none", stdout);
+    fputs("; now and then: ", stdout);
+    if (!put_bits(best, n_bits, 0.01, 0.95)) fputs("none", stdout);
+    fputs("; hardly ever: ", stdout);
+    if (!put_bits(best, n_bits, -1, 0.01)) fputs("none", stdout);
+    puts(".\n");
+}
+
 static void print_explained(const arguments *a, const explained *e, const char *on)
 {
     const bool by_tensor = e->levels[0].name[0] != '\0';
@@ -270,6 +315,7 @@ static void print_explained(const arguments *a, const explained *e, const char *
         print_shares(e->best[i], e->seen[0].n_bits);
     }
     if (a->json) return;
+    print_sentence(e);
     printf("Per cent of flipped bits in %s gradients that are seen, one element of one "
            "rank of %d, %d flips a bit, on %s:\n\n",
            usc_dtype_info_of(e->dtype)->name, (int)e->config.world, USC_WATCH_TRIALS, on);

@@ -92,6 +92,7 @@ def test_it_is_told_in_words_and_the_command_is_ended(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     done = told(tmp_path, "--steps", "12", "--detector", "temporal,nan", "--config", "deviations:20")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Of the bits of a gradient's element (31 is the sign) a flip is seen by temporal or ranks 19 times of 20: 30; ")
     assert "one rank of 1" in done.stdout and "those of the command" in done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines() if " 0.1" in line] == 2 * ["big.weight", "big.bias"]
 
