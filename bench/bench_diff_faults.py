@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does `ulpscope diff` name the operator at fault? One of two runs of a training step gets one fault at one call
-by chance; every kind of the simulated device many times. Honest runs with other thread counts must name none."""
+"""Does `ulpscope diff` name the operator at fault? As a user captures: the second step of a training run, no
+option, the fault there from the start on. Pairs of (model, operator, kind of fault) by chance, of all kinds of the
+simulated device; honest pairs (other thread counts, the CPU beside the device) must name nobody."""
 
 from __future__ import annotations
 
@@ -13,111 +14,162 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import torch
 from model import TrainingStep
+from torch import nn
 
 import ulpscope
 import ulpscope.sim
 
-KINDS = ("tf32", "bf16_inputs", "fp16_inputs", "bf16_intermediates", "bf16_output", "fp16_output", "truncate", "scale",
-         "offset", "step_plus_one", "nan", "inf", "zero_one", "bit_flip", "swap_two", "drop_tail", "stale_tail")  # fmt: skip
-OPTIONS = ["--no-judge"]
+NO_NUMBERS = ("crash", "hang", "lacking", "cpu_fallback")  # a trace is cut short, or as it would be
 SMALL = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batch": 2}
 
 
-def record(path: Path, device: str, fault: tuple | None = None, data: str = "full") -> Path:
-    """One step captured from the same start, with a fault at the n-th call of an operator."""
+class Classifier:
+    """A training step of a small net of layers, in float32 or bfloat16."""
+
+    def __init__(self, device: str, net: nn.Module, x: torch.Tensor, opt: type, **options: object):
+        self.net, self.x = net.to(device), x.to(device)
+        self.y = torch.randint(0, 10, (len(x),)).to(device)
+        self.opt = opt(self.net.parameters(), **options)
+
+    def __call__(self) -> None:
+        self.opt.zero_grad()
+        nn.functional.cross_entropy(self.net(self.x).float(), self.y).backward()
+        self.opt.step()
+
+
+def gpt(device: str) -> object:
+    return TrainingStep(device=device, **SMALL)
+
+
+def conv(device: str) -> object:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3),
+                        nn.GroupNorm(2, 8), nn.SiLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(72, 10))  # fmt: skip
+    return Classifier(device, net, torch.randn(4, 3, 16, 16), torch.optim.SGD, lr=0.05, momentum=0.9, foreach=False)
+
+
+def mlp(device: str) -> object:
+    net = nn.Sequential(nn.Linear(24, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 48), nn.RMSNorm(48), nn.Tanh(),
+                        nn.Linear(48, 10)).bfloat16()  # fmt: skip
+    return Classifier(device, net, torch.randn(16, 24).bfloat16(), torch.optim.AdamW, lr=1e-2, fused=True)
+
+
+MODELS = {"gpt": gpt, "conv": conv, "mlp": mlp}
+
+
+def record(path: Path, model: str, device: str, fault: tuple | None = None) -> int:
+    """Captures the second step; on how many calls of it the fault changed a bit."""
     shutil.rmtree(path, ignore_errors=True)
-    step = TrainingStep(device=device, **SMALL)
-    planted = ulpscope.sim.fault(fault[0], fault[1], nth=fault[2]) if fault else contextlib.nullcontext()
-    with planted, ulpscope.capture(path, steps=0, data=data):
-        step()
-    return path
+    torch.manual_seed(0)
+    before = changed = 0
+    planted = ulpscope.sim.fault(*fault) if fault else contextlib.nullcontext()
+    with planted:
+        step = MODELS[model](device)
+        with ulpscope.capture(path, steps=1):
+            step()
+            before = sum(f["changed"] for f in ulpscope.sim.faults_fired())
+            step()
+            changed = sum(f["changed"] for f in ulpscope.sim.faults_fired()) - before
+    return changed
 
 
-def diff(a: Path, b: Path) -> dict:
-    done = subprocess.run(["ulpscope", "diff", a, b, "--json", "--all", *OPTIONS], capture_output=True, text=True)
-    if done.returncode > 1:
+def diff(a: Path, b: Path, *options: str) -> tuple[int, dict, float]:
+    began = time.perf_counter()
+    done = subprocess.run(["ulpscope", "diff", a, b, "--json", *options], capture_output=True, text=True)
+    if not done.stdout:
         raise SystemExit(done.stderr)
-    return json.loads(done.stdout)
+    return done.returncode, json.loads(done.stdout), time.perf_counter() - began
 
 
-def computing(trace: Path) -> dict[str, list[int]]:
-    """Calls on the device by operator, those that give float numbers and are no views; not clone, which runs
-    inside of others (masked_fill) as well."""
+def computing(trace: Path) -> list[str]:
+    """Operators of calls on the device that give float numbers and are no views."""
     base = sqlite3.connect(trace / "trace.db")
     rows = base.execute(
-        "SELECT DISTINCT c.sequence, o.name FROM call c JOIN op o ON o.id = c.op JOIN arg a ON a.call = c.sequence "
+        "SELECT DISTINCT o.name FROM call c JOIN op o ON o.id = c.op JOIN arg a ON a.call = c.sequence "
         "JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version "
         "JOIN storage s ON s.id = v.storage WHERE s.device LIKE 'sim%' AND a.role <> 'in' AND "
-        "t.dtype LIKE 'float%' AND v.call = c.sequence AND c.composite = 0 "
-        "ORDER BY c.sequence")  # fmt: skip
-    found = defaultdict(list)
-    for sequence, name in rows:
-        if not name.startswith(("aten::empty", "aten::clone")):
-            found[name.split(".")[0]].append(sequence)
+        "t.dtype LIKE '%float%' AND v.call = c.sequence AND c.composite = 0")  # fmt: skip
+    found = sorted({name.split(".")[0] for name, in rows if not name.startswith(("aten::empty", "aten::clone"))})
     base.close()
     return found
 
 
-def outcome(found: dict, call: int) -> str:
-    """Of the faulty call: what the diff made of it, and whether it is the one that it named."""
-    row, first = next(r for r in found["rows"] if r["call_a"] == call), found["first"]
-    if row["kind"] == "same" and found["same"]:
-        return "no effect"
-    if first is not None and first["call_a"] == row["call_a"]:
+def outcome(code: int, found: dict, op: str, changed: int) -> str:
+    """What the diff made of a faulty operator."""
+    first = found["first"]
+    if first is not None and first["op"].split(".")[0] == op and code == 1:
         return "named"
-    if first is None:
-        return "within rounding"
-    return "another"
+    if first is not None:
+        return "another"
+    if changed == 0 or found["differ"] == 0:  # it changed what is not kept, or back again
+        return "no effect"
+    return "within rounding" if code == 0 else "not told"
+
+
+def honest_pairs(folder: Path, counts: dict, others: list) -> None:
+    for model in MODELS:
+        record(folder / "one", model, "cpu")
+        record(folder / "sim", model, "sim:0")
+        rows = [(f"{n} threads", "one", ("cpu", n)) for n in (2, 4)] + [("again", "sim", ("sim:0", 1)),
+                                                                         ("device", "one", ("sim:0", 1))]  # fmt: skip
+        for name, beside, (device, threads) in rows:
+            torch.set_num_threads(threads)
+            record(folder / "more", model, device)
+            torch.set_num_threads(1)
+            code, found, _ = diff(folder / beside, folder / "more")
+            counts[f"honest, {name}"]["nobody named" if code != 1 and found["first"] is None else "another"] += 1
+            if code == 1:
+                others.append((model, "honest", name, found["first"] and found["first"]["op"], found["first"]["sentence"]))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=12, help="faults of each kind")
+    parser.add_argument("--pairs", type=int, default=100, help="faults in all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data", choices=("full", "stats"), default="full")
-    parser.add_argument("--judge", action="store_true", help="run accused calls again, as diff does (slower)")
+    parser.add_argument("--honest", action="store_true", help="honest pairs alone")
     given = parser.parse_args()
-    if given.judge:
-        OPTIONS.clear()
     chance = random.Random(given.seed)
-    counts, others = defaultdict(Counter), []
+    kinds = [k for k in ulpscope.sim.fault_kinds() if k not in NO_NUMBERS]
+    counts, others, seconds = defaultdict(Counter), [], []
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        honest = record(folder / "honest", "sim:0", data=given.data)
-        counts["honest, again"]["nobody named" if diff(honest, record(folder / "again", "sim:0", data=given.data))[
-            "same"] else "another"] += 1  # fmt: skip
-        calls = computing(honest)
-        for kind in KINDS:
-            for _ in range(given.rounds):
-                op = chance.choice(sorted(calls))
-                n = chance.randrange(len(calls[op])) + 1
-                bad = record(folder / "bad", "sim:0", (op, kind, n), given.data)
-                found = diff(honest, bad)
-                said = outcome(found, calls[op][n - 1])
-                counts[kind][said] += 1
-                if said == "another":
-                    others.append((kind, op, n, "not", found["first"]["op"]))
-        one = record(folder / "one", "cpu")
-        for threads in (1, 2, 3, 4):
-            torch.set_num_threads(threads)
-            counts[f"honest, {threads} threads"][
-                "nobody named" if diff(one, record(folder / "more", "cpu"))["same"] else "another"] += 1  # fmt: skip
-    columns = ("named", "another", "within rounding", "no effect", "nobody named")
+        calls = {}
+        for model in MODELS:
+            record(folder / model, model, "sim:0")
+            calls[model] = computing(folder / model)
+        print(f"{len(kinds)} kinds, {len(set().union(*calls.values()))} operators, {len(MODELS)} models", flush=True)
+        for i in range(0 if given.honest else given.pairs):
+            kind, model = kinds[i % len(kinds)], chance.choice(list(MODELS))
+            op = chance.choice(calls[model])
+            changed = record(folder / "bad", model, "sim:0", (op, kind))
+            code, found, took = diff(folder / model, folder / "bad")
+            said = outcome(code, found, op, changed)
+            counts[kind][said] += 1
+            seconds.append(took)
+            if said in ("another", "within rounding", "not told"):
+                first = found["first"]
+                others.append((model, op, kind, said, first and (first["op"], first["call_a"], first["sentence"])))
+                print("*", *others[-1], flush=True)
+        if given.honest or given.pairs:
+            honest_pairs(folder, counts, others)
+    columns = ("named", "another", "within rounding", "not told", "no effect", "nobody named")
     print("| fault | " + " | ".join(columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
     for kind, count in counts.items():
         print(f"| {kind} | " + " | ".join(str(count[c]) if count[c] else "" for c in columns) + " |")
-    total = sum((counts[k] for k in KINDS), Counter())
-    acted = total["named"] + total["another"] + total["within rounding"]
-    print(f"\nnamed first: {total['named']} of {acted} that changed anything, "
-          f"{total['named']} of {total['named'] + total['another']} beyond rounding")  # fmt: skip
+    total = sum((counts[k] for k in kinds), Counter())
+    acted = sum(total[c] for c in columns[:4])
+    print(f"\nnamed first: {total['named']} of {acted} that changed a bit of the step")
+    if seconds:
+        print(f"a diff took {sorted(seconds)[len(seconds) // 2]:.1f} s at the median, {max(seconds):.1f} s at most")
     for other in others:
-        print("another was named:", *other)
+        print("not so:", *other)
     return 0
 
 

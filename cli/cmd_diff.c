@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/version.h>
-
 #include "diff.h"
 #include "hooks.h"
 
@@ -31,15 +29,16 @@ enum {
 
 static const cli_entry own_options[] = {
     {OPT_NO_JUDGE, "no-judge", NULL, NULL,
-     "do not run the calls again at which a difference begins: limits alone tell, which "
-     "an "
-     "honest call may pass where its result cancels"},
+     "do not judge the calls that differ: a limit on equal inputs alone tells, which an "
+     "honest call may pass where its result cancels; what it does not accuse is not told "
+     "to be the same"},
     {OPT_OWN, "own", NULL, NULL,
-     "run every call again that differs, also where its inputs differ already: finds an "
-     "error of one side that is smaller than what it inherits; takes as long as a check "
-     "of both"},
+     "judge every call that differs, also those behind the first that makes an error; "
+     "takes as long as a check of both"},
     {OPT_DEVICE, "device", "DEVICE", NULL,
-     "where calls are run again (default: the device that each trace is from)"},
+     "run the calls again there and judge what it gives (default: judge what the two "
+     "runs "
+     "recorded, which needs no device)"},
     {OPT_AMPLIFY, "amplify", "N", NULL,
      "does it matter? replay the step of A N times (3 will do) on the CPU, with other "
      "roundings, and tell how far apart these alone bring the loss, gradients, weights"},
@@ -70,34 +69,33 @@ const cli_page cmd_diff_page = {
     .usage = "A B [OPTIONS]",
     .about =
         "Pairs the calls of two traces, also where one has calls that the other lacks, "
-        "and tells where they part: the first call that makes a difference, not the "
-        "first that shows one. A call makes it where its inputs are the same, or differ "
-        "far less than its results:\n"
-        " made      equal inputs, results beyond what another order of adding may do\n"
-        " grew      the inputs differ, the results far more\n"
-        " erred     the inputs differ, and one side alone is not right on its own "
-        "(--own)\n"
-        " entered   data or parameters from outside of the traces differ\n"
+        "and names the first call that makes an error, not the first that shows a "
+        "difference. Calls that differ are judged on their own recorded inputs, on both "
+        "sides, as ulpscope check judges, in their order and until the first that is "
+        "accused on one side:\n"
+        " made      equal inputs, and one side is not right\n"
+        " erred     the inputs differ already, and one side is not right on its own\n"
+        " grew      nobody judged it: the inputs differ, the results far more\n"
+        " entered   data or parameters from outside of the traces differ: one line\n"
         " drew      other random numbers were drawn\n"
         " unpaired  an input was written by a call that the other trace lacks\n"
         " beyond    no call makes it, yet it is more than rounding explains (--amplify)\n"
-        "Calls that make a difference are run again on their own inputs, on both sides, "
-        "and "
-        "judged as ulpscope check does; where both are right it is rounding.\n"
         "Of two ranks of one job (TRACE/rank-0 TRACE/rank-1) the optimizer's calls are "
         "compared: weights, and gradients after their reduction.\n",
     .options = options,
     .examples = "  ulpscope diff trace-cpu trace-npu\n"
                 "  ulpscope diff trace-old trace-new --amplify 3\n"
-                "  ulpscope diff trace-cpu trace-npu --own\n"
+                "  ulpscope diff trace-cpu trace-npu --all\n"
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
                 "  ulpscope diff trace-eager trace-compiled --module\n"
                 "  ulpscope diff A B --json | jq .first.sentence\n",
-    .codes = "0 the same within rounding; 1 they differ; 2 something went wrong",
+    .codes =
+        "0 the same, or all that differs was judged and stands; 1 a call makes an "
+        "error, or a difference begins otherwise; 2 not told, or something went wrong",
 };
 
 typedef struct arguments {
-    usc_check_options check;
+    usc_pairs_options pairs;
     usc_diff_options diff;
     diff_words words;
     const char *imports[CLI_MAX_IMPORTS];
@@ -132,7 +130,7 @@ static bool take(arguments *a, int key)
         cli_fail("--amplify '%s': 1 to 100 replays are needed; 3 will do", optarg);
         return false;
     case OPT_DEVICE:
-        a->check.device = optarg;
+        a->pairs.device = optarg;
         return true;
     case OPT_STATS:
         a->diff.statistics = true;
@@ -148,9 +146,9 @@ static bool take(arguments *a, int key)
     case OPT_LIMIT:
         return cli_number("--limit", optarg, &a->words.limit);
     case OPT_IMPORT:
-        return cli_import(a->imports, &a->check.n_imports);
+        return cli_import(a->imports, &a->pairs.n_imports);
     case 'j':
-        return cli_jobs(&a->check.jobs);
+        return cli_jobs(&a->pairs.jobs);
     case OPT_HTML:
         a->html = optarg;
         return true;
@@ -181,13 +179,14 @@ static void see_replicas(arguments *a)
         strncmp(path[0], path[1], n) != 0)
         return;
     a->diff.phase = usc_phase_text(USC_PHASE_OPTIMIZER);
+    a->diff.replicas = true;
     a->words.replicas = "two ranks of one job: the optimizer's calls are compared, since "
                         "each rank has data of its own";
 }
 
 static bool parse(int argc, char **argv, arguments *a)
 {
-    *a = (arguments){.words = {.limit = 20}, .check = {.call = -1, .force = true}};
+    *a = (arguments){.words = {.limit = 20}, .pairs = {.causes = USC_RUN_CAUSES}};
     for (int key; (key = cli_next(&cmd_diff_page, argc, argv)) != -1;)
         if (!take(a, key)) return false;
     if (argc - optind != 2) {
@@ -199,13 +198,13 @@ static bool parse(int argc, char **argv, arguments *a)
     a->words.path[1] = argv[optind + 1];
     see_replicas(a);
     if (a->diff.modules &&
-        (a->check.device != NULL || a->words.own || a->words.amplified.n_replays > 0)) {
-        cli_fail("--module compares what modules were given and gave; nothing is run "
-                 "again, as "
-                 "%s asks for: leave one of them out",
-                 a->words.own              ? "--own"
-                 : a->check.device != NULL ? "--device"
-                                           : "--amplify");
+        (a->pairs.device != NULL || a->words.own || a->words.amplified.n_replays > 0)) {
+        cli_fail(
+            "--module compares what modules were given and gave; no call is judged, as "
+            "%s asks for: leave one of them out",
+            a->words.own              ? "--own"
+            : a->pairs.device != NULL ? "--device"
+                                      : "--amplify");
         return false;
     }
     if (a->diff.modules && a->diff.phase != NULL &&
@@ -215,17 +214,16 @@ static bool parse(int argc, char **argv, arguments *a)
             "by the optimizer, which is no module: leave out --module, or --phase");
         return false;
     }
-    if ((a->check.device != NULL || a->words.own) && a->no_judge) {
+    if ((a->pairs.device != NULL || a->words.own) && a->no_judge) {
         cli_fail(
-            "%s is about calls that are run again, which --no-judge forbids: leave one "
-            "of them out",
+            "%s is about calls that are judged, which --no-judge forbids: leave one of "
+            "them out",
             a->words.own ? "--own" : "--device");
         return false;
     }
-    a->check.imports = a->imports;
-    a->check.cores = cli_cores();
-    a->check.threads = cli_threads();
-    a->check.version = USC_VERSION;
+    a->pairs.imports = a->imports;
+    a->pairs.cores = cli_cores();
+    a->pairs.threads = cli_threads();
     return true;
 }
 
@@ -282,14 +280,16 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     warn_of_models(&s, a->diff.modules);
     a->words.part = a->diff.phase != NULL;
     diff_unjudged unjudged = {0};
-    if (!a->no_judge) code = diff_judge(d, t, &a->words, &a->check, &unjudged);
+    a->words.judged = !a->no_judge;
+    a->words.modules = a->diff.modules;
+    if (!a->no_judge) code = diff_judge(d, &a->words, &a->pairs, &unjudged);
     if (code == CLI_SAME && a->words.amplified.n_replays > 0)
         code = diff_amplify(d, a->words.path[0], a->words.amplified.n_replays,
                             &a->words.amplified);
     usc_status st = USC_OK;
     if (code != CLI_INTERRUPTED)
         st = a->json ? diff_put_json(stdout, d, t, &a->words, &err)
-                     : diff_show(d, t, &a->words, &err);
+                     : diff_show(d, t, &a->words, unjudged.n_left, &err);
     const bool quiet = a->json || code == CLI_INTERRUPTED || st != USC_OK;
     const usc_status last =
         diff_put_unjudged(&unjudged, quiet, st == USC_OK ? &err : NULL);
@@ -299,7 +299,7 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     if (a->html != NULL && diff_put_page(a->html, d, t, &a->words) != CLI_SAME)
         return CLI_TROUBLE;
     s = usc_diff_sum(d);
-    if (code == CLI_SAME && !s.same) code = CLI_DIFFERS;
+    if (code == CLI_SAME && !s.same) code = s.first >= 0 ? CLI_DIFFERS : CLI_TROUBLE;
     return cli_close_output(code);
 }
 

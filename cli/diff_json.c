@@ -89,10 +89,25 @@ static usc_status put_both(FILE *to, usc_trace *b, const usc_diff_row *row,
 static const char *verdict_of(const usc_diff *d, int64_t i, usc_diff_kind kind)
 {
     const usc_diff_heard *h = usc_diff_heard_of(d, i);
-    if (h == NULL || h->verdict_a == NULL || h->verdict_b == NULL)
+    if (h == NULL || h->verdict[0] == NULL || h->verdict[1] == NULL)
         return usc_diff_kind_text(kind);
-    return usc_verdict_flagged(usc_verdict_by_text(h->verdict_b)) ? h->verdict_b
-                                                                  : h->verdict_a;
+    return usc_verdict_flagged(usc_verdict_by_text(h->verdict[1])) ? h->verdict[1]
+                                                                   : h->verdict[0];
+}
+
+static void put_heard(FILE *to, const usc_diff_heard *h, usc_diff_judged judged)
+{
+    static const char *const words[] = {"no", "stands", "errs", "alike", "untold"};
+    put_member(to, "judged", words[judged]);
+    for (int side = 0; side < 2; side++) {
+        char name[24];
+        (void)snprintf(name, sizeof name, "verdict_%c", 'a' + side);
+        put_member(to, name, h != NULL ? h->verdict[side] : NULL);
+        (void)fprintf(to, ", \"bits_%c\": ", 'a' + side);
+        put_number(to, h != NULL ? h->bits[side] : (double)NAN);
+        (void)snprintf(name, sizeof name, "cause_%c", 'a' + side);
+        put_member(to, name, h != NULL ? h->cause[side] : NULL);
+    }
 }
 
 static void put_weight(FILE *to, const usc_diff_row *row)
@@ -123,9 +138,7 @@ usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2], int64_t i,
     put_member(to, "how", usc_diff_how_text(row->how));
     put_member(to, "kind", usc_diff_kind_text(row->kind));
     put_member(to, "verdict", verdict_of(d, i, row->kind));
-    const usc_diff_heard *h = usc_diff_heard_of(d, i);
-    put_member(to, "verdict_a", h != NULL ? h->verdict_a : NULL);
-    put_member(to, "verdict_b", h != NULL ? h->verdict_b : NULL);
+    put_heard(to, usc_diff_heard_of(d, i), row->judged);
     put_size(to, "in", &row->in, row->in_arg >= 0 ? c.arg[row->in_arg].path : NULL);
     put_size(to, "out", &row->out, row->out_arg >= 0 ? c.arg[row->out_arg].path : NULL);
     fputs(", \"limit\": ", to);
@@ -170,6 +183,20 @@ static void put_counts(FILE *to, const usc_diff_summary *s)
     putc('}', to);
 }
 
+static void put_told(FILE *to, const usc_diff_summary *s)
+{
+    const usc_diff_entered *e = &s->entered;
+    (void)fprintf(
+        to,
+        ", \"entered\": {\"parameters\": %" PRId64 ", \"parameters_differ\": %" PRId64
+        ", \"others\": %" PRId64 ", \"others_differ\": %" PRId64 "}",
+        e->n_parameters, e->n_parameters_differ, e->n_others, e->n_others_differ);
+    (void)fprintf(to,
+                  ", \"differ\": %" PRId64 ", \"stand\": %" PRId64 ", \"alike\": %" PRId64
+                  ", \"untold\": %" PRId64,
+                  s->n_differ, s->n_stand, s->n_alike, s->n_untold);
+}
+
 static usc_status put_rows(FILE *to, usc_diff *d, usc_trace *const t[2],
                            const diff_words *w, usc_error *err)
 {
@@ -178,7 +205,7 @@ static usc_status put_rows(FILE *to, usc_diff *d, usc_trace *const t[2],
     const char *between = "";
     int64_t n_put = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (!w->all && !usc_diff_begins(rows[i].kind) &&
+        if (!w->all && !diff_is_listed(&rows[i], w) &&
             !(w->page && rows[i].kind != USC_DIFF_SAME && n_put < MOST_ROWS))
             continue;
         n_put++;
@@ -206,6 +233,7 @@ usc_status diff_put_json(FILE *to, usc_diff *d, usc_trace *const t[2],
     else
         fputs("null", to);
     put_counts(to, &s);
+    put_told(to, &s);
     (void)fprintf(to, ", \"replays\": %" PRId64 ", \"fed\": %" PRId64,
                   w->amplified.n_replays, w->amplified.n_fed);
     for (int side = 0; side < 2; side++)

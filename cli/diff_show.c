@@ -60,14 +60,19 @@ static usc_status put_row(usc_diff *d, usc_trace *const t[2], int64_t i, usc_err
     return USC_OK;
 }
 
+bool diff_is_listed(const usc_diff_row *row, const diff_words *w)
+{
+    return usc_diff_begins(row->kind) &&
+           (row->kind != USC_DIFF_ENTERED || w->replicas != NULL);
+}
+
 static usc_status put_rows(usc_diff *d, usc_trace *const t[2], const diff_words *w,
                            usc_error *err)
 {
     int64_t n, n_shown = 0, n_more = 0;
     const usc_diff_row *rows = usc_diff_rows(d, &n);
     for (int64_t i = 0; i < n; i++) {
-        const usc_diff_kind kind = rows[i].kind;
-        if (!w->all && !usc_diff_begins(kind)) continue;
+        if (!w->all && !diff_is_listed(&rows[i], w)) continue;
         if (n_shown == w->limit) {
             n_more++;
             continue;
@@ -112,68 +117,6 @@ static usc_status put_alone(usc_diff *d, usc_trace *const t[2], const diff_words
             (void)printf("... and %" PRId64 " more (--limit)\n", n - w->limit);
         putchar('\n');
     }
-    return USC_OK;
-}
-
-/* Where all that begins came in from outside: how to see where that was made. */
-static void put_advice(const usc_diff *d, usc_trace *const t[2],
-                       const usc_diff_summary *s, const usc_call *first,
-                       const diff_words *w)
-{
-    int64_t n, n_begin = 0;
-    const usc_diff_row *rows = usc_diff_rows(d, &n);
-    for (int64_t i = 0; i < n; i++)
-        n_begin += usc_diff_begins(rows[i].kind);
-    if (n_begin != s->n_kind[USC_DIFF_ENTERED] || w->part) return;
-    const char *const data = usc_trace_meta(t[0], "data");
-    const bool statistics = data != NULL && strcmp(data, "stats") == 0;
-    fputs("every difference came in from outside of the captured calls: ", stdout);
-    if (first->step > 0)
-        (void)printf("what made it ran before step %" PRId64
-                     "; capture both runs from the start, e.g.\n"
-                     "  ulpscope capture%s --steps 0-%" PRId64
-                     " -o TRACE -- python train.py\n",
-                     first->step, statistics ? " --data stats" : "", first->step);
-    else
-        fputs("compare the seeds, the data and the weights that the two runs begin "
-              "with (ulpscope env diff compares what they ran on)\n",
-              stdout);
-}
-
-static usc_status put_end(usc_diff *d, usc_trace *const t[2], const usc_diff_summary *s,
-                          const diff_words *w, usc_error *err)
-{
-    int64_t n;
-    usc_call call;
-    if (s->same) {
-        const int64_t n_differ =
-            s->n_kind[USC_DIFF_ROUNDED] + s->n_kind[USC_DIFF_INHERITED];
-        if (n_differ == 0)
-            (void)printf("the runs are the same%s\n", s->basis == USC_DIFF_BY_STATISTICS
-                                                          ? ", as far as statistics tell"
-                                                          : ", bit by bit");
-        else
-            (void)printf("the runs are the same within rounding: %" PRId64
-                         " call%s differ, none by more than the order of adding and what "
-                         "came in explain\n",
-                         n_differ, plural(n_differ));
-        if (s->n_kind[USC_DIFF_UNTOLD] > 0)
-            (void)printf("nothing was kept of %" PRId64 " call%s\n",
-                         s->n_kind[USC_DIFF_UNTOLD], plural(s->n_kind[USC_DIFF_UNTOLD]));
-        return USC_OK;
-    }
-    const usc_diff_row *row = &usc_diff_rows(d, &n)[s->first];
-    const usc_status st = usc_trace_read_call(t[0], row->call_a, &call, err);
-    if (st != USC_OK) return st;
-    (void)printf("the runs part at call %" PRId64 " of A, %" PRId64 " of B: ",
-                 row->call_a, row->call_b);
-    show_plain(call.op);
-    if (call.module_path != NULL && call.module_path[0] != '\0') {
-        fputs(" in ", stdout);
-        show_plain(call.module_path);
-    }
-    (void)printf(", step %" PRId64 ", %s\n", call.step, call.phase);
-    put_advice(d, t, s, &call, w);
     return USC_OK;
 }
 
@@ -231,7 +174,7 @@ static usc_status put_weights(usc_diff *d, usc_trace *t, const diff_amplified *a
 }
 
 usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
-                     usc_error *err)
+                     int64_t n_left, usc_error *err)
 {
     const usc_diff_summary s = usc_diff_sum(d);
     put_head(&s, w);
@@ -239,6 +182,6 @@ usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (st == USC_OK) st = put_alone(d, t, w, err);
     if (st == USC_OK && w->amplified.n_replays > 0)
         st = put_weights(d, t[0], &w->amplified, err);
-    if (st == USC_OK) st = put_end(d, t, &s, w, err);
+    if (st == USC_OK) st = diff_put_end(d, t, w, n_left, err);
     return st;
 }

@@ -80,8 +80,8 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
  *
  * GREW       inputs differ, but far less than the results do
  *
- * ERRED      inputs differ already, and a replay of the call on its own inputs accuses it
- * on one side alone (usc_diff_hear)
+ * ERRED      inputs differ already, and judged on its own inputs one side alone is
+ * accused, or both of different things (usc_diff_hear)
  *
  * ENTERED    an input that came from outside differs: data, parameters
  *
@@ -121,6 +121,19 @@ USC_API const char *usc_diff_kind_text(usc_diff_kind kind);
  * DREW, UNPAIRED, BEYOND. */
 USC_API bool usc_diff_begins(usc_diff_kind kind);
 
+/** Whether a call of this kind makes an error: MADE, GREW, ERRED. */
+USC_API bool usc_diff_errs(usc_diff_kind kind);
+
+/** What is known of a pair that differs, each call held to what it may lose on its own
+ * inputs. */
+typedef enum usc_diff_judged {
+    USC_DIFF_NOT_JUDGED,
+    USC_DIFF_STANDS,    /* both are right */
+    USC_DIFF_ERRS,      /* one is accused, or both are, of different things */
+    USC_DIFF_ALIKE,     /* both are accused of the same */
+    USC_DIFF_NO_VERDICT /* nobody can tell, of one of them at least */
+} usc_diff_judged;
+
 /* What two tensors were compared by. */
 typedef enum usc_diff_basis {
     USC_DIFF_BY_NOTHING,
@@ -145,21 +158,26 @@ typedef struct usc_diff_row {
     usc_diff_kind kind;
     usc_diff_size in, out; /* of the input and the result that lie furthest apart */
     int in_arg, out_arg;   /* of the call's arguments in A; -1: none */
-    double limit;          /* what rounding may make of equal inputs, as `out.worst` */
-    double noise, apart;   /* 2-norms in roundings: what rounding alone, amplified by the
-                              model, makes of a result (0: not asked), and what lies
-                              between the runs */
-    double share;          /* apart by noise, of what is let pass (usc_diff_beyond) */
-    int64_t from;          /* row that wrote the input `in`; -1: none */
-    int64_t source;        /* row at which this difference began; -1: none */
-    int64_t n_carried;     /* rows that inherit from this one */
-    int64_t parent;        /* row of the call around it; -1: none */
+    usc_diff_judged judged;
+    bool
+        computes; /* a result of it was written by it: it is no view, and holds no call */
+    double limit; /* what rounding may make of equal inputs, as `out.worst` */
+    double noise, apart; /* 2-norms in roundings: what rounding alone, amplified by the
+                            model, makes of a result (0: not asked), and what lies
+                            between the runs */
+    double share;        /* apart by noise, of what is let pass (usc_diff_beyond) */
+    int64_t from;        /* row that wrote the input `in`; -1: none */
+    int64_t source;      /* row at which this difference began; -1: none */
+    int64_t n_carried;   /* rows that inherit from this one */
+    int64_t parent;      /* row of the call around it; -1: none */
 } usc_diff_row;
 
-/** What was said of a row by a replay of both its calls. */
+/** What was said of both calls of a row, [0] of A. */
 typedef struct usc_diff_heard {
-    const char *verdict_a, *verdict_b;   /* NULL: not replayed */
-    const char *sentence_a, *sentence_b; /* why, NULL: nothing to say */
+    const char *verdict[2];  /* NULL: not judged */
+    const char *sentence[2]; /* why, NULL: nothing to say */
+    const char *cause[2];    /* NULL: none is known */
+    double bits[2];          /* effective; NaN: not known */
 } usc_diff_heard;
 
 typedef struct usc_diff usc_diff;
@@ -170,6 +188,7 @@ typedef struct usc_diff_options {
                        recorded by capture --level module */
     const char *phase; /* only calls of it: what others wrote comes from outside then;
                           NULL: all. Not copied */
+    bool replicas; /* they hold the same weights: where what enters differs, they part */
 } usc_diff_options;
 
 /**
@@ -192,10 +211,17 @@ USC_API void usc_diff_close(usc_diff *d);
 typedef struct usc_diff_summary {
     int64_t n_a, n_b, n_paired;
     int64_t n_how[USC_N_DIFF_HOW], n_kind[USC_N_DIFF_KINDS];
-    int64_t first; /* row at which the first difference begins; -1: none */
+    int64_t first; /* row of the first call that makes an error; where none does, of the
+                      first at which a difference begins otherwise, but for what entered
+                      (of replicas: that, too); -1: none */
     int64_t n_unpaired_a, n_unpaired_b;
+    usc_diff_entered entered;
+    int64_t n_differ; /* calls that compute and give other results, and of these: */
+    int64_t n_stand, n_alike,
+        n_untold;         /* both are right; accused of the same; the rest */
     usc_diff_basis basis; /* the weakest that a difference was told by */
-    bool same;            /* nothing differs beyond rounding */
+    bool same; /* whatever differs was looked at and stands, and nothing that differs much
+                  entered */
 } usc_diff_summary;
 
 /** The sum of all rows. Memory: copied. */
@@ -208,12 +234,15 @@ USC_API const usc_diff_row *usc_diff_rows(const usc_diff *d, int64_t *n);
  * usc_diff_close. */
 USC_API const int64_t *usc_diff_alone(const usc_diff *d, int side, int64_t *n);
 
+/** Whether a pair is to be judged: its calls compute, and give other results, of which
+ * data were kept. */
+USC_API bool usc_diff_wants_verdicts(const usc_diff *d, int64_t row);
+
 /**
- * Takes verdicts on both calls of a row. MADE or GREW, and both pass: its difference is
- * rounding (ROUNDED), and what it carried on begins nowhere. INHERITED, ROUNDED, ENTERED
- * or UNPAIRED, and one of the two alone is flagged: a difference begins here as well
- * (ERRED). `heard`: sentences are copied; nothing is kept of rows at which no difference
- * begins.
+ * Takes verdicts on both calls of a row, of which usc_diff_row.judged becomes what they
+ * come to. Of one that stands the difference is rounding, if its inputs are equal, or
+ * inherited; one that errs MADE the difference, or ERRED where its inputs differ. Where
+ * nobody can tell, MADE stays, for a limit says so. Texts are copied.
  *
  * Errors:  USC_E_NOMEM, USC_E_ARG for a row that is not there.
  */

@@ -27,6 +27,7 @@
 #include <ulpscope/loss.h>
 #include <ulpscope/npy.h>
 #include <ulpscope/pack.h>
+#include <ulpscope/pairs.h>
 #include <ulpscope/pattern.h>
 #include <ulpscope/report.h>
 #include <ulpscope/result.h>

@@ -102,6 +102,10 @@ def opened(settings, channel, before):
 
         sides = Sides(settings, channel, before)
         return sides, sides.facts
+    if settings["kind"] == "pairs":
+        from .session.pairs import Pairs
+
+        return Pairs(settings, channel), {}
     if "seed" in settings:
         from .session import fuzzing
 

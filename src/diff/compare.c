@@ -76,9 +76,8 @@ int usc_diff_partner(const usc_call *in, const usc_call_arg *arg, int at)
 
 /* ---- distances ---- */
 
-/* What of two tensors is known without looking at them. */
-static usc_diff_basis known_of(const usc_diff *d, const usc_diff_tensor *a,
-                               const usc_diff_tensor *b, bool *equal)
+usc_diff_basis usc_diff_known(const usc_diff *d, const usc_diff_tensor *a,
+                              const usc_diff_tensor *b, bool *equal)
 {
     const uint64_t bytes_a = usc_diff_list_bytes(&d->list[0], a);
     const uint64_t bytes_b = usc_diff_list_bytes(&d->list[1], b);
@@ -132,7 +131,7 @@ static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_ar
     bool equal = false;
     *out = (usc_diff_size){0};
     if (ta == NULL || tb == NULL) return USC_OK;
-    out->basis = known_of(d, ta, tb, &equal);
+    out->basis = usc_diff_known(d, ta, tb, &equal);
     if (equal || out->basis == USC_DIFF_BY_NOTHING) return USC_OK;
     const usc_hash128 key = key_of_pair(d, ta, tb, scale);
     const int64_t *there = usc_keys_find(&d->measured, key);
@@ -392,7 +391,7 @@ static bool is_plainly_same(const usc_diff *d, const usc_diff_call *a,
         bool equal;
         if (x->path != y->path || tx == NULL || ty == NULL) return false;
         if (x->role == USC_ROLE_IN) continue;
-        const usc_diff_basis own = known_of(d, tx, ty, &equal);
+        const usc_diff_basis own = usc_diff_known(d, tx, ty, &equal);
         if (!equal) return false;
         if (own < *basis) *basis = own;
         n++;

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/verdict.h>
-
 #include "diff/align.h"
 #include "diff/diffs.h"
 
@@ -24,6 +22,11 @@ bool usc_diff_begins(usc_diff_kind kind)
     return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED ||
            kind == USC_DIFF_ENTERED || kind == USC_DIFF_DREW ||
            kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
+}
+
+bool usc_diff_errs(usc_diff_kind kind)
+{
+    return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED;
 }
 
 /* ---- pairs ---- */
@@ -83,8 +86,7 @@ static usc_status pair_up(usc_diff *d, usc_error *err)
 
 /* ---- where it begins ---- */
 
-/* A difference that begins in a call below another one does not begin in that. */
-static void clear_holders(usc_diff *d)
+void usc_diff_clear_holders(usc_diff *d)
 {
     for (int64_t i = d->n - 1; i >= 0; i--) {
         if (!usc_diff_begins(d->row[i].kind)) continue;
@@ -96,8 +98,7 @@ static void clear_holders(usc_diff *d)
     }
 }
 
-/* Sources of rows again, from the first on, and how many inherit from each. */
-static void carry(usc_diff *d)
+void usc_diff_carry(usc_diff *d)
 {
     for (int64_t i = 0; i < d->n; i++)
         d->row[i].n_carried = 0;
@@ -132,21 +133,16 @@ usc_status usc_diff_open(usc_trace *a, usc_trace *b, const usc_diff_options *opt
     if (st == USC_OK) st = pair_up(d, err);
     for (int64_t i = 0; i < d->n && st == USC_OK; i++)
         st = usc_diff_compare(d, i, err);
+    if (st == USC_OK) st = usc_diff_count_entered(d, err);
     if (st == USC_OK) {
-        clear_holders(d);
-        carry(d);
+        usc_diff_find_computing(d);
+        usc_diff_clear_holders(d);
+        usc_diff_carry(d);
         *out = d;
     } else {
         usc_diff_close(d);
     }
     return st;
-}
-
-static void free_said(usc_diff_heard *h)
-{
-    const char *const all[] = {h->verdict_a, h->verdict_b, h->sentence_a, h->sentence_b};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        free((void *)(uintptr_t)all[i]);
 }
 
 void usc_diff_close(usc_diff *d)
@@ -157,9 +153,7 @@ void usc_diff_close(usc_diff *d)
         free(d->row_of[side]);
         free(d->alone[side]);
     }
-    for (int64_t i = 0; i < d->n_said; i++)
-        free_said(&d->said[i].heard);
-    free(d->said);
+    usc_diff_forget_heard(d);
     free(d->row);
     free(d->size);
     usc_keys_free(&d->entered);
@@ -170,6 +164,27 @@ void usc_diff_close(usc_diff *d)
 
 /* ---- what it came to ---- */
 
+/* Row i, if a difference begins there and none did before, or if it makes an error and
+ * none before did. */
+static void take_first(const usc_diff *d, int64_t i, usc_diff_summary *s)
+{
+    const usc_diff_kind kind = d->row[i].kind;
+    if (!usc_diff_begins(kind) || (kind == USC_DIFF_ENTERED && !d->options.replicas))
+        return;
+    if (s->first < 0 || (usc_diff_errs(kind) && !usc_diff_errs(d->row[s->first].kind)))
+        s->first = i;
+}
+
+static void count_told(const usc_diff_row *row, usc_diff_summary *s)
+{
+    if (!row->computes || row->kind == USC_DIFF_SAME) return;
+    s->n_differ += row->kind != USC_DIFF_UNTOLD;
+    s->n_stand += row->judged == USC_DIFF_STANDS;
+    s->n_alike += row->judged == USC_DIFF_ALIKE;
+    s->n_untold +=
+        row->judged == USC_DIFF_NOT_JUDGED || row->judged == USC_DIFF_NO_VERDICT;
+}
+
 usc_diff_summary usc_diff_sum(const usc_diff *d)
 {
     usc_diff_summary s = {.n_a = d->list[0].n,
@@ -178,16 +193,20 @@ usc_diff_summary usc_diff_sum(const usc_diff *d)
                           .first = -1,
                           .n_unpaired_a = d->n_alone[0],
                           .n_unpaired_b = d->n_alone[1],
+                          .entered = d->outside,
                           .basis = USC_DIFF_BY_BITS};
     for (int64_t i = 0; i < d->n; i++) {
         const usc_diff_row *row = &d->row[i];
         s.n_how[row->how]++;
         s.n_kind[row->kind]++;
-        if (row->kind != USC_DIFF_UNTOLD && row->out_arg >= 0 && row->out.basis < s.basis)
+        if (row->kind != USC_DIFF_UNTOLD && row->out.basis != USC_DIFF_BY_NOTHING &&
+            row->out.basis < s.basis)
             s.basis = row->out.basis;
-        if (s.first < 0 && usc_diff_begins(row->kind)) s.first = i;
+        take_first(d, i, &s);
+        count_told(row, &s);
     }
-    s.same = s.first < 0;
+    const bool told = d->options.modules || s.n_untold + s.n_alike == 0;
+    s.same = s.first < 0 && told && s.n_kind[USC_DIFF_ENTERED] == 0;
     return s;
 }
 
@@ -201,69 +220,4 @@ const int64_t *usc_diff_alone(const usc_diff *d, int side, int64_t *n)
 {
     *n = d->n_alone[side];
     return d->alone[side];
-}
-
-/* ---- what a replay says ---- */
-
-const usc_diff_heard *usc_diff_heard_of(const usc_diff *d, int64_t row)
-{
-    for (int64_t i = 0; i < d->n_said; i++)
-        if (d->said[i].row == row) return &d->said[i].heard;
-    return NULL;
-}
-
-static bool copy_said(const usc_diff_heard *from, usc_diff_heard *to)
-{
-    const char *const in[] = {from->verdict_a, from->verdict_b, from->sentence_a,
-                              from->sentence_b};
-    const char **const out[] = {&to->verdict_a, &to->verdict_b, &to->sentence_a,
-                                &to->sentence_b};
-    for (size_t i = 0; i < sizeof in / sizeof in[0]; i++) {
-        if (in[i] == NULL) continue;
-        *out[i] = strdup(in[i]);
-        if (*out[i] == NULL) return false;
-    }
-    return true;
-}
-
-/* Whether a verdict says that the call is honest. */
-static bool is_honest(const char *verdict)
-{
-    return verdict != NULL && usc_verdict_by_text(verdict) == USC_VERDICT_PASS;
-}
-
-static bool is_flagged(const char *verdict)
-{
-    return verdict != NULL && usc_verdict_flagged(usc_verdict_by_text(verdict));
-}
-
-/* What the verdicts on both calls make of a row's kind. */
-static usc_diff_kind heard_as(usc_diff_kind kind, const usc_diff_heard *h)
-{
-    if (kind == USC_DIFF_MADE || kind == USC_DIFF_GREW)
-        return is_honest(h->verdict_a) && is_honest(h->verdict_b) ? USC_DIFF_ROUNDED
-                                                                  : kind;
-    const bool one = (is_flagged(h->verdict_a) && is_honest(h->verdict_b)) ||
-                     (is_honest(h->verdict_a) && is_flagged(h->verdict_b));
-    return one ? USC_DIFF_ERRED : kind;
-}
-
-usc_status usc_diff_hear(usc_diff *d, int64_t row, const usc_diff_heard *heard,
-                         usc_error *err)
-{
-    if (row < 0 || row >= d->n)
-        return usc_error_set(err, USC_E_ARG, row, "diff: there is no row %lld",
-                             (long long)row);
-    const usc_diff_kind kind = d->row[row].kind, now = heard_as(kind, heard);
-    if (now == kind && !usc_diff_begins(kind)) return USC_OK;
-    usc_diff_said *more = realloc(d->said, (size_t)(d->n_said + 1) * sizeof *more);
-    if (more == NULL) return usc_no_memory("diff", err);
-    d->said = more;
-    d->said[d->n_said] = (usc_diff_said){.row = row};
-    if (!copy_said(heard, &d->said[d->n_said++].heard)) return usc_no_memory("diff", err);
-    if (now == kind) return USC_OK;
-    d->row[row].kind = now;
-    if (now == USC_DIFF_ERRED) d->row[row].source = -1;
-    carry(d);
-    return USC_OK;
 }

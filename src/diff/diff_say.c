@@ -98,19 +98,18 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
     }
     if (out != NULL) add_size(to, &row->out, out);
     if (row->kind == USC_DIFF_ROUNDED)
-        usc_line_text(to, ": what another order of adding may do");
+        usc_line_text(to, row->judged == USC_DIFF_STANDS
+                              ? ": rounding, for both are right"
+                              : ": what another order of adding may do");
 }
 
 static void add_verdicts(usc_line *to, const usc_diff_heard *h)
 {
-    const char *const side[] = {"A", "B"};
-    const char *const verdict[] = {h->verdict_a, h->verdict_b};
-    const char *const why[] = {h->sentence_a, h->sentence_b};
     for (int i = 0; i < 2; i++) {
-        if (verdict[i] == NULL) continue;
-        usc_line_add(to, "; %s: %s", side[i], verdict[i]);
-        if (why[i] != NULL && strcmp(verdict[i], "pass") != 0)
-            usc_line_add(to, " (%s)", why[i]);
+        if (h->verdict[i] == NULL) continue;
+        usc_line_add(to, "; %c: %s", "AB"[i], h -> verdict[i]);
+        if (h->sentence[i] != NULL && strcmp(h->verdict[i], "pass") != 0)
+            usc_line_add(to, " (%s)", h->sentence[i]);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison from within. Neighbours: diff.c (pairs, rows, where a difference begins),
-// regroup.c (pairs by content), compare.c (one pair), amplified.c (what rounding makes of
-// them), diff_say.c (words).
+// regroup.c (pairs by content), compare.c (one pair), entered.c (what came from outside),
+// heard.c (verdicts), amplified.c (what rounding makes of them), diff_say.c (words).
 #ifndef USC_DIFF_DIFFS_H
 #define USC_DIFF_DIFFS_H
 
@@ -10,11 +10,6 @@
 #include "base/arena.h"
 #include "base/keys.h"
 #include "diff/lists.h"
-
-typedef struct usc_diff_said {
-    int64_t row;
-    usc_diff_heard heard; /* texts are malloc'd */
-} usc_diff_said;
 
 struct usc_diff {
     usc_diff_options options;
@@ -27,8 +22,10 @@ struct usc_diff {
     usc_keys measured;   /* two contents -> index into `size` */
     usc_diff_size *size; /* of what was measured */
     int64_t n_sizes, size_room;
-    usc_diff_said *said;
-    int64_t n_said;
+    usc_diff_heard *said; /* texts are malloc'd */
+    int64_t *said_of;     /* by row: its place in `said`, from 1; 0: nothing was heard */
+    int64_t n_said, said_room;
+    usc_diff_entered outside;
     usc_arena texts; /* of the two calls at hand */
 };
 
@@ -37,6 +34,26 @@ struct usc_diff {
  * those of the traces, USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_diff_regroup(usc_diff *d, usc_diff_pair *pair, int64_t *n,
                                           usc_error *err);
+
+/** What of two tensors is known without looking at them: by what, and whether they are
+ * equal. compare.c */
+usc_diff_basis usc_diff_known(const usc_diff *d, const usc_diff_tensor *a,
+                              const usc_diff_tensor *b, bool *equal);
+
+/** Counts what came from outside (d->outside). entered.c. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_diff_count_entered(usc_diff *d, usc_error *err);
+
+/** Sets `computes` of all rows. entered.c */
+void usc_diff_find_computing(usc_diff *d);
+
+/** Sources of rows again, from the first on, and how many inherit from each. diff.c */
+void usc_diff_carry(usc_diff *d);
+
+/** A difference that begins in a call below another one does not begin in that. diff.c */
+void usc_diff_clear_holders(usc_diff *d);
+
+/** Frees what was heard. heard.c */
+void usc_diff_forget_heard(usc_diff *d);
 
 /** Compares the calls of row i, which has its partners alone; those before are done.
  * Errors: those of the traces. */

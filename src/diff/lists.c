@@ -199,6 +199,7 @@ static usc_status take_tensor(usc_diff_list *l, sqlite3_stmt *s,
     row->view = usc_diff_mix(row->view, (uint64_t)sqlite3_column_int64(s, 5));
     row->view = usc_diff_mix(row->view, (uint64_t)sqlite3_column_int64(s, 8));
     row->view = usc_diff_mix(row->view, hash_of_column(s, 9));
+    row->requires_grad = sqlite3_column_int(s, 10) != 0;
     return USC_OK;
 }
 

@@ -40,6 +40,7 @@ typedef struct usc_diff_tensor {
     int64_t id, version, blob;
     uint64_t shape, dtype, view; /* view: all that places it in its blob */
     uint64_t stats;              /* 0: none */
+    bool requires_grad;
 } usc_diff_tensor;
 
 typedef struct usc_diff_version {

@@ -36,7 +36,7 @@ HEADER_OWNER = {
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
     "finding.h": "case", "draw.h": "draw", "value.h": "call",
     "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss",
-    "run.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign", "inject.h": "watch", "watch.h": "watch", "watch_log.h": "watch",
+    "run.h": "run", "pairs.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign", "inject.h": "watch", "watch.h": "watch", "watch_log.h": "watch",
     "watch_products.h": "watch",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels

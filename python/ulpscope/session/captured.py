@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict on a call by what the captured run itself got: no device is asked again. Serves
-`live`; `judging` has the rule."""
+`live` and `pairs`; `judging` has the rule."""
 
 from functools import cache
 
@@ -52,11 +52,12 @@ def gives_tensors(op):
     return all(str(r.type) in TENSORS for r in (schema.returns if schema else ()))
 
 
-def judge_captured(trace, row, seconds, groups, earlier=None):
+def judge_captured(trace, row, seconds, groups, earlier=None, call=None, operands=None):
     """The call that a row of a trace tells of, the verdict on what it gave, and the time that took.
-    `seconds` are for the cause of a finding, `earlier` keeps what calls gave. NotJudged, BadCall."""
+    `seconds` are for the cause of a finding, `earlier` keeps what calls gave; `operands` are those of the
+    same call on the same inputs. NotJudged, BadCall."""
     timing = Timing()
-    call = call_from(row, Reader(trace))
+    call = call or call_from(row, Reader(trace))
     _as_number(call)
     answer = answer_of(call, row, trace)
     broken, note = judge_layouts(call, row)
@@ -65,7 +66,7 @@ def judge_captured(trace, row, seconds, groups, earlier=None):
     if draws_random(call):
         verdict = judge_drawn(call, answer)
     else:
-        verdict = judge_given(call, answer, seconds=0)
+        verdict = judge_given(call, answer, seconds=0, operands=operands)
     if note:
         verdict.remarks.append(note)
     if draws_random(call):

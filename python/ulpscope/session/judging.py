@@ -238,13 +238,14 @@ def _is_worth_one(call, answer):
     return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
 
 
-def judge_given(call, answer, others=(), seconds=host.SECONDS):
-    """The verdict on what some device gave for a call, `others` when it was asked again."""
+def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
+    """The verdict on what some device gave for a call, `others` when it was asked again; `operands` of the
+    same call on the same inputs, where it was judged before."""
     timing, steps = Timing(), lambda k: None
     if getattr(call.function, "namespace", "aten") == "aten":  # as a pack, which knows no device
         steps = steps_of(call, TorchDevice("cpu"))
     try:
-        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing, steps=steps))
+        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing, operands, steps=steps))
     except DrawsUnsaid:
         return judge_drawn(call, answer, *others[:1])
     verdict = settle(verdict, [(ONCE_MORE, other) for other in others],

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulpscope diff` in a worker (`worker`): calls of two traces, pair by pair, each judged on its own recorded
+inputs by what its run recorded; with a device, by what that gives when it runs the call again."""
+
+import json
+
+from .. import _core
+from ..calls.autocast import InParts
+from ..calls.foreign import is_ours, our_words
+from ..calls.homes import import_modules
+from ..calls.replay import BadCall, is_collective
+from ..calls.verdicts import FLAGGED
+from ..causes import host
+from ..executors import formulas, process
+from ..executors.device import DeviceDied, open_device
+from ..executors.threads import Threads
+from ..judges import wording
+from . import judging
+from .bench import rebuilt
+from .captured import NotJudged, judge_captured
+
+ALIKE = 2.0  # bits by which two that are accused may differ: what both sides do alike is no difference
+COLLECTIVE = "a collective needs what other ranks gave: ulpscope check judges it"
+MADE_UP = "its inputs were not kept"
+
+
+class Pairs:
+    """What a process holds while it judges pairs."""
+
+    def __init__(self, settings, channel):
+        formulas.load()
+        self.channel, self.seconds = channel, settings["causes"]
+        self.traces = [_core.Trace(settings[name]) for name in ("trace", "other")]
+        import_modules(sorted(set(json.loads(self.traces[1].meta("imports") or "[]")) - set(settings["recorded"])), [])
+        self.threads, self.groups = Threads(settings["threads"]), host.Groups()
+        self.devices = [None, None]
+        if settings["device"]:
+            self.devices = [open_device(settings["device"], home_of(trace)) for trace in self.traces]
+
+    def fired(self):
+        """What fired in the captures is not asked."""
+        return []
+
+    def work(self, request):
+        """What was found of both calls, whether the device survived, and None."""
+        found = [None, None]
+        for side, name in enumerate(("call", "other")):
+            shared = found[0] if side == 1 and request["equal"] else None
+            if request[name]:
+                found[side] = self.judged(side, request[name], shared)
+        alive = all(one is None or one.alive for one in found)
+        if not is_alike(found):
+            for one in found:
+                one is not None and one.explain(self.seconds, self.groups)
+        rows = (one and one.row() for one in found)
+        return dict(zip("ab", rows, strict=True)), alive, None
+
+    def judged(self, side, sequence, shared):
+        """What was found of a call; `shared`: of the same call on the same inputs."""
+        trace, device = self.traces[side], self.devices[side]
+        row = trace.call(sequence)
+        self.threads.suit(row)
+        try:
+            if is_collective(row["op"]):
+                raise NotJudged(COLLECTIVE)
+            if device is not None:
+                return self.again(trace, row, device)
+            self._mark("reference")
+            call = rebuilt(trace, trace.meta("id"), row) if row["composite"] else None
+            if call is not None and call.made_up:
+                raise NotJudged(MADE_UP)
+            operands = shared and shared.operands()
+            return Found(row, *judge_captured(trace, row, 0, None, call=call, operands=operands))
+        except (NotJudged, BadCall, InParts) as problem:
+            return Found(row, reason=f"{problem}")
+        except DeviceDied as problem:
+            return Found(row, reason=f"the device reports: {problem}", kind="crashed", alive=False)
+        except _core.CorruptError:
+            raise  # nothing that is read from this trace can be trusted
+        except Exception as problem:
+            if is_ours(problem):
+                return Found(row, reason=our_words(problem), kind="internal")
+            return Found(row, reason=f"the check of it failed, {type(problem).__name__}: {problem}")
+
+    def again(self, trace, row, device):
+        """The same of a call that is run again."""
+        self._mark("device")
+        call, timing = rebuilt(trace, trace.meta("id"), row, device), judging.Timing()
+        return Found(row, call, judging.judge_call(call, device, timing, self._mark, seconds=0), timing)
+
+    def _mark(self, phase):
+        self.channel.phase(phase)
+        process.limit(phase)
+
+
+class Found:
+    """What was found of one call: a verdict, or a reason why there is none."""
+
+    def __init__(self, recorded, call=None, verdict=None, timing=None, reason="", kind="unjudged", alive=True):
+        self.recorded, self.call, self.verdict, self.timing = recorded, call, verdict, timing
+        self.reason, self.kind, self.alive = reason, kind, alive
+
+    def operands(self):
+        """What the call was judged by, where another answer to it can be."""
+        whole = self.verdict is not None and self.verdict.part is None
+        return self.verdict.operands if whole else None
+
+    def accused(self):
+        return self.verdict is not None and self.verdict.verdict in FLAGGED
+
+    def bits(self):
+        worst = self.verdict.worst
+        return worst.bits if worst is not None else None
+
+    def explain(self, seconds, groups):
+        if self.accused():
+            judging.explain(self.call, self.verdict, self.timing, seconds, groups)
+
+    def row(self):
+        if self.verdict is None:
+            return {"verdict": self.kind, "sentence": f"{self.recorded['op']}: {self.reason}"}
+        made = wording.row(self.call, self.verdict, self.timing.row())
+        return {name: made.get(name) for name in ("verdict", "sentence", "cause", "bits")}
+
+
+def is_alike(found):
+    """Whether both sides are accused of the same: no cause is sought then."""
+    if not all(one is not None and one.accused() for one in found):
+        return False
+    (a, b), (bits_a, bits_b) = (one.verdict.verdict for one in found), (one.bits() for one in found)
+    return a == b and (bits_a == bits_b or (None not in (bits_a, bits_b) and abs(bits_a - bits_b) <= ALIKE))
+
+
+def home_of(trace):
+    """The device type that calls of a trace compute on: where none does, the CPU."""
+    for sequence in trace.select():
+        for item in trace.call(sequence)["tensors"]:
+            kind = (item["device"] or "cpu").partition(":")[0]
+            if kind not in ("cpu", "meta"):
+                return kind
+    return "cpu"
