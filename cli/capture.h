@@ -22,7 +22,10 @@ typedef struct capture_options {
     const char *data, *level, *ops, *output,
         *step_by;  /* ops, step_by: NULL where not given */
     int64_t limit; /* 0: none */
-    bool force, no_compile, keep_going;
+    bool force, no_compile, keep_going, end_run;
+    const char *chosen; /* an option that goes without --until-differs alone; or NULL */
+    const char
+        *until;     /* a trace, from its root: goes on until something differs from it */
     char **command; /* ends with NULL */
 } capture_options;
 

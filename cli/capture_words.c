@@ -276,13 +276,14 @@ typedef struct captured {
     int64_t n, n_calls, bytes_written;
 } captured;
 
+/* The first is who has something to say. */
 static captured captured_of(const usc_launch_reports *reports)
 {
     captured c = {0};
     for (int64_t i = 0; i < reports->n; i++) {
         const usc_launch_report *r = &reports->report[i];
         if (!r->finished) continue;
-        if (c.n++ == 0) c.first = r;
+        if (c.n++ == 0 || (c.first->said == NULL && r->said != NULL)) c.first = r;
         c.n_calls += r->n_calls;
         c.bytes_written += r->bytes_written;
     }
@@ -300,6 +301,7 @@ static void say_captured(FILE *to, const capture_seen *s, const captured *c,
                   c->n_calls == 1 ? "" : "s");
     put_size(to, c->bytes_written);
     (void)fprintf(to, " -> %s", s->options->output);
+    if (c->first->said != NULL) (void)fprintf(to, "; %s", c->first->said);
     if (c->first->whole)
         (void)fputs("; the last step ended with the program", to);
     else if (!s->options->keep_going)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include <ulpscope/pattern.h>
+#include <ulpscope/trace.h>
 
 #include "around.h"
 #include "capture.h"
@@ -26,7 +27,9 @@ enum {
     OPT_FORCE,
     OPT_STEP_BY,
     OPT_NO_COMPILE,
-    OPT_KEEP_GOING
+    OPT_KEEP_GOING,
+    OPT_UNTIL,
+    OPT_END_RUN
 };
 
 static const cli_entry own_options[] = {
@@ -57,6 +60,12 @@ static const cli_entry own_options[] = {
      "regions are recorded then"},
     {OPT_KEEP_GOING, "keep-going", NULL, NULL,
      "let the run go on after the last step recorded"},
+    {OPT_UNTIL, "until-differs", "OTHER", NULL,
+     "record from step 0 on until something differs from the trace OTHER (of steps from "
+     "0; statistics will do): statistics of each step, data of the first that differs; "
+     "then the run goes on unrecorded"},
+    {OPT_END_RUN, "end-run", NULL, NULL,
+     "with --until-differs: end the run there as well"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -83,7 +92,8 @@ const cli_page cmd_capture_page = {
         "  ulpscope capture --steps 0 -- python generate.py\n"
         "  ulpscope capture --steps 0,100 --data stats -o t -- torchrun "
         "--nproc-per-node 4 train.py\n"
-        "  ulpscope capture --ops 'softmax,*norm*' -- python -m mypackage.train\n",
+        "  ulpscope capture --ops 'softmax,*norm*' -- python -m mypackage.train\n"
+        "  ulpscope capture --until-differs trace-old -o trace-new -- python train.py\n",
     .codes =
         "0 when the steps were recorded (see them with ulpscope show), 2 when not, 128 "
         "+ n when signal n ended it",
@@ -107,6 +117,22 @@ static bool check_ops(const char *text)
     usc_error err;
     return usc_pattern_check(text, &err) == USC_OK ||
            cli_fail("--ops: %s", err.text) == 0;
+}
+
+/* OTHER from its root, for the command may go elsewhere; it is a trace, or of ranks. */
+static bool take_until(capture_options *o, const char *path)
+{
+    char real[PATH_MAX], file[PATH_MAX + 32];
+    if (realpath(path, real) == NULL)
+        return cli_fail("--until-differs %s: %s", path, strerror(errno)) == 0;
+    (void)snprintf(file, sizeof file, "%s/trace.db", real);
+    if (!usc_trace_is_database(file) && cli_next_rank(real, -1, "trace.db") < 0)
+        return cli_fail(
+                   "--until-differs %s: it is no trace (ulpscope capture --data stats "
+                   "--steps 0-99 makes one)",
+                   path) == 0;
+    o->until = strdup(real);
+    return o->until != NULL || cli_fail("out of memory") == 0;
 }
 
 static bool take(capture_options *o, int key)
@@ -140,17 +166,44 @@ static bool take(capture_options *o, int key)
     case OPT_KEEP_GOING:
         o->keep_going = true;
         return true;
+    case OPT_UNTIL:
+        return take_until(o, optarg);
+    case OPT_END_RUN:
+        o->end_run = true;
+        return true;
     default:
         return false;
     }
+}
+
+/* What --until-differs leaves no choice of. */
+static bool settle_until(capture_options *o)
+{
+    if (o->until == NULL && o->end_run)
+        return cli_fail("--end-run is about --until-differs, which is not given") == 0;
+    if (o->until == NULL) return true;
+    if (o->chosen != NULL)
+        return cli_fail(
+                   "--until-differs records statistics of all steps from 0 on, and data "
+                   "of the first that differs: leave out %s",
+                   o->chosen) == 0;
+    o->data = "stats";
+    o->keep_going = !o->end_run;
+    return take_steps(o, "0");
 }
 
 static bool parse(int argc, char **argv, capture_options *o)
 {
     *o = (capture_options){.data = "full", .level = "aten", .output = "ulpscope-trace"};
     if (!take_steps(o, "1")) return false;
-    for (int key; (key = cli_next(&cmd_capture_page, argc, argv)) != -1;)
+    for (int key; (key = cli_next(&cmd_capture_page, argc, argv)) != -1;) {
+        if (key == OPT_STEPS || key == OPT_DATA || key == OPT_KEEP_GOING)
+            o->chosen = key == OPT_STEPS  ? "--steps"
+                        : key == OPT_DATA ? "--data"
+                                          : "--keep-going, as it does";
         if (!take(o, key)) return false;
+    }
+    if (!settle_until(o)) return false;
     o->command = argv + optind;
     if (optind < argc) return true;
     return cli_fail("no command given; put it behind --, e.g. -- python train.py") == 0;
@@ -173,7 +226,8 @@ static bool write_options(const capture_options *o, const char *reports,
                                   o->step_by != NULL ? o->step_by : "",
                                   o->keep_going ? "1" : "",
                                   o->level,
-                                  trace};
+                                  trace,
+                                  o->until != NULL ? o->until : ""};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof values / sizeof values[0]; i++)
@@ -275,5 +329,6 @@ int cmd_capture(int argc, char **argv)
     cli_begin("capture");
     const int code = parse(argc, argv, &o) ? capture(&o) : CLI_TROUBLE;
     free(o.steps);
+    free((void *)(uintptr_t)o.until);
     return code;
 }

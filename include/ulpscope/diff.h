@@ -188,6 +188,8 @@ typedef struct usc_diff_options {
                        recorded by capture --level module */
     const char *phase; /* only calls of it: what others wrote comes from outside then;
                           NULL: all. Not copied */
+    bool one_step;     /* only calls of `step` */
+    int64_t step;
     bool replicas; /* they hold the same weights: where what enters differs, they part */
 } usc_diff_options;
 
@@ -206,6 +208,24 @@ USC_API USC_NODISCARD usc_status usc_diff_open(usc_trace *a, usc_trace *b,
 
 /** Frees; NULL is allowed. */
 USC_API void usc_diff_close(usc_diff *d);
+
+/**
+ * Whether anything differs between one step of two traces, in a sentence: bit by bit, or
+ * by statistics where one has no data. *has: the other trace has such a step.
+ *
+ * Memory:  at most `size` bytes with the zero go to `out`, which is empty where nothing
+ *          differs; what does not fit is cut.
+ * Errors:  those of opening and reading the traces.
+ */
+USC_API USC_NODISCARD usc_status usc_diff_step(const char *path, const char *other,
+                                               int64_t step, bool *has, char *out,
+                                               size_t size, usc_error *err);
+
+/** Tensors that came from outside of the traces, and how many of them differ. */
+typedef struct usc_diff_entered {
+    int64_t n_parameters, n_parameters_differ;
+    int64_t n_others, n_others_differ; /* data, states of an optimizer */
+} usc_diff_entered;
 
 /** What the comparison came to. Calls that only hold others count as all do. */
 typedef struct usc_diff_summary {

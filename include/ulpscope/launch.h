@@ -27,6 +27,7 @@ typedef struct usc_launch_report {
     int64_t n_steps; /* recorded */
     const int64_t *step;
     const char *error; /* why recording failed; NULL: it did not */
+    const char *said;  /* what it has to say of what it recorded; NULL: nothing */
     const char
         *place; /* of its trace: "", "rank-N" or "process-PID"; NULL: it has none */
 } usc_launch_report;

@@ -40,6 +40,7 @@
 #include <ulpscope/sums.h>
 #include <ulpscope/tensor.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/trace_take.h>
 #include <ulpscope/unjudged.h>
 #include <ulpscope/value.h>
 #include <ulpscope/verdict.h>

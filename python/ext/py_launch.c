@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/launch.h: what other processes of a captured command have reported.
+// Binds ulpscope/launch.h: what other processes of a captured command have reported; and
+// what a capture needs that goes on until its run differs from another one.
 #include "core.h"
 
+#include <ulpscope/diff.h>
 #include <ulpscope/launch.h>
+#include <ulpscope/trace_take.h>
 
 static bool read_reports(PyObject *module, PyObject *folder, usc_launch_reports *out)
 {
@@ -42,6 +45,48 @@ static PyObject *is_left(PyObject *module, PyObject *args)
     return PyBool_FromLong(left);
 }
 
+static PyObject *diff_step(PyObject *module, PyObject *args)
+{
+    enum { ROOM = 1024 };
+    PyObject *path, *other;
+    long long step;
+    char said[ROOM];
+    bool has;
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "O&O&L", PyUnicode_FSConverter, &path,
+                          PyUnicode_FSConverter, &other, &step))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_diff_step(PyBytes_AS_STRING(path), PyBytes_AS_STRING(other), step, &has,
+                       said, sizeof said, &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(path);
+    Py_DECREF(other);
+    if (st != USC_OK) return core_raise(PyModule_GetState(module), st, &err);
+    if (!has) Py_RETURN_NONE;
+    return PyUnicode_DecodeUTF8(said, (Py_ssize_t)strlen(said), "replace");
+}
+
+static PyObject *take_data(PyObject *module, PyObject *args)
+{
+    PyObject *folder, *from;
+    long long step;
+    usc_error err = {0};
+    usc_status st;
+    if (!PyArg_ParseTuple(args, "O&O&L", PyUnicode_FSConverter, &folder,
+                          PyUnicode_FSConverter, &from, &step))
+        return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    st = usc_trace_take_data(PyBytes_AS_STRING(folder), PyBytes_AS_STRING(from), step,
+                             &err);
+    Py_END_ALLOW_THREADS;
+    Py_DECREF(folder);
+    Py_DECREF(from);
+    if (st != USC_OK) return core_raise(PyModule_GetState(module), st, &err);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
     {"launch_all_done", all_done, METH_O,
      "launch_all_done(folder)\n--\n\nWhether every rank has recorded its steps, short of "
@@ -50,6 +95,13 @@ static PyMethodDef functions[] = {
      "launch_is_left(folder, place, pid)\n--\n\nWhether a process other than `pid` left "
      "a "
      "trace at `place` short of its steps."},
+    {"diff_step", diff_step, METH_VARARGS,
+     "diff_step(trace, other, step)\n--\n\nWhether anything differs in that step of two "
+     "traces, in a sentence; \"\": nothing, None: the other one has no such step."},
+    {"take_data", take_data, METH_VARARGS,
+     "take_data(folder, taken, step)\n--\n\nMoves what the trace in `taken` kept of "
+     "tensors, "
+     "of one step recorded beside it, into the trace in `folder`."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -54,6 +54,7 @@ static bool take_report(const usc_json *root, usc_arena *a, usc_launch_report *o
         .room = usc_json_integer(&t, root, "room", 0),
         .n_steps_ended = usc_json_integer(&t, root, "steps_ended", 0),
         .error = usc_arena_text(a, usc_json_text(&t, root, "error", NULL)),
+        .said = usc_arena_text(a, usc_json_text(&t, root, "said", NULL)),
         .place = usc_arena_text(a, usc_json_text(&t, root, "place", NULL)),
     };
     take_counts(&t, root, out);

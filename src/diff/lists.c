@@ -209,6 +209,7 @@ static bool is_asked(sqlite3_stmt *s, const usc_diff_named *op, const usc_diff_o
     const char *phase = (const char *)sqlite3_column_text(s, 2);
     const int module = USC_DIFF_FORWARD | USC_DIFF_BACKWARD;
     return (op != NULL && (op->flags & module) != 0) == o->modules &&
+           (!o->one_step || sqlite3_column_int64(s, 1) == o->step) &&
            (o->phase == NULL || (phase != NULL && strcmp(phase, o->phase) == 0));
 }
 

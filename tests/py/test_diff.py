@@ -286,6 +286,35 @@ def test_statistics_do_not_say_that_calls_are_right(captured):
     assert "same" not in done.stdout.splitlines()[-1]
 
 
+def test_a_capture_goes_on_until_something_differs(captured, tmp_path):
+    a, step = captured("every", options=("--data", "stats")), captured("honest").parent / "step.py"
+
+    def until(name, *words, faults=""):
+        return ulpscope("capture", "--until-differs", a, "-o", tmp_path / name, *words, "--", sys.executable, step, "sim:0",
+                        1, 0, faults=faults)  # fmt: skip
+
+    done = until("b", faults="aten::gelu:bf16_output:nth=2")
+    assert done.returncode == 0 and "captured steps 0-1: " in done.stderr, done.stderr
+    assert re.search("step 1 differs from every, at call [0-9]+ of the step, aten::gelu: .*; its data were kept", done.stderr)
+    assert "run ended" not in done.stderr
+    first = diff(captured("honest"), tmp_path / "b", judge=True)["first"]
+    assert (first["op"], first["step"], first["kind"], first["verdict_a"]) == ("aten::gelu", 1, "made", "pass")
+    assert first["verdict_b"] == "reduced" and first["out"]["basis"] == "data"
+    base = sqlite3.connect(tmp_path / "b" / "trace.db")
+    kept = dict(base.execute("SELECT c.step, count(DISTINCT coalesce(t.blob, v.blob)) FROM call c JOIN arg a ON a.call = c.sequence "
+                             "JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version GROUP BY c.step"))  # fmt: skip
+    base.close()
+    assert kept[0] < kept[1] / 2  # of the step before what the next one reads
+    done = until("same")
+    assert done.returncode == 0 and "nothing differs from every" in done.stderr, done.stderr
+    assert not list((tmp_path / "same").glob("*.safetensors")) and not (tmp_path / "same" / "step").exists()
+    for words, said in ((("--steps", "3"), "leave out --steps"), (("--data", "full"), "leave out --data")):
+        done = until("refused", *words)
+        assert done.returncode == 2 and said in done.stderr
+    done = ulpscope("capture", "--until-differs", tmp_path, "--", "true")
+    assert done.returncode == 2 and "it is no trace" in done.stderr
+
+
 def test_a_part_of_a_run_is_compared(captured):
     found = diff(captured("honest"), captured("again"), "--phase", "optimizer")
     assert 0 < found["calls_a"] < diff(captured("honest"), captured("again"))["calls_a"]

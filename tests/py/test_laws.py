@@ -31,7 +31,7 @@ def folders(text: str) -> dict[str, set[str]]:
 MAY_USE = folders((ROOT / "cmake" / "folders.cmake").read_text())
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
-    "diff.h": "diff", "stats.h": "stats", "sums.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "result.h": "result",
+    "diff.h": "diff", "stats.h": "stats", "sums.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "trace_take.h": "trace", "result.h": "result",
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
     "finding.h": "case", "draw.h": "draw", "value.h": "call",

@@ -36,7 +36,12 @@ def start(reports):
         if not options.keep_going:
             leave(0)
         return
-    run = Run(options)
+    if options.until is not None:
+        from .until import UntilDiffers
+
+        run = UntilDiffers(options)
+    else:
+        run = Run(options)
     run.install()
     atexit.register(run.at_exit)
 
@@ -46,10 +51,11 @@ class Options:
 
     def __init__(self, reports):
         words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")
-        steps, self.data, ops, limit, step_by, keep_going, self.level, trace, _ = words
+        steps, self.data, ops, limit, step_by, keep_going, self.level, trace, until, _ = words
         self.steps, self.ops, self.limit = capture.parse_steps(steps), ops or None, int(limit) or None
         self.step_by, self.keep_going = step_by or None, bool(keep_going)
         self.trace, self.reports = Path(trace), reports
+        self.until = Path(until) if until else None
 
 
 class Run:
@@ -66,6 +72,7 @@ class Run:
         self.owner = os.getpid()
         self.ranks = None
         self.reported = 0
+        self.said = None
         # Step 0 may be the whole program: who else records, and as which rank, shows later.
         self.loose = 0 in self.wanted and options.step_by in (None, "manual")
         self.steps = hooks.Steps(self._boundary, self._begin, options.step_by)
@@ -194,7 +201,7 @@ class Run:
         self.finished = True
         self.steps.active = False
         try:
-            counts = self.recorder.close()
+            counts = self._close()
         except Exception as error:
             strictly(error)
             self._fail(error)
@@ -203,6 +210,10 @@ class Run:
         if not self.options.keep_going:
             await_other_ranks()
             leave(0)
+
+    def _close(self, complete=True):
+        """Finishes the trace; its counters."""
+        return self.recorder.close(complete=complete)
 
     def _fail(self, error):
         """Recording failed: the run ends, for it was started to be recorded, unless it is to
@@ -231,6 +242,7 @@ class Run:
             "error": error and error.encode(errors="replace").decode(),
             "taken": taken,  # the folder is another's: it holds nothing of this run
             "loose": self.loose,
+            "said": self.said,
             "steps": recorder.steps if recorder else [],
             "steps_ended": self.now,
             "place": self.folder if recorder and not taken else None,
@@ -257,7 +269,7 @@ class Run:
                 if self._ends_step():
                     self.recorder.end()
                     self.now += 1
-                counts = self.recorder.close(complete=whole)
+                counts = self._close(complete=whole)
             except Exception as error:
                 strictly(error)
                 self._report(error=str(error) or type(error).__name__)
