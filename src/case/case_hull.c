@@ -167,17 +167,19 @@ static bool is_in_gap(const usc_hull *h, const place *p)
 }
 
 /* Whether steps leave it values of which it is none. What cancels leaves few values as
- * well, between which others are right: no run gives the truth there. */
+ * well, between which others are right: no run gives the truth there. But where all runs
+ * come to one value (squares that vanish), that or the truth is all there is. */
 static bool is_no_value(const usc_case *c, const usc_hull *h, const place *p)
 {
+    const double size = fmax(h->typical, fabs(p->r));
     const usc_values v = values_of(h, p, true);
+    const usc_values others = usc_values_of(p->runs + 1, p->n_runs - 1, size);
     const bool few = usc_values_are_stepped(&v, h->n_runs);
-    if (h->n_runs < FEW_RUNS || p->n_true < TRUE_RUNS ||
-        !(few || usc_values_are_on_grid(&v)))
-        return false;
+    const bool known = p->n_true >= TRUE_RUNS && (few || usc_values_are_on_grid(&v));
+    const bool one = p->n_true == 0 && others.n == 1 && v.n == 2;
+    if (h->n_runs < FEW_RUNS || !(known || one)) return false;
     const double nearest = usc_values_nearest(&v, p->r, p->d);
-    return usc_case_distance(c, p->d, nearest) >
-           SAME * WIDER * fmax(h->typical, fabs(p->d));
+    return usc_case_distance(c, p->d, nearest) > SAME * WIDER * fmax(size, fabs(p->d));
 }
 
 static bool is_nowhere(const usc_case *c, const usc_hull *h, const place *p)
@@ -236,13 +238,20 @@ static bool is_split(const usc_hull *h, const place *p)
            usc_values_gap(p->runs, p->n_runs - p->n_nearby) > APART;
 }
 
+/* Whether steps explain what runs give at an element. */
+static bool is_settled(const usc_hull *h, const place *p)
+{
+    const usc_values v = values_of(h, p, false);
+    return is_stepped(h, p) || is_split(h, p) || usc_values_are_on_grid(&v);
+}
+
 /* What nobody could judge by bits is right where steps leave few values to all that is
  * off, and each holds one of these. Where no run ever gives the truth float32 cannot. */
 static bool all_stepped(const usc_hull *h)
 {
     int64_t n_true = 0;
     for (int64_t i = 0; i < h->n; i++) {
-        if (!is_stepped(h, &h->of[i]) && !is_split(h, &h->of[i])) return false;
+        if (!is_settled(h, &h->of[i])) return false;
         n_true += h->of[i].n_true > 0;
     }
     return 2 * n_true >= h->n;

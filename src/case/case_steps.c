@@ -17,9 +17,10 @@
 #define FEW_SLACK 1.25    /* of so few none is another's luck */
 #define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
 #define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
-enum { FEW = 8 };
+enum { FEW = 8, FEW_WAYS = 4 };
 
 static usc_case_stage take_moved, after_crossed, take_added;
+static usc_status look_at_runs(usc_case *c);
 
 /* ---- steps that a replay took just as the device did ---- */
 
@@ -89,7 +90,7 @@ static usc_status take_steps(usc_case *c, usc_error *err)
     int64_t n = 0;
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         c->given.b == NULL)
-        return leave(c);
+        return look_at_runs(c);
     const usc_status st = check_list(c, &n, err);
     c->marks = usc_case_room(c, c->n, 1);
     if (st != USC_OK || c->marks == NULL) return st;
@@ -227,7 +228,7 @@ static usc_status weigh_nearby(usc_case *c, usc_error *err)
         c->marks[i] = is_crossed(c, i, usual);
         n += c->marks[i];
     }
-    if (n == 0) return leave(c);
+    if (n == 0) return look_at_runs(c);
     const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
     if (!usc_case_put_right(c, &from)) return USC_OK;
     c->n_before += n;
@@ -238,7 +239,68 @@ static usc_status after_crossed(usc_case *c, usc_error *err)
 {
     (void)err;
     usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
+    return look_at_runs(c);
+}
+
+/* ---- upon a step: which side a formula comes to hangs on its roundings ---- */
+
+static usc_status after_runs(usc_case *c, usc_error *err)
+{
+    (void)err;
+    usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
     return leave(c);
+}
+
+/* Whether all that is off is off by one of a few values, as behind a step. */
+static bool few_ways(const usc_case *c)
+{
+    double ways[FEW_WAYS];
+    int n = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double r = c->r[i], way = c->d[i] - r;
+        int k = 0;
+        if (!isfinite(way) || fabs(way) <= SHOWS * fabs(r)) continue;
+        while (k < n && !(fabs(ways[k] - way) <= ROUNDINGS * fmax(fabs(r), fabs(way))))
+            k++;
+        if (k == FEW_WAYS) return false;
+        if (k == n) ways[n++] = way;
+    }
+    return n > 0;
+}
+
+static usc_status weigh_runs(usc_case *c, usc_error *err)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < c->n; i++)
+        n += c->marks[i];
+    if (n == 0) return leave(c);
+    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
+    if (!usc_case_put_right(c, &from)) return USC_OK;
+    c->n_before += n;
+    return usc_case_look(c, &c->spared, after_runs, err);
+}
+
+static usc_status take_run(usc_case *c, usc_error *err)
+{
+    const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+                     usc_case_fits(c->given.a, &c->truth);
+    if (!one || c->given.number != 0) return weigh_runs(c, err); /* of others' inputs */
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL) return USC_OK;
+    for (int64_t i = 0; i < c->n; i++)
+        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, c->d[i], run[i]))
+            c->marks[i] = 1;
+    return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
+}
+
+static usc_status look_at_runs(usc_case *c)
+{
+    const usc_verdict v = c->f.verdict;
+    const bool flagged = v == USC_VERDICT_WRONG || v == USC_VERDICT_REDUCED;
+    if (c->kept != NULL || !flagged || !few_ways(c)) return leave(c);
+    c->marks = usc_case_room(c, c->n, 1);
+    if (c->marks == NULL) return USC_OK; /* the driver tells */
+    return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
 }
 
 /* ---- one accumulator: small terms vanish beside large sums ---- */

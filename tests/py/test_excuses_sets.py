@@ -117,6 +117,15 @@ def one_of_two_by_a_mean(m, dtype):
     return Set(fn, (x,), fn(x.double()).float(), [low, high], [(low + high) / 2, 0.9 * high, 1.1 * high, 0.9 * low])
 
 
+@of("step", ("float32",))
+def a_code_at_a_tie(m, dtype):
+    """Half of 255 exactly, if the largest is taken off first."""
+    x = normal(512 * 2).view(512, 2)
+    x[AT] = 0.842 * m
+    honest = (x.double().softmax(-1)[:, 0] * 255).round().float()
+    return Set(lambda x: (x.softmax(-1)[:, 0] * 255).round(), (x,), honest, [127.0, 128.0], [126.0, 129.0, 127.5])
+
+
 # ---- what float32 loses ----------------------------------------------------------------
 
 

@@ -160,3 +160,15 @@ def test_outputs_without_bits_hold_what_runs_of_float32_give():
     x = torch.full((32, 64), 1e7) + randn(32, 64)
     found = judge_call(lambda x: (norm(x), x[:1, 0].clone()), (x,), {}, (randn(32, 64), x[:1, 0]))
     assert found.verdict == "wrong"
+
+
+def test_what_vanishes_is_that_or_the_truth():
+    """Squares of 1e-25 are no numbers of float32: all runs give 0, so nothing lies between that and the truth."""
+    x = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)) * 1e-25
+
+    def said(out):
+        return judge_call(lambda x: x.norm(dim=-1), (x,), outputs=out, cause=False).verdict
+
+    assert said(x.double().norm(dim=-1).float()) == "pass"
+    assert said(x.norm(dim=-1)) == "unjudged"
+    assert said(x.abs().amax(-1)) == "wrong"
