@@ -373,7 +373,8 @@ static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
         own > 0 ? trace_back(d, c, i, c->backward ? behind.row : -1) : USC_DIFF_INHERITED;
     if (kind != USC_DIFF_INHERITED || (!c->backward && behind.row >= 0)) return kind;
     if (inside >= 0) return USC_DIFF_INHERITED;
-    return is_grown(row, in) ? USC_DIFF_GREW : USC_DIFF_INHERITED;
+    /* Calls have a judge; a sum that cancels grows by itself. */
+    return d->options.modules && is_grown(row, in) ? USC_DIFF_GREW : USC_DIFF_INHERITED;
 }
 
 /* Whether all results are known to be equal; *basis is the weakest by which. */
