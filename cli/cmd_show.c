@@ -144,25 +144,12 @@ static usc_status keep_steps(usc_trace *t, const show_arguments *a, int64_t *seq
 /* What a pattern that matches nothing may have meant. */
 static void say_likely(usc_trace *t, const char *ops)
 {
-    const usc_trace_filter all = {.step = -1};
     char likely[256] = "";
-    const int64_t *found = NULL;
-    int64_t n = 0;
     usc_calls *calls = NULL;
     if (usc_calls_create(&calls, NULL) != USC_OK) return;
-    bool ok = usc_trace_select(t, &all, &found, &n, NULL) == USC_OK;
-    int64_t *sequence = calloc((size_t)n + 1, sizeof *sequence); /* next call frees */
-    ok &= sequence != NULL;
-    for (int64_t i = 0; ok && i < n; i++)
-        sequence[i] = found[i];
-    for (int64_t i = 0; ok && i < n; i++) {
-        usc_call call;
-        ok = usc_trace_read_call(t, sequence[i], &call, NULL) == USC_OK &&
-             usc_calls_add(calls, &call, NULL) == USC_OK;
-    }
-    usc_calls_likely(calls, ops, likely, sizeof likely);
+    if (usc_trace_read_calls(t, calls, NULL) == USC_OK)
+        usc_calls_likely(calls, ops, likely, sizeof likely);
     if (likely[0] != '\0') (void)fprintf(stderr, "; did you mean --ops %s?", likely);
-    free(sequence);
     usc_calls_free(calls);
 }
 

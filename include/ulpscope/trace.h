@@ -245,6 +245,15 @@ USC_API const char *usc_trace_meta(usc_trace *t, const char *key);
 USC_API USC_NODISCARD usc_status usc_trace_read_call(usc_trace *t, int64_t sequence,
                                                      usc_call *out, usc_error *err);
 
+/**
+ * Adds every call of the trace to `calls`, ascending.
+ *
+ * Memory:  `calls` has copies of all that it needs.
+ * Errors:  USC_E_CORRUPT, USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_trace_read_calls(usc_trace *t, usc_calls *calls,
+                                                      usc_error *err);
+
 typedef struct usc_trace_filter {
     const char *ops;    /* PATTERN; NULL: all */
     const char *module; /* glob over module paths; NULL: all */

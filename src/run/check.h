@@ -64,10 +64,6 @@ usc_status usc_advise(usc_status st, const usc_advice *advice, usc_error *err);
 /** Of a damaged or newer trace; of results. Both end with a zero row. */
 extern const usc_advice usc_out_advice[], usc_safe_advice[];
 
-/** Reads all calls of a trace into `calls`. Errors: those of the trace. */
-USC_NODISCARD usc_status usc_read_calls(usc_trace *trace, usc_calls *calls,
-                                        usc_error *err);
-
 /** Reads the calls of a trace into new `calls` and chooses those that match a PATTERN
  * (NULL: all), `distinct`: one of each signature. Memory: both are the caller's, also
  * after an error. Errors: those of the trace, USC_E_NOMEM. */

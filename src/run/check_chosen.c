@@ -7,20 +7,6 @@
 
 enum { MOST_NAMED = 3 };
 
-usc_status usc_read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
-{
-    const int64_t *found;
-    int64_t n;
-    usc_status st = usc_trace_select(trace, NULL, &found, &n, err);
-    if (st != USC_OK) return st;
-    for (int64_t i = 0; i < n && st == USC_OK; i++) {
-        usc_call call;
-        st = usc_trace_read_call(trace, found[i], &call, err);
-        if (st == USC_OK) st = usc_calls_add(calls, &call, err);
-    }
-    return st;
-}
-
 usc_status usc_choose_ops(usc_trace *trace, const char *ops, bool distinct,
                           usc_calls **calls, usc_selection *picks, usc_error *err)
 {
@@ -28,7 +14,7 @@ usc_status usc_choose_ops(usc_trace *trace, const char *ops, bool distinct,
     const int64_t *matching = NULL;
     int64_t n = 0;
     usc_status st = usc_calls_create(calls, err);
-    if (st == USC_OK) st = usc_read_calls(trace, *calls, err);
+    if (st == USC_OK) st = usc_trace_read_calls(trace, *calls, err);
     if (st == USC_OK && ops != NULL)
         st = usc_trace_select(trace, &filter, &matching, &n, err);
     const int64_t none = 0; /* an empty list is not no list */
@@ -231,7 +217,7 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
     char target[64];
     int64_t n = 0, n_wanted = 0;
     usc_status st = usc_calls_create(&c->calls, err);
-    if (st == USC_OK) st = usc_read_calls(c->trace, c->calls, err);
+    if (st == USC_OK) st = usc_trace_read_calls(c->trace, c->calls, err);
     if (st == USC_OK) st = check_there(c, err);
     if (st != USC_OK) return st;
     (void)usc_calls_list(c->calls, &n);

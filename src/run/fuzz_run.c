@@ -126,7 +126,7 @@ usc_status usc_fuzz_choose(usc_check *c, usc_error *err)
     const usc_check_options *o = c->options;
     char likely[256] = "";
     usc_status st = usc_calls_create(&c->calls, err);
-    if (st == USC_OK) st = usc_read_calls(c->trace, c->calls, err);
+    if (st == USC_OK) st = usc_trace_read_calls(c->trace, c->calls, err);
     if (st != USC_OK) return st;
     /* On no device that captured them: cases are the same for whoever is tested. */
     const usc_select_options all = {.target = "any", .distinct = true};

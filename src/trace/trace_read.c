@@ -388,3 +388,18 @@ usc_status usc_trace_select(usc_trace *t, const usc_trace_filter *filter,
     *n = (int64_t)used;
     return USC_OK;
 }
+
+usc_status usc_trace_read_calls(usc_trace *t, usc_calls *calls, usc_error *err)
+{
+    assert(t && calls);
+    const int64_t *found;
+    int64_t n;
+    usc_status st = usc_trace_select(t, NULL, &found, &n, err);
+    if (st != USC_OK) return st;
+    for (int64_t i = 0; i < n && st == USC_OK; i++) {
+        usc_call call;
+        st = usc_trace_read_call(t, found[i], &call, err);
+        if (st == USC_OK) st = usc_calls_add(calls, &call, err);
+    }
+    return st;
+}
