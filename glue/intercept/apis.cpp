@@ -40,6 +40,8 @@ struct Row {
     ApiForward forward;            /* of the row that was written last */
     std::vector<ApiInput> inputs, parameters;
     std::vector<const at::Tensor *> outputs;
+    /* tensors that were given, and the nodes of autograd that they came from */
+    std::vector<std::pair<const at::Tensor *, torch::autograd::Node *>> given;
 
     void clear()
     {
@@ -60,6 +62,7 @@ int64_t write_row(Session &session, usc_intercept_api &api, const Where &where)
     t_slot = session.slot;
     r.clear();
     r.inputs.clear();
+    r.given.clear();
     const char *args = session.place.describe(&api);
     if (args == nullptr) return 0;
     look_at(session, r.tensors, r.tensors.size());
@@ -174,6 +177,15 @@ void api_leave(usc_intercept_api *call)
     t_slot = call->slot;
 }
 
+/* What x[0] = y gives is what it wrote. */
+static void add_written(Row &r)
+{
+    if (!r.outputs.empty()) return;
+    for (const auto &[tensor, before] : r.given)
+        if (tensor->requires_grad() && tensor->grad_fn().get() != before)
+            r.outputs.push_back(tensor);
+}
+
 void api_end(usc_intercept_api *call, bool ok)
 {
     Row &r = row(t_slot);
@@ -188,12 +200,15 @@ void api_end(usc_intercept_api *call, bool ok)
                         static_cast<int>(r.tensors.size()), ok);
         try {
             r.inputs.insert(r.inputs.end(), r.parameters.begin(), r.parameters.end());
-            if (ok && at::GradMode::is_enabled())
+            if (ok && at::GradMode::is_enabled()) {
+                add_written(r);
                 watch_backward(session, r.forward, r.inputs, r.outputs);
+            }
         } catch (...) { /* a graph that cannot be walked has no backward call */
         }
     }
     r.outputs.clear();
+    r.given.clear();
     r.parameters.clear();
     r.clear();
 }
@@ -205,6 +220,9 @@ void api_add(void *object, usc_role role, const char *path, usc_maybe maybe)
     const at::Tensor &tensor = THPVariable_Unpack(static_cast<PyObject *>(object));
     describe_at(r.tensors, tensor, role, r.paths.emplace_back(path).c_str(), maybe);
     if (role == USC_ROLE_OUT) r.outputs.push_back(&tensor);
+    if (role == USC_ROLE_IN)
+        r.given.emplace_back(&tensor,
+                             tensor.requires_grad() ? tensor.grad_fn().get() : nullptr);
     if (role == USC_ROLE_IN && tensor.requires_grad())
         r.inputs.push_back(
             {&tensor, tensor.grad_fn().get(), static_cast<uint32_t>(tensor.output_nr())});

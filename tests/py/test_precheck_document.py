@@ -322,11 +322,12 @@ IN_PLACE = {  # name -> arguments behind the first, keywords; the backward opera
     "Tensor*div_*0": ([{"type": "int", "value": 2}], {}),
     "Functional*threshold*0": ([{"type": "float", "value": 0.1}, {"type": "int", "value": 0}, {"type": "bool", "value": True}], {}),
     "Tensor*clamp_*0": ([{"type": "float", "value": -0.5}, {"type": "float", "value": 0.5}], {}),
+    "Tensor*__setitem__*0": ([{"type": "int", "value": 1}, {"type": "float", "value": 0.5}], {}),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("faults, judged", [("", ["TRUE"] * 4), ("threshold_backward:scale:factor=2;div.Scalar:scale:factor=1.5;"
-                                                                 "div.Tensor:scale:factor=1.5", ["FALSE", "FALSE", "FALSE", "TRUE"])])  # fmt: skip
+@pytest.mark.parametrize("faults, judged", [("", ["TRUE"] * 5), ("threshold_backward:scale:factor=2;div.Scalar:scale:factor=1.5;"
+                                                                 "div.Tensor:scale:factor=1.5", ["FALSE", "FALSE", "FALSE", "TRUE", "TRUE"])])  # fmt: skip
 def test_the_backward_pass_of_what_writes_its_argument(tmp_path, faults, judged):
     """A dump holds no results, so it does not tell that relu(inplace=True), x /= 2 write."""
     x = described("float32", 1.0, requires_grad=True)

@@ -130,7 +130,10 @@ def _derived(forward, asked, writes, node):
         with torch.enable_grad():
             args = _with_leaves(args, "args[0]", leaves, writes)
             kwargs = _with_leaves(kwargs, "args[1]", leaves, writes)
+            given = [(t, t.grad_fn) for t in (*_all_tensors(args), *_all_tensors(kwargs))]
             outputs = list(_all_tensors(forward(*args, **kwargs)))
+            if not outputs:  # x[0] = y gives nothing: what it wrote
+                outputs = [t for t, before in given if t.requires_grad and t.grad_fn is not before]
             if "inputs" not in node:
                 node["inputs"] = _inputs_of(outputs, leaves)
             pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads, strict=False)
@@ -152,11 +155,11 @@ def _all_tensors(result):
 
 
 def _with_leaves(value, path, leaves, writes):
-    """Arguments with leaves of a graph where gradients are asked for; what the function writes
-    is a copy of one."""
+    """Arguments with leaves of a graph where gradients are asked for; what the function may write
+    is a copy."""
     if isinstance(value, torch.Tensor):
         if path not in leaves:
-            return value
+            return value.clone() if writes else value
         leaves[path] = value.detach().requires_grad_()
         return leaves[path].clone() if writes else leaves[path]
     if isinstance(value, dict):
