@@ -38,7 +38,9 @@ USC_BEGIN_DECLS
     X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
                                     otherwise; number: 1 of R and what float32 loses on  \
                                     inputs nearby [low, high] */                         \
-    X(EXACT, "exact", 0)         /* a: 1 where no step rounds in float32 */              \
+    X(EXACT, "exact", 0)         /* a: 1 where no step rounds in float32; number: 1 if   \
+                                    no order of computing does, but for a cast at the    \
+                                    end */                                               \
     X(WHOLE, "whole", 0)         /* number: 1 if no order of adding rounds it */         \
     X(ROUNDED, "rounded", 1)     /* k; a: Y with other roundings [kinds] */              \
     X(OVERFLOWS, "overflows", 1) /* number: 1 if a step inside overflows float32 */      \

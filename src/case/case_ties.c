@@ -2,7 +2,8 @@
 // Ties. A result that lies halfway between two numbers of the output's dtype counts as
 // either, since float32 may have come from the one side or the other. Where no step
 // rounds (a cast, a sum or product of two 16-bit numbers) it came from none: IEEE 754
-// decides for the even one. Neighbours: case_state.h.
+// decides for the even one. Nor is there another side of a step then, as of a cast within
+// a function. Neighbours: case_state.h.
 #include "case/case_state.h"
 #include "kernels/walk_load.h"
 
@@ -17,6 +18,12 @@ static bool is_tied(const usc_case *c, double d, double r, double even)
     return isfinite(d) && isfinite(r) && !isnan(even) && d != even &&
            usc_case_distance(c, d, r) == 0 &&
            (isinf(even) || usc_case_distance(c, even, r) == 0);
+}
+
+/* Whether d is another number of the dtype than an exact result. */
+static bool is_beside(const usc_case *c, double d, double r)
+{
+    return isfinite(d) && isfinite(r) && usc_case_distance(c, d, r) > 0;
 }
 
 /* What an exact result rounds to; NaN where float32 on the CPU disagrees, since float64
@@ -61,7 +68,7 @@ bool usc_case_may_tie(usc_case *c)
         c->f.verdict != USC_VERDICT_PASS || !is_rounded(c))
         return false;
     c->ties_tried = true;
-    return any_tied(c);
+    return c->f.excused[USC_EXCUSE_STEP] > 0 || any_tied(c);
 }
 
 static const double *exact_marks(usc_case *c)
@@ -80,16 +87,22 @@ static usc_status take_exact(usc_case *c, usc_error *err)
     c->open = usc_case_room(c, c->n, 1);
     if (exact == NULL || c->open == NULL || !usc_case_load(c) || c->y == NULL)
         return usc_case_go(c, usc_case_end);
-    int64_t n = 0;
+    const bool whole = c->given.number != 0;
+    int64_t n_tied = 0, n_beside = 0;
     for (int64_t i = 0; i < c->n; i++) {
-        c->open[i] =
-            exact[i] != 0 && is_tied(c, c->d[i], c->r[i], even_of(c, c->r[i], c->y[i]));
-        n += c->open[i];
+        const bool tied = is_tied(c, c->d[i], c->r[i], even_of(c, c->r[i], c->y[i]));
+        const bool beside = whole && !tied && is_beside(c, c->d[i], c->r[i]);
+        c->open[i] = exact[i] != 0 && (tied || beside);
+        n_tied += exact[i] != 0 && tied;
+        n_beside += exact[i] != 0 && beside;
     }
-    if (n == 0) return usc_case_go(c, usc_case_end);
+    if (n_tied + n_beside == 0) return usc_case_go(c, usc_case_end);
     usc_case_differ(c, &c->device, &c->truth);
-    usc_case_note(c, "exact results halfway between two numbers of the dtype go to the "
-                     "even one");
+    if (n_tied > 0)
+        usc_case_note(c, "exact results halfway between two numbers of the dtype go to "
+                         "the even one");
+    if (n_beside > 0)
+        usc_case_note(c, "no step before the last rounds: there is one right value");
     return usc_case_go(c, usc_case_end);
 }
 

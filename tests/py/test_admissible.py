@@ -243,6 +243,31 @@ def test_ties_of_several_exact_steps_go_to_the_even_one(name):
     assert said(fn, args, other).verdict in FLAGGED
 
 
+def in_codes(how, x):
+    """Numbers of 3 bits behind the point."""
+    unit = torch.exp2(x.abs().log2().floor() - 3)
+    return how(x / unit) * unit
+
+
+CAST_LAST = {
+    "half of it": lambda x: (x / 2).to(torch.float8_e4m3fn),
+    "its double, and back": lambda x: (x + x).to(torch.float8_e4m3fn).float(),
+    "from bfloat16": lambda x: (x.to(BF16) * 0.5).to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.parametrize("name", CAST_LAST)
+def test_behind_exact_steps_a_cast_has_one_value(name):
+    x = (torch.arange(600) % 16 + 16.0) * torch.exp2(torch.arange(600) % 5 - 2.0)
+    right = CAST_LAST[name](x)
+    exact = x * 2 if "double" in name else x / 2
+    assert said(CAST_LAST[name], (x,), in_codes(torch.round, exact).to(right.dtype)).verdict == "pass"
+    for how in (lambda y: (y + 0.5).floor(), lambda y: (y - 0.5).ceil()):
+        assert said(CAST_LAST[name], (x,), in_codes(how, exact).to(right.dtype)).verdict in FLAGGED
+    third = lambda x: (x / 3).to(torch.float8_e4m3fn)  # noqa: E731 - another may multiply by a third
+    assert said(third, (x,), (x * (1 / 3)).to(torch.float8_e4m3fn)).verdict == "pass"
+
+
 def test_a_tie_with_infinity_goes_there():
     x = torch.tensor([65519.0, 65520.0, -65520.0, 1.0]).repeat(50)
     assert said(lambda x: x.to(HALF), (x,), x.to(HALF)).verdict == "pass"

@@ -88,6 +88,7 @@ class Reference:
         self.races = name_of_one(call) in WRITES  # threads may give other results at each run
         self.undefined = set()  # paths of results that are promised nothing
         self.unwritten = {}  # path -> elements that are promised nothing: 0 in every run
+        self._whole = {}  # path -> whether no order of computing it rounds
         self._sources = None
         self._chosen = {}  # dtype_of -> the Source that works
 
@@ -577,16 +578,22 @@ class Reference:
         return torch.where(lost, self.yardstick[path].double(), run)
 
     def exact_steps(self, path):
-        """Marks the elements of one output at which no step rounds in float32; None where that cannot
-        be told."""
+        """Marks the elements of one output at which no step rounds in float32, but for a cast at the end; None
+        where that cannot be told."""
         truth = self.truth[path]
         same = self.yardstick[path] == truth
-        if self.call.composite and not (self.call.only or self._settles(truth) or is_whole(self, path, WHOLE_IN)):
+        if self.call.composite and not (self.call.only or self._settles(truth) or self.is_whole(path)):
             return None  # other steps that come to the same may round
         runs = [run == truth for run, _ in self.noises(path)]
         if not runs and not is_one_rounding(self._own or self.call.function):
             return None
         return torch.stack([same, *runs]).all(0).to(torch.uint8)
+
+    def is_whole(self, path):
+        """Whether no order of computing one output rounds, but for a cast at the end."""
+        if path not in self._whole:
+            self._whole[path] = is_whole(self, path, WHOLE_IN, cast=True)
+        return self._whole[path]
 
     def added_in_order(self, path):
         """One output of float32 with one accumulator in every sum inside, from its first term on (or in
