@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#define ROUNDED_TO_11 0x1p-11 /* of a number: cut off, not only rounded */
 #define FLOAT16_NORMAL 0x1p-14
 #define FLOAT16_SHOWS 0x1p-22 /* four times its smallest: no rounding gives 0 there */
 
@@ -18,10 +19,13 @@ static bool is_long(double x)
     return significand != trunc(significand);
 }
 
+/* What cancels is short by itself; and what is off by more than 11 bits round tells
+ * nothing of how it was kept. */
 static void count_float32(const double *d, const double *r, size_t n, usc_form *form)
 {
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(d[i]) || !isfinite(r[i])) continue;
+        if (fabs(d[i] - r[i]) > ROUNDED_TO_11 * fabs(r[i])) continue;
         form->n_long += is_long(d[i]);
         form->n_long_truth += is_long((double)(float)r[i]);
     }
