@@ -10,6 +10,7 @@
 #include "kernels/walk_load.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SHOWS                                                                            \
@@ -17,9 +18,10 @@
 #define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
 #define SAME USC_VALUES_SAME
 #define WIDER 4.0 /* times between the runs: another kernel's luck, where no step is */
+#define LUCK 4.0  /* times what runs span: beside others, five runs may be so close */
 #define APART                                                                            \
     0.75 /* of what the runs span, from which one gap makes two groups of them */
-enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64 };
+enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64, MANY_PLACES = 8 };
 
 /* What the runs gave at one element. */
 typedef struct place {
@@ -40,7 +42,8 @@ struct usc_hull {
     int64_t n, room;
     int n_runs;
     double typical;
-    int64_t *at; /* of an output that is kept: one more than where its element stands */
+    double usual; /* what runs span where no step is: few places have more; 0: too few */
+    int64_t *at;  /* of an output that is kept: one more than where its element stands */
 };
 
 static usc_case_stage take_flushed, take_run, keep_run;
@@ -150,11 +153,32 @@ static bool is_between(const usc_case *c, double d, double low, double high)
     return usc_case_distance(c, d, nearest) <= SAME * fmax(fabs(low), fabs(high));
 }
 
+static int larger_first(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* What sums lose by cancelling is much alike in an output, and a few runs tell it of one
+ * element badly. */
+static bool weigh_spans(usc_case *c, usc_hull *h)
+{
+    double *spans = usc_case_room(c, h->n, sizeof *spans);
+    int64_t n = 0;
+    if (spans == NULL) return false;
+    for (int64_t i = 0; i < h->n; i++)
+        if (!is_stepped(h, &h->of[i])) spans[n++] = h->of[i].high_all - h->of[i].low_all;
+    qsort(spans, (size_t)n, sizeof *spans, larger_first);
+    h->usual = n < MANY_PLACES ? 0 : spans[n / 10];
+    return true;
+}
+
 /* Where no step is, another kernel may be less lucky than all of the runs. */
 static void between(const usc_hull *h, const place *p, double *low, double *high)
 {
     const bool stepped = is_stepped(h, p);
-    const double more = stepped ? 0 : WIDER * (p->high_all - p->low_all);
+    const double span = p->high_all - p->low_all;
+    const double more = stepped ? 0 : WIDER * fmax(span, fmin(h->usual, LUCK * span));
     *low = (stepped ? p->low : p->low_all) - more;
     *high = (stepped ? p->high : p->high_all) + more;
 }
@@ -276,7 +300,7 @@ static usc_status conclude(usc_case *c)
     usc_hull *h = c->hull;
     int64_t n_open = 0, n_left_out = 0;
     c->open = usc_case_room(c, c->n, 1);
-    if (c->open == NULL) return USC_OK; /* the driver tells */
+    if (c->open == NULL || !weigh_spans(c, h)) return USC_OK; /* the driver tells */
     note_turns(c, h);
     for (int64_t i = 0; i < h->n; i++)
         n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
@@ -373,6 +397,7 @@ static usc_status keep_sides(usc_case *c)
     double *low = usc_case_room(c, c->n, sizeof *low);
     double *high = usc_case_room(c, c->n, sizeof *high);
     if (low == NULL || high == NULL) return USC_OK; /* the driver tells */
+    if (!weigh_spans(c, c->hull)) return USC_OK;
     memcpy(low, c->r, (size_t)c->n * sizeof *low);
     memcpy(high, c->r, (size_t)c->n * sizeof *high);
     for (int64_t k = 0; k < h->n; k++)

@@ -172,3 +172,43 @@ def test_what_vanishes_is_that_or_the_truth():
     assert said(x.double().norm(dim=-1).float()) == "pass"
     assert said(x.norm(dim=-1)) == "unjudged"
     assert said(x.abs().amax(-1)) == "wrong"
+
+
+def in_parts(x, size):
+    """Sums over the last axis, one term after another in parts that are added up."""
+    total = torch.zeros(x.shape[0])
+    for part in x.split(size, -1):
+        sums = torch.zeros(x.shape[0])
+        for term in part.unbind(-1):
+            sums = sums + term
+        total = total + sums
+    return total
+
+
+CONVOLVED = {"serial": (1600, True), "parts of 400": (400, True), "the last 100 left out": (None, False)}
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_bias_gradient_that_cancels_may_be_added_in_any_order(seed):
+    """That of a convolution before a batch norm is nothing in truth, and what its order of adding leaves."""
+    g = torch.Generator().manual_seed(seed)
+    terms = torch.randn(200, 1600, generator=g) * 2.0 ** -torch.randint(0, 14, (200, 1600), generator=g)
+    terms = terms - terms.double().mean(1, keepdim=True).float()
+    x = torch.randn(2, 1, 1, 800, generator=g)
+    grad = terms.reshape(200, 2, 1, 800).transpose(0, 1).contiguous()
+    weight = (grad.double() * x).sum((0, 2, 3)).float().reshape(200, 1, 1, 1)
+    args = (grad, x, torch.ones(200, 1, 1, 1), [200], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [False, True, True])
+    for size, right in CONVOLVED.values():
+        bias = in_parts(terms, size) if right else terms[:, :-100].sum(1)
+        found = judge_call(torch.ops.aten.convolution_backward, args, outputs=(None, weight, bias), cause=False)
+        assert (found.verdict not in FLAGGED) == right, found
+
+
+def test_what_cancels_is_not_short_of_digits():
+    """Sums by images, each of large terms, leave multiples of a large unit: no storage of 11 bits."""
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(32, 10816, generator=g) * 2.0 ** torch.randint(-14, 0, (32, 10816), generator=g) * 0.01
+    x = x - x.double().mean(1, keepdim=True).float()
+    assert judge_call(lambda x: x.sum(1), (x,), outputs=in_parts(x, 676), cause=False).verdict not in FLAGGED
+    wide = torch.randn(32, 64, generator=g)
+    assert judge_call(lambda x: x.sum(1), (wide,), outputs=wide.sum(1).half().float(), cause=False).verdict in FLAGGED

@@ -17,6 +17,7 @@ from .orders import PRODUCTS, adds, is_whole_step
 from .precision import sound
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
+CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 # Functions that devices approximate; what else rounds is off by half an ulp at most.
 APPROXIMATED = {
@@ -96,6 +97,8 @@ class Steps(Mode):
         return self._softmax_gradient(*args[:3], out) if fused else out
 
     def _run(self, func, args, kwargs):
+        if func is CONVOLUTION_BACKWARD and len(args) == 11 and args[10][2]:
+            return self._bias_apart(func, args)
         formula = taken_apart(func) if self.apart else None
         if formula is not None:
             try:
@@ -114,6 +117,14 @@ class Steps(Mode):
         if not isinstance(out, torch.Tensor) or out.dtype not in self.dtypes:
             return out
         return self._step(func, args, kwargs, out)
+
+    def _bias_apart(self, func, args):
+        """A gradient of a convolution, whose bias gets a sum of its own, in any order."""
+        *given, mask = args
+        others = self._run(func, (*given, [*mask[:2], False]), {})[:2] if any(mask[:2]) else (None, None)
+        dims = [0, *range(2, given[0].dim())]
+        with self:
+            return *others, torch.ops.aten.sum.dim_IntList(given[0], dims)
 
     def _step(self, func, args, kwargs, out):
         return out
