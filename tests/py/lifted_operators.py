@@ -72,5 +72,36 @@ def into(out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float) -
     out.copy_(rms_norm(x, weight, eps))
 
 
+def between(x, weight, eps: float, mean=lambda t: t, root=lambda t: t):
+    """As transformers define it: rounded before the weight is multiplied."""
+    wide = x.float()
+    wide = wide * root(torch.rsqrt(mean(wide.pow(2).mean(-1, keepdim=True)) + eps))
+    return wide.to(x.dtype) * weight
+
+
+def _coarser(name):
+    return lambda *a: between(*a, **{name: lambda t: t.bfloat16().float()})
+
+
+# name -> the kernel of the device; on the CPU all are `between`
+BETWEEN = {"rms_norm_between": between, "rms_norm_between_mean": _coarser("mean"),
+           "rms_norm_between_root": _coarser("root")}  # fmt: skip
+
+
+def _define_between(name, on_device):
+    library.define(f"{name}(Tensor x, Tensor weight, float eps) -> Tensor")
+    library.impl(name, lambda x, weight, eps: between(x, weight, eps), "CPU")
+    library.impl(name, lambda x, w, eps: on_device(x.cpu(), w.cpu(), eps).to(x.device), "PrivateUse1")
+
+
+for _name, _kernel in BETWEEN.items():
+    _define_between(_name, _kernel)
+
+
+@torch.library.custom_op("lifted::rms_norm_between_custom", mutates_args=())
+def between_custom(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    return between(x, weight, eps)
+
+
 NAMES = ["rms_norm", "rms_norm_words", "rms_norm_asks", "rms_norm_below", "rms_norm_any", "rms_norm_implicit",
          "rms_norm_custom"]  # fmt: skip

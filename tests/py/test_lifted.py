@@ -111,6 +111,37 @@ def test_two_runs_of_it_are_told_apart(tmp_path):
     assert done.returncode == 1 and "lifted::rms_norm" in done.stdout and "reduced" in done.stdout, done.stdout + done.stderr
 
 
+# ---- what an operator's own kernel rounds ----------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES[1:], ids=str)
+@pytest.mark.parametrize("name", ["rms_norm_between", "rms_norm_between_custom"])
+def test_an_operator_may_round_what_its_kernel_rounds(name, dtype):
+    x, weight = inputs(dtype)
+    answers = {right: "pass"} | {k: "reduced" for k in lifted.BETWEEN.values()} | {lifted.between: "pass"}
+    for kernel, verdict in answers.items():
+        given = kernel(x, weight, EPS)
+        found = ulpscope.judge_call(operator(name), (x, weight, EPS), {}, given, cause=False)
+        assert found.verdict == verdict, found.sentence
+        on_device = lambda op, args, kwargs, given=given: given  # noqa: E731
+        assert judged(on_device, f"lifted::{name}", x, weight, EPS).verdict == verdict
+        found = ulpscope.check_call(lambda *a, given=given: given.clone(), (x, weight, EPS),
+                                    reference=operator(name), cause=False)  # fmt: skip
+        assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize("tool", [ulpscope.live_check, op_tools.OpAutoCompare])
+def test_a_live_check_lets_stand_what_the_kernel_rounds(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with tool() as live:
+        x, weight = (t.to("sim:0") for t in inputs(torch.bfloat16))
+        for name in lifted.BETWEEN:
+            operator(name)(x, weight, EPS)
+        found = live.findings()
+    assert {(f.op, f.verdict) for f in found} == {
+        (f"lifted::rms_norm_between_{n}", "reduced") for n in ("mean", "root")}  # fmt: skip
+
+
 # ---- what rounds on purpose, and what cannot be lifted ---------------------------------
 
 
