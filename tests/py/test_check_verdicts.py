@@ -87,6 +87,8 @@ HONEST = {
                      [1, 1], [1, 1], False, [0, 0], 1),
     "batch_norm": lambda: ("aten::native_batch_norm", randn(8, 5), torch.ones(5),
                            torch.zeros(5), torch.zeros(5), torch.ones(5), True, 0.1, 1e-5),
+    "batch_norm without momentum": lambda: ("aten::native_batch_norm", randn(8, 5), None, None,
+                                            torch.zeros(5), torch.ones(5), True, 0.0, 1e-5),
     "empty input": lambda: ("aten::relu", randn(0, 4)),
 }  # fmt: skip
 
@@ -125,6 +127,22 @@ def test_uninitialised_memory_is_not_compared():
 def test_few_random_draws_are_unjudged():
     verdict = judged(honest, "aten::randn", [4])
     assert verdict.verdict == "unjudged" and "too few to tell" in verdict.worst.reason
+
+
+def cloning(op, args, kwargs):
+    """A device that writes no argument."""
+    return op(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
+
+
+@pytest.mark.parametrize(("training", "momentum", "verdict"),
+                         [(True, 0.1, "wrong"), (True, 0.0, "pass"), (False, 0.1, "pass")])  # fmt: skip
+def test_statistics_must_be_written_where_the_cpu_writes_them(training, momentum, verdict):
+    found = judged(cloning, "aten::native_batch_norm", randn(8, 5), None, None, randn(5), randn(5) ** 2 + 1,
+                   training, momentum, 1e-5)  # fmt: skip
+    assert found.verdict == verdict, found.reason
+    if verdict == "wrong":
+        said = wording.sentence("aten::native_batch_norm", found)
+        assert "did not write running_mean (args[3]), running_var (args[4])" in said
 
 
 # ---- planted bugs --------------------------------------------------------------------

@@ -760,6 +760,23 @@ def running_statistics_off(d):
     return WrongDevice("aten::native_batch_norm", (x, None, None, mean, var, True, 0.1, 1e-5), device)
 
 
+@aims_at("learnt_writes")
+def running_statistics_left(d):
+    x, mean, var = d.normal(64, 8), d.normal(8), d.even(8)
+
+    def device(x, w, b, mean, var, *rest):
+        return torch.native_batch_norm(x, w, b, mean.clone(), var.clone(), *rest)
+
+    return WrongDevice("aten::native_batch_norm", (x, None, None, mean, var, True, 0.1, 1e-5), device)
+
+
+@aims_at("learnt_writes")
+def an_extension_that_writes_unsaid(d):
+    _register_split()
+    x, mean = d.normal(64, 8), d.normal(8)
+    return WrongDevice("excuses::centre", (x, mean), lambda x, mean: torch.ops.excuses.centre(x, mean.clone()))
+
+
 @aims_at("idle")
 def coarse_and_fast(d):
     a, b = (d.normal(32, 64) / 4).to(torch.float8_e4m3fn), (d.normal(48, 64) / 4).to(torch.float8_e4m3fn).t()
@@ -777,10 +794,12 @@ def the_other_result_off(d):
 
 @functools.cache
 def _register_split():
-    """An operator with a result of which its reference promises nothing."""
+    """An operator with a result of which its reference promises nothing, and one whose schema hides a write."""
     library = torch.library.Library("excuses", "DEF")
     library.define("split(Tensor x) -> (Tensor, Tensor)")
     library.impl("split", lambda x: (x.exp(), x + 1), "CPU")
+    library.define("centre(Tensor x, Tensor mean) -> Tensor")
+    library.impl("centre", lambda x, mean: x - mean.lerp_(x.mean(0), 0.1), "CPU")
     reference.register("excuses::split")(lambda x: (x.exp(), None))
     return library
 

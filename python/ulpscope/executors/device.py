@@ -244,12 +244,12 @@ def learn_writes(call):
     return bool(hidden)
 
 
-def unsaid_writes(call):
+def unsaid_writes(call, kernel=None):
     """Path -> view of the arguments that the CPU's own kernel writes, on copies, beside those that
     the call is known to write."""
     bound = bind_exact(call, lambda captured: "cpu")
     try:
-        bound.run(sources_of(call)[0].run)
+        bound.run(kernel or sources_of(call)[0].run)
     except Exception as problem:  # the CPU refuses: nothing learnt
         foreign(problem)
         return {}

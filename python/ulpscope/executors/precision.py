@@ -153,6 +153,13 @@ def space_of(op):
     return op.partition("::")[0] if "::" in op else ""
 
 
+def schema_tells(call, known=()):
+    """Whether what a schema says of what is written is all: not of extensions, of which nobody has looked at it,
+    nor of batch norms, but for the paths that are `known`."""
+    statistics = (p for p, v in call.views.items() if v.argument.startswith("running_") and p not in known)
+    return space_of(call.op) in STANDARD and not any(statistics)
+
+
 def cpu_kernel(call):
     """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
     the operators inside it. The operator itself where it has no such kernel."""

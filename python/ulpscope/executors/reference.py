@@ -37,7 +37,7 @@ from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
 from .orders import is_whole
-from .precision import HANG_ON_DTYPE, STANDARD, Kept, Widen, cpu_kernel, sources_of, space_of
+from .precision import HANG_ON_DTYPE, Kept, Widen, cpu_kernel, schema_tells, sources_of
 from .streams import one_thread
 from .warm import warm
 
@@ -229,10 +229,8 @@ class Reference:
     @cached_property
     def _written(self):
         """Storages that the operator may write; None where only its word is there for it."""
-        if self.call.composite or space_of(self.call.op) not in STANDARD:
+        if self.call.composite or not schema_tells(self.call):
             return None
-        if any(v.argument.startswith("running_") for v in self.call.views.values()):
-            return None  # schemas of batch norms do not tell
         return {self.call.views[path].storage for path in self.call.written()}
 
     def _makes(self):

@@ -15,12 +15,14 @@ from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
 from ..calls.foreign import foreign, is_ours, our_words
-from ..calls.replay import Unsupported, draws_random
+from ..calls.replay import Unsupported, draws_random, same_bytes, written_names
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
-from ..executors.device import DeviceDied, TorchDevice, lacks, learn_writes
+from ..executors.device import SCRATCH, DeviceDied, TorchDevice, lacks, learn_writes, unsaid_writes
 from ..executors.operands import Operands, Timing
+from ..executors.precision import schema_tells
 from ..executors.reference import DrawsUnsaid, Reference
+from ..executors.registered import registered
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state, one_thread
 from ..executors.threads import SMALL
@@ -82,7 +84,8 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
     now = time.perf_counter_ns()
     try:
         answer = device.run(call)
-        if answer.trespass and learn_writes(call):
+        if learn_writes(call) if answer.trespass else _expects_more(call, mark):
+            mark("device")
             answer = device.run(call)
     except Unsupported as problem:
         return _refused(call, str(problem))
@@ -98,7 +101,40 @@ def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
     verdict.remarks = verdict.remarks + answer.notes
     if rule is None:
         explain(call, verdict, timing, seconds)
+        _tell_unwritten(call, verdict)
     return verdict
+
+
+def _tell_unwritten(call, verdict):
+    """Makes `wrong` what is accused of an argument that the CPU's kernel writes, unsaid by the schema, and the
+    device left as it was, however near that lies."""
+    if verdict.verdict not in FLAGGED or call.schema is None or verdict.answer is None:
+        return
+    said, answer = written_names(call.function), verdict.answer
+    unsaid = {p for p in call.mutated if p in call.views and call.views[p].argument not in said}
+    accused = dict.fromkeys(f.path for f in verdict.findings if f.verdict in FLAGGED and f.path in unsaid)
+    left = [p for p in accused if p in answer.before and same_bytes(answer.outputs[p], answer.before[p])]
+    if left:
+        names = ", ".join(f"{call.views[p].argument} ({p})" for p in left)
+        verdict.findings.extend([Finding("", "wrong", f"did not write {names}, which the CPU's own kernel writes")])
+        verdict.verdict = verdict.worst.verdict
+
+
+def _expects_more(call, mark):
+    """Whether the CPU's own kernel writes what the schema does not say, which the device must write, too: marked
+    as written now. One run more on the CPU, and only where schemas do not tell. What lies in a storage of which
+    it is said that it is written may be part of that, and is not expected."""
+    written = call.written()
+    if call.composite or call.schema is None or schema_tells(call, written) or draws_random(call):
+        return False
+    mark("reference")
+    said = {call.views[path].storage for path in written}
+    own = call.function if registered(call.op) else None  # a reference may use up what it is given
+    with kept_state():
+        hidden = unsaid_writes(call, own)
+    more = {p: v for p, v in hidden.items() if v.storage not in said and v.argument not in SCRATCH}
+    call.mutated.update(more)
+    return bool(more)
 
 
 def _judge_ran(call, device, answer, timing, mark, rule, repeat):
