@@ -32,6 +32,8 @@ def operator_call(function, args=(), kwargs=None):
     function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
     if function is None or torch.is_autocast_enabled("cpu") or not _is_plain(function._schema):
         return None
+    if any(isinstance(a, torch.Tensor) and a.is_quantized for a in (*args, *kwargs.values())):
+        return None
     maker = Maker()
     try:
         args = [maker.argument(a, f"args[{i}]", "") for i, a in enumerate(args)]
