@@ -31,7 +31,8 @@ typedef struct place {
     double low_all, high_all;    /* and of those on inputs nearby */
     float runs[USC_VALUES_MOST]; /* the truth, what runs gave; last those nearby */
     int n_runs, n_nearby;
-    int n_true;         /* runs that gave the truth */
+    int n_true;         /* runs that gave the truth, as far as it shows beside others */
+    int n_exact;        /* and beside itself: what cancels never does */
     bool met;           /* by a run whose values count alone */
     double under, over; /* the nearest runs below and above d, of all */
     int n_under, n_over;
@@ -132,6 +133,7 @@ static void widen(const usc_hull *h, place *p, double v, bool nearby)
     p->low = fmin(p->low, v);
     p->high = fmax(p->high, v);
     p->n_true += fabs(v - p->r) <= SAME * fmax(fabs(p->r), h->typical);
+    p->n_exact += fabs(v - p->r) <= SAME * fabs(p->r);
 }
 
 static usc_values values_of(const usc_hull *h, const place *p, bool all)
@@ -140,11 +142,13 @@ static usc_values values_of(const usc_hull *h, const place *p, bool all)
     return usc_values_of(p->runs, all ? p->n_runs : p->n_runs - p->n_nearby, size);
 }
 
-/* Whether a step inside leaves an element few values: then nothing else is right. */
+/* Whether a step inside leaves an element few values: then nothing else is right. So do
+ * a few units of what cancels, of which the truth is none. */
 static bool is_stepped(const usc_hull *h, const place *p)
 {
     const usc_values v = values_of(h, p, false);
-    return h->n_runs >= FEW_RUNS && usc_values_are_stepped(&v, h->n_runs);
+    return h->n_runs >= FEW_RUNS && (p->n_exact > 0 || v.n == 2) &&
+           usc_values_are_stepped(&v, h->n_runs);
 }
 
 static bool is_between(const usc_case *c, double d, double low, double high)
