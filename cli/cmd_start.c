@@ -78,7 +78,7 @@ static const start_case cases[] = {
      "is-a-run-of-weeks-sound"},
     {"there are only files: outputs, dumps, logs",
      "file dump output log npy npz onnx tensorrt csv safetensors without numpy",
-     {"ulpscope judge RIGHT.safetensors DEVICE.safetensors    # outputs",
+     {"ulpscope judge DEVICE.safetensors RIGHT.safetensors    # outputs",
       "ulpscope import DUMP -o TRACE                          # another tool's dump",
       "ulpscope loss A.log B.log                              # loss curves"},
      "i-have-only-outputs"},
