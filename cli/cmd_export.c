@@ -25,7 +25,8 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_export_page = {
     .command = "export",
-    .usage = "TRACE -o DIR [--format FORMAT] [OPTIONS]",
+    .usage = "TRACE -o DIR [--format FORMAT] [OPTIONS]\n"
+             "       ulpscope export TRACE -o FILE.json --format perfetto",
     .about =
         "Writes the calls of a trace as a dump that another tool reads:\n"
         "\n"
@@ -91,7 +92,10 @@ static bool parse(int argc, char **argv, usc_export_options *o)
     for (int key; (key = cli_next(&cmd_export_page, argc, argv)) != -1;)
         if (!take(o, key)) return false;
     const char *why = NULL;
-    if (o->out == NULL) why = "-o DIR is needed, the folder to write";
+    const bool events = strcmp(o->format, "perfetto") == 0;
+    if (o->out == NULL)
+        why = events ? "-o FILE.json is needed, the file to write"
+                     : "-o DIR is needed, the folder to write";
     if (argc - optind != 1)
         why = "one trace is needed, e.g. ulpscope export ulpscope-trace -o dump";
     if (why != NULL) {

@@ -1,1 +1,1 @@
-ulpscope export trace
+ulpscope export trace --format perfetto; ulpscope export trace
