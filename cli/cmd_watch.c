@@ -54,7 +54,8 @@ const cli_page cmd_watch_page = {
         "detectors of silent corruption: what was abnormal, at which step, in which "
         "tensor, on which rank.\n"
         "\n"
-        "LOG is a log of a watch, or gradient norms as CSV, JSON lines or an event file "
+        "LOG is a log of a watch (ulpscope run --watch --watch-log LOG), or gradient "
+        "norms as CSV, JSON lines or an event file "
         "of TensorBoard; of these the level alone can be judged. What could not is said "
         "at the "
         "end. COMMAND (python "
@@ -385,6 +386,14 @@ static int explain_command(const arguments *a)
 
 /* ---- a replay ---- */
 
+/* Where there is no log, what makes one. */
+static int no_log(const arguments *a, const usc_error *err)
+{
+    if (err->status != USC_E_NOT_FOUND) return cli_fail("%s", err->text);
+    return cli_fail("%s; ulpscope run --watch --watch-log %s -- COMMAND writes one",
+                    err->text, a->log);
+}
+
 static bool write_page(const arguments *a, const usc_watch_replay *r)
 {
     usc_error err;
@@ -401,7 +410,7 @@ static int replay(const arguments *a)
     usc_error err;
     usc_watch_replay *r;
     if (usc_watch_replay_run(a->log, a->key, &a->config, &r, &err) != USC_OK)
-        return cli_fail("%s", err.text);
+        return no_log(a, &err);
     int code = r->n_events > 0 || r->n_lost > 0 ? CLI_DIFFERS
                : r->judged                      ? CLI_SAME
                                                 : CLI_TROUBLE;

@@ -1,1 +1,1 @@
-ulpscope watch
+ulpscope watch run.watch.jsonl; ulpscope watch
