@@ -42,15 +42,29 @@ typedef struct start_case {
     const char *more;     /* page of docs/howto */
 } start_case;
 
+enum { OF_VALUES, OF_NAN, OF_DEVICE = 3, OF_FILES = 6 }; /* their places in cases */
+
+/* Words that decide, whatever else the sentence holds. */
+static const char nan_words[] = "nan nans inf infs infinit";
+
+/* Words of every complaint: they count where nothing but a device is named beside them.
+ */
+static const char wrong_words[] =
+    "wrong garbage gibberish nonsense rubbish incorrect bad broken mismatch unequal "
+    "result answer";
+
+/* Words of who has files alone, and of others: they count where nothing else fits. */
+static const char file_words[] = "only output numpy";
+
 static const start_case cases[] = {
-    {"the loss is off, or differs from another machine's",
-     "loss accura converg diverg differ gpu curve wors off",
+    {"the loss or the outputs are off, or differ from another machine's",
+     "loss accura inaccura converg diverg differ gpu curve wors off",
      {"ulpscope capture -- {command}", "ulpscope check ulpscope-trace --device {device}",
       "# where both machines are at hand: capture on each, then",
       "ulpscope diff TRACE-A TRACE-B"},
      "the-loss-is-a-little-off"},
     {"NaN or Inf appears",
-     "nan inf overflow spike explod scaler",
+     "overflow spike explod scaler",
      {"ulpscope run --nan --keep 1000 -- {command}",
       "ulpscope overflow ulpscope-nan              # whether the device is to blame"},
      "where-was-this-nan-born"},
@@ -77,7 +91,7 @@ static const start_case cases[] = {
       "ulpscope watch watched.log"},
      "is-a-run-of-weeks-sound"},
     {"there are only files: outputs, dumps, logs",
-     "file dump output log npy npz onnx tensorrt csv safetensors without numpy",
+     "file dump log logs npy npz onnx tensorrt csv safetensors",
      {"ulpscope judge DEVICE.safetensors RIGHT.safetensors    # outputs",
       "ulpscope import DUMP -o TRACE                          # another tool's dump",
       "ulpscope loss A.log B.log                              # loss curves"},
@@ -94,14 +108,14 @@ typedef struct start {
 
 /* ---- which case ---- */
 
-/* How many words of the sentence begin as one of the case's. */
-static int fits(const start_case *c, const char *text)
+/* How many words of the sentence begin as one of `words`. */
+static int fits(const char *words, const char *text)
 {
     int n = 0;
     for (const char *at = text; *at != '\0';) {
         at += strcspn(at, "abcdefghijklmnopqrstuvwxyz");
         const size_t size = strspn(at, "abcdefghijklmnopqrstuvwxyz0123456789_");
-        for (const char *w = c->words; size > 0 && *w != '\0';) {
+        for (const char *w = words; size > 0 && *w != '\0';) {
             const size_t width = strcspn(w, " ");
             const bool whole = width <= 3; /* op is no option, inf no information */
             n += width <= size && (!whole || width == size) && strncmp(at, w, width) == 0;
@@ -118,15 +132,27 @@ static const start_case *case_of(const char *sentence)
     (void)snprintf(text, sizeof text, "%s", sentence);
     for (char *c = text; *c != '\0'; c++)
         *c = (char)tolower((unsigned char)*c);
+    if (fits(nan_words, text) > 0) return &cases[OF_NAN];
     const start_case *best = NULL;
     int most = 0;
     for (int i = 0; i < N_CASES; i++) {
-        const int n = fits(&cases[i], text);
+        const int n = fits(cases[i].words, text);
         if (n <= most) continue;
         most = n;
         best = &cases[i];
     }
-    return best;
+    const bool vague = best == NULL || best == &cases[OF_DEVICE];
+    if (vague && fits(wrong_words, text) > 0) return &cases[OF_VALUES];
+    return best == NULL && fits(file_words, text) > 0 ? &cases[OF_FILES] : best;
+}
+
+/* A number of the list, or a sentence. */
+static const start_case *chosen(const char *text)
+{
+    char *end;
+    const long number = strtol(text, &end, 10);
+    if (end == text || end[strspn(end, " \t.)")] != '\0') return case_of(text);
+    return number >= 1 && number <= N_CASES ? &cases[number - 1] : NULL;
 }
 
 static void list_cases(FILE *to)
@@ -206,9 +232,7 @@ static int interview(start *s)
     puts("What is the matter? A number, or a sentence of your own:");
     list_cases(stdout);
     if (!ask("> ", s->text, sizeof s->text)) return CLI_TROUBLE;
-    const long number = strtol(s->text, NULL, 10);
-    const start_case *c =
-        number >= 1 && number <= N_CASES ? &cases[number - 1] : case_of(s->text);
+    const start_case *c = chosen(s->text);
     if (c == NULL) return cli_fail("nothing fits '%s'; give a number", s->text);
     if (!knows_command(s) && !ask("How do you start the program? (python train.py) ",
                                   s->typed, sizeof s->typed))
@@ -246,12 +270,13 @@ int cmd_start(int argc, char **argv)
     if (!parse(argc, argv, &s)) return CLI_TROUBLE;
     if (s.text[0] == '\0' && isatty(STDIN_FILENO)) return interview(&s);
     if (s.text[0] == '\0') {
-        puts("What is the matter? Say it behind the command, e.g. ulpscope start NaN at "
+        puts("What is the matter? Say it, or its number, behind the command: ulpscope "
+             "start NaN at "
              "step 400 -- python train.py");
         list_cases(stdout);
         return cli_close_output(CLI_SAME);
     }
-    const start_case *c = case_of(s.text);
+    const start_case *c = chosen(s.text);
     if (c != NULL) return tell(&s, c);
     (void)cli_fail("nothing fits '%s'; it knows of:", s.text);
     list_cases(stderr);
