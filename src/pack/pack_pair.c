@@ -49,8 +49,8 @@ static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *
 {
     char why[256];
     if (device == NULL)
-        return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err,
-                            "the device gave no such tensor");
+        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
+                            "missing: the device gave no such tensor");
     if (reference == NULL)
         return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
                             "there is no reference of that name");

@@ -643,7 +643,7 @@ def test_pairs_of_tensors(tmp_path):
     assert done.returncode == 1
     assert {n: c["verdict"] for n, c in calls.items()} == {
         "good": "pass", "half": "pass", "low": "reduced", "nan": "nonfinite", "ints": "pass",
-        "extra": "unjudged", "missing": "unsupported", "shape": "wrong"}  # fmt: skip
+        "extra": "unjudged", "missing": "wrong", "shape": "wrong"}  # fmt: skip
     assert 10 < calls["low"]["bits"] < 12.5
     assert "[3, 4]" in calls["nan"]["sentence"]
     assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
