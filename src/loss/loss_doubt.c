@@ -54,6 +54,32 @@ static bool little_in_common(const usc_curve *a, const usc_curve *b,
     return true;
 }
 
+/* How many steps of the longer run lie where both ran: a run that logs every tenth step
+ * covers those between. */
+static int64_t covered(const usc_curve *a, const usc_curve *b)
+{
+    const usc_curve *of = a->n > b->n ? a : b, *by = of == a ? b : a;
+    int64_t n = 0;
+    if (!of->numbered || !by->numbered) return by->n; /* by their places */
+    for (int64_t i = 0; i < of->n; i++)
+        n += of->steps[i] >= by->steps[0] && of->steps[i] <= by->steps[by->n - 1];
+    return n;
+}
+
+static bool ends_early(const usc_curve *a, const usc_curve *b, char *out, size_t size)
+{
+    const usc_curve *of = a->n > b->n ? a : b, *by = of == a ? b : a;
+    const int64_t n = covered(a, b);
+    if (2 * n >= of->n) return false;
+    (void)usc_format(out, size,
+                     "not told: nothing differs where both ran, but that is %lld of %lld "
+                     "steps of %s; run %s as long as that, or give the first steps of %s "
+                     "alone",
+                     (long long)n, (long long)of->n, usc_loss_name(of, by),
+                     usc_loss_name(by, of), usc_loss_name(of, by));
+    return true;
+}
+
 /* Runs on other batches: a fault smaller than their noise is not seen. */
 static bool other_batches(const usc_loss_result *r, char *out, size_t size)
 {
@@ -120,5 +146,6 @@ bool usc_loss_doubt(const usc_curve *a, const usc_curve *b, const usc_loss_resul
 {
     return little_in_common(a, b, r, out, size) || too_few_digits(a, b, r, out, size) ||
            other_batches(r, out, size) || early(r, tolerance, out, size) ||
-           small_drift(a, b, r, tolerance, out, size) || far_on_average(r, out, size);
+           small_drift(a, b, r, tolerance, out, size) || far_on_average(r, out, size) ||
+           ends_early(a, b, out, size);
 }

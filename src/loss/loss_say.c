@@ -37,10 +37,26 @@ const char *usc_loss_name(const usc_curve *curve, const usc_curve *other)
     return strcmp(curve->name, other->name) == 0 ? curve->key : curve->name;
 }
 
+/* "200 steps"; "100 of 200 steps (100 are NaN or Inf in both)": what was looked at, of
+ * what the longer run has. */
+static const char *looked_at(const usc_loss_result *r, char out[128])
+{
+    char left_out[64] = "", of[32] = "";
+    const int64_t alone = r->n_only_a > r->n_only_b ? r->n_only_a : r->n_only_b;
+    if (r->n_left_out > 0)
+        (void)usc_format(left_out, sizeof left_out, " (%lld %s NaN or Inf in both)",
+                         (long long)r->n_left_out, r->n_left_out == 1 ? "is" : "are");
+    if (r->n_left_out + alone > 0)
+        (void)usc_format(of, sizeof of, " of %lld",
+                         (long long)(r->n + r->n_left_out + alone));
+    (void)usc_format(out, 128, "%lld%s steps%s", (long long)r->n, of, left_out);
+    return out;
+}
+
 void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_result *r,
                        char *out, size_t size)
 {
-    char percent[32];
+    char percent[32], looked[128];
     const char *of_a = usc_loss_name(a, b), *of_b = usc_loss_name(b, a);
     const usc_loss_point *p = r->first.step >= 0 ? &r->first : &r->largest;
     if (r->bad_step >= 0 && (r->first.step < 0 || r->bad_step <= r->first.step))
@@ -65,15 +81,15 @@ void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_re
                          r->drift > 0 ? "above" : "below", of_a, r->drift,
                          r->drift_limit);
     else if (p->difference == 0)
-        (void)usc_format(out, size, "the same: no digit differs in %lld steps",
-                         (long long)r->n);
+        (void)usc_format(out, size, "the same: no digit differs in %s",
+                         looked_at(r, looked));
     else
         (void)usc_format(
             out, size,
-            "the same within noise: of %lld steps the largest difference is %.3g (%s) at "
+            "the same within noise: in %s the largest difference is %.3g (%s) at "
             "step %lld, and up to %.3g is noise there",
-            (long long)r->n, fabs(p->difference), usc_loss_percent(p->relative, percent),
-            (long long)p->step, p->band);
+            looked_at(r, looked), fabs(p->difference),
+            usc_loss_percent(p->relative, percent), (long long)p->step, p->band);
 }
 
 /* ---- block characters ---- */

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import math
 import os
 import struct
 import subprocess
@@ -259,11 +260,27 @@ def test_steps_of_one_side_alone(tmp_path):
     loss(write(tmp_path / "all", a), plain, code=0)
 
 
+def test_a_run_that_ended_early_is_not_told(tmp_path):
+    """Numbered or not, either way round. Every tenth step of a whole run is the whole run; NaN in both is said."""
+    values = curve(1, 200)
+    a, some = write(tmp_path / "a", values), write(tmp_path / "some", values[::10], range(0, 200, 10))
+    logs = [tmp_path / "a.log", tmp_path / "b.log"]
+    for path, n in zip(logs, (200, 3), strict=True):
+        path.write_text("".join(f"loss {v:.6f}\n" for v in values[:n]))
+    for pair in ((a, write(tmp_path / "b", values[:3])), (write(tmp_path / "c", values[:90]), a), logs):
+        done = loss(*pair, code=2)
+        assert "not told: nothing differs where both ran" in done.stdout and " of 200 steps" in done.stdout
+    assert "the same: no digit differs in 20 of 200 steps" in loss(a, some, code=0).stdout
+    bad = [write(tmp_path / name, [*values[:100], *[math.nan] * 100]) for name in ("d", "e")]
+    done = loss(*bad, "--same-bytes", code=0)
+    assert "differs in 100 of 200 steps (100 are NaN or Inf in both)" in done.stdout, done.stdout
+
+
 def test_the_common_part_is_compared_and_said(tmp_path):
     a = write(tmp_path / "a", curve(1, 100))
     b = write(tmp_path / "b", curve(1, 100)[10:90], range(10, 90))
     done = loss(a, b, code=0)
-    assert "80 in common, 20 of A alone" in done.stdout and "no digit differs" in done.stdout
+    assert "80 in common, 20 of A alone" in done.stdout and "no digit differs in 80 of 100 steps" in done.stdout
     apart = loss(a, write(tmp_path / "c", [1.0, 2.0], [500, 501]), code=2)
     assert "no step in common: 0 to 99 against 500 to 501" in apart.stderr
 
