@@ -107,25 +107,33 @@ static void put_not_judged(const usc_diff_summary *s, const diff_words *w, int64
 
 /* ---- where the runs part ---- */
 
-static void put_same(const usc_diff_summary *s, const diff_words *w)
+enum { PART = 512 };
+
+static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_words *w)
 {
+    char common[PART], alone[PART];
     const int64_t n = w->modules
                           ? s->n_kind[USC_DIFF_ROUNDED] + s->n_kind[USC_DIFF_INHERITED]
                           : s->n_differ;
+    usc_diff_say_common(d, common, alone, sizeof common);
+    (void)printf("%sthe runs are the same", s->partial ? "not told: " : "");
+    if (common[0] != '\0') (void)printf(" in %s, which is all that both have", common);
+    const char *comma = common[0] != '\0' ? "," : "";
     if (n == 0)
-        (void)printf("the runs are the same%s\n", s->basis == USC_DIFF_BY_STATISTICS
-                                                      ? ", as far as statistics tell"
-                                                      : ", bit by bit");
+        fputs(s->basis == USC_DIFF_BY_STATISTICS ? ", as far as statistics tell"
+                                                 : ", bit by bit",
+              stdout);
     else if (w->modules)
         (void)printf(
-            "the runs are the same within rounding, as far as limits tell: %" PRId64
+            "%s within rounding, as far as limits tell: %" PRId64
             " pass%s of modules differ, none by more than the order of adding and "
-            "what came in explain\n",
-            n, n == 1 ? "" : "es");
+            "what came in explain",
+            comma, n, n == 1 ? "" : "es");
     else
-        (void)printf("the runs are the same within rounding: %" PRId64
-                     " call%s right on both sides\n",
+        (void)printf("%s within rounding: %" PRId64 " call%s right on both sides", comma,
                      n, n == 1 ? " differs, and is" : "s differ, and each is");
+    (void)printf("%s%s%s\n", alone[0] != '\0' ? "; " : "", alone,
+                 s->partial ? ": capture the same steps on both" : "");
 }
 
 static void put_not_told(const usc_diff_summary *s)
@@ -175,8 +183,8 @@ usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (n_lost > 0)
         (void)printf("nothing was kept of %" PRId64 " call%s\n", n_lost, plural(n_lost));
     if (s.first >= 0) return put_first(d, t[0], &s, err);
-    if (s.same)
-        put_same(&s, w);
+    if (s.same || s.partial)
+        put_same(d, &s, w);
     else
         put_not_told(&s);
     return USC_OK;

@@ -240,12 +240,24 @@ typedef struct usc_diff_summary {
     int64_t n_stand, n_alike,
         n_untold;         /* both are right; accused of the same; the rest */
     usc_diff_basis basis; /* the weakest that a difference was told by */
-    bool same; /* whatever differs was looked at and stands, and nothing that differs much
-                  entered */
+    bool same;    /* whatever differs was looked at and stands, and nothing that differs
+                     much entered */
+    bool partial; /* it would be `same`, but statistics alone say so, and a step of one
+                     side has no partner at all */
 } usc_diff_summary;
 
 /** The sum of all rows. Memory: copied. */
 USC_API usc_diff_summary usc_diff_sum(const usc_diff *d);
+
+/**
+ * What both have and what one alone has, in words: "step 1", the steps of A that have
+ * pairs, which is empty where every step has; "345 calls of A (steps 0, 2, 3) have no
+ * partner", with those that have none at all, which is empty where every call has one.
+ *
+ * Memory:  at most `size` bytes with the zero go to each; what does not fit is cut.
+ */
+USC_API void usc_diff_say_common(const usc_diff *d, char *common, char *alone,
+                                 size_t size);
 
 /** The pairs in the order of the calls of A. Memory: until usc_diff_close. */
 USC_API const usc_diff_row *usc_diff_rows(const usc_diff *d, int64_t *n);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison from within. Neighbours: diff.c (pairs, rows, where a difference begins),
 // regroup.c (pairs by content), compare.c (one pair), entered.c (what came from outside),
-// heard.c (verdicts), amplified.c (what rounding makes of them), diff_say.c (words).
+// heard.c (verdicts), amplified.c (what rounding makes of them), diff_say.c and
+// diff_part.c (words).
 #ifndef USC_DIFF_DIFFS_H
 #define USC_DIFF_DIFFS_H
 
@@ -51,6 +52,10 @@ void usc_diff_carry(usc_diff *d);
 
 /** A difference that begins in a call below another one does not begin in that. diff.c */
 void usc_diff_clear_holders(usc_diff *d);
+
+/** Whether no call of a step of that side has a partner, of any of its steps. diff_part.c
+ */
+bool usc_diff_lacks_steps(const usc_diff *d, int side);
 
 /** Frees what was heard. heard.c */
 void usc_diff_forget_heard(usc_diff *d);

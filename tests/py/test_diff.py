@@ -142,6 +142,19 @@ def test_statistics_alone_tell_it_and_say_so(captured):
     assert diff(captured("honest"), b)["basis"] == "statistics"  # one with data, one without
 
 
+@pytest.mark.parametrize(("data", "code", "words"), (
+    ("stats", 2, "not told: the runs are the same in step 1, which is all that both have, as far as statistics tell; "),
+    ("full", 0, "the runs are the same in step 1, which is all that both have, bit by bit; ")))  # fmt: skip
+def test_what_was_compared_is_said_where_one_run_is_longer(captured, data, code, words):
+    whole = captured("honest") if data == "full" else captured("stats", options=("--data", "stats"))
+    part = captured(f"{data}-1", options=("--data", data, "--steps", "1"))
+    for sides in ((whole, part), (part, whole)):
+        done = ulpscope("diff", *sides)
+        last = done.stdout.splitlines()[-1]
+        assert done.returncode == code and last.startswith(words), done.stdout
+        assert f" calls of {'AB'[sides.index(whole)]} (step 0) have no partner" in last
+
+
 def test_memory_that_something_unseen_fills_shifts_no_pair(captured, tmp_path):
     """Whether the fill is noticed hangs on what lay there: torch.tensor(0.0) over a zero."""
     for side, noticed in (("a", 0), ("b", 3)):
