@@ -2,7 +2,7 @@
 // The page of ulpscope diff: what is shown of the JSON that diff_page.c puts before it.
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent), by = id => document.getElementById(id);
-const begins = new Set(["made", "grew", "erred", "entered", "drew", "unpaired", "beyond"]);
+const begins = new Set(["made", "grew", "erred", "asked", "entered", "drew", "unpaired", "beyond"]);
 const size = r => r.out === null ? 0 : r.out.n_special > 0 ? Infinity : r.out.worst ?? Infinity;
 const show = x => x === null || x === undefined ? "" : x === Infinity ? "NaN/Inf" : Math.abs(x) >= 1e5 || (x !== 0 && Math.abs(x) < 1e-3) ? x.toExponential(3) : String(+x.toPrecision(6));
 const short = x => x === Infinity ? show(x) : show(+x.toPrecision(3));

@@ -83,6 +83,8 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
  * ERRED      inputs differ already, and judged on its own inputs one side alone is
  * accused, or both of different things (usc_diff_hear)
  *
+ * ASKED      both are right on their own inputs, but arguments that are no tensors differ
+ *
  * ENTERED    an input that came from outside differs: data, parameters
  *
  * DREW       it draws random numbers, and drew others
@@ -101,6 +103,7 @@ USC_API USC_NODISCARD usc_status usc_diff_align(const usc_diff_item *a, int64_t 
     X(MADE, "made")                                                                      \
     X(GREW, "grew")                                                                      \
     X(ERRED, "erred")                                                                    \
+    X(ASKED, "asked")                                                                    \
     X(ENTERED, "entered")                                                                \
     X(DREW, "drew")                                                                      \
     X(UNPAIRED, "unpaired")                                                              \
@@ -117,7 +120,7 @@ typedef enum usc_diff_kind {
 /** Text of a kind; "unknown" for other values. Memory: static. */
 USC_API const char *usc_diff_kind_text(usc_diff_kind kind);
 
-/** Whether a difference begins at a call of this kind: MADE, GREW, ERRED, ENTERED,
+/** Whether a difference begins at a call of this kind: MADE, GREW, ERRED, ASKED, ENTERED,
  * DREW, UNPAIRED, BEYOND. */
 USC_API bool usc_diff_begins(usc_diff_kind kind);
 
@@ -161,7 +164,9 @@ typedef struct usc_diff_row {
     usc_diff_judged judged;
     bool
         computes; /* a result of it was written by it: it is no view, and holds no call */
-    double limit; /* what rounding may make of equal inputs, as `out.worst` */
+    bool
+        number; /* the input that lies furthest apart is a Python number beside tensors */
+    double limit;        /* what rounding may make of equal inputs, as `out.worst` */
     double noise, apart; /* 2-norms in roundings: what rounding alone, amplified by the
                             model, makes of a result (0: not asked), and what lies
                             between the runs */

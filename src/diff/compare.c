@@ -274,6 +274,16 @@ static usc_hash128 key_of_version(int64_t version)
     return usc_hash_bytes(&version, sizeof version);
 }
 
+/* A number of Python's beside tensors (`x * 1.001`) is kept as a tensor of its own. */
+static bool is_number(const usc_call_arg *a)
+{
+    static const char *const wide[] = {"float64", "int64", "complex128"};
+    bool is_wide = false;
+    for (size_t k = 0; k < sizeof wide / sizeof *wide; k++)
+        is_wide |= a->dtype_name != NULL && strcmp(a->dtype_name, wide[k]) == 0;
+    return is_wide && a->ndim == 0;
+}
+
 /* Of a row whose inputs differ: what wrote the one that differs most. Of a module's
  * gradients nobody may have: what is `behind` explains them, as does the one around. */
 static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t behind)
@@ -297,6 +307,7 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
         if (first == NULL && !much) return USC_DIFF_INHERITED;
         if (first == NULL) {
             (void)usc_keys_put(&d->entered, key, i);
+            row->number = is_number(a);
             return USC_DIFF_ENTERED;
         }
         row->from = row->source = *first;

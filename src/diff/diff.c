@@ -20,7 +20,7 @@ const char *usc_diff_kind_text(usc_diff_kind kind)
 bool usc_diff_begins(usc_diff_kind kind)
 {
     return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED ||
-           kind == USC_DIFF_ENTERED || kind == USC_DIFF_DREW ||
+           kind == USC_DIFF_ASKED || kind == USC_DIFF_ENTERED || kind == USC_DIFF_DREW ||
            kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
 }
 

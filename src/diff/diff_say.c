@@ -78,6 +78,10 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
     case USC_DIFF_ERRED:
         usc_line_text(to, "the inputs differ already, and it errs on its own: ");
         break;
+    case USC_DIFF_ASKED:
+        usc_line_text(to, "both are right, each on its own inputs, but asked otherwise: "
+                          "arguments that are no tensors differ, ");
+        break;
     case USC_DIFF_INHERITED:
         usc_line_add(to, "%s differ already, ",
                      row->in.worst > 0 || row->in.n_special > 0

@@ -114,7 +114,11 @@ static usc_diff_kind kind_after(const usc_diff_row *row, usc_diff_judged judged)
     switch (judged) {
     case USC_DIFF_ERRS:
         return equal ? USC_DIFF_MADE : USC_DIFF_ERRED;
-    case USC_DIFF_STANDS:
+    case USC_DIFF_STANDS: /* of two that were asked otherwise, each may be right */
+        if (kind == USC_DIFF_ENTERED
+                ? row->number
+                : row->how == USC_DIFF_GIVEN && kind != USC_DIFF_SAME)
+            return USC_DIFF_ASKED;
         return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW
                    ? equal ? USC_DIFF_ROUNDED : USC_DIFF_INHERITED
                    : kind;
@@ -148,7 +152,7 @@ usc_status usc_diff_hear(usc_diff *d, int64_t i, const usc_diff_heard *heard,
     const usc_status st = keep_heard(d, i, heard, err);
     if (st != USC_OK || now == kind) return st;
     row->kind = now;
-    if (now == USC_DIFF_ERRED) row->source = -1;
+    if (now == USC_DIFF_ERRED || now == USC_DIFF_ASKED) row->source = -1;
     usc_diff_clear_holders(d);
     usc_diff_carry(d);
     return USC_OK;
