@@ -5,6 +5,8 @@
 #include "files/tensor_set.h"
 #include "pack/pack_operands.h"
 
+#include <ulpscope/stats.h>
+
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,9 +27,11 @@ typedef struct pair {
     usc_tensor_set device, reference, scale;
     usc_result *result;
     int64_t n, n_float32;
-    bool by_place;   /* no name is in both */
-    int64_t first;   /* the first that is wrong, from 1 on; 0: none */
-    char wrong[256]; /* its name */
+    bool by_place;             /* no name is in both */
+    int64_t first;             /* the first that is wrong, from 1 on; 0: none */
+    char wrong[256];           /* its name */
+    int64_t n_odd, n_with_odd; /* NaN and Inf that both have, and in how many tensors */
+    char odd[256];             /* the first of these */
 } pair;
 
 /* Why there is nothing to judge; false where there is something. */
@@ -44,18 +48,46 @@ static bool refuse(const usc_safetensor *device, const usc_safetensor *reference
     return true;
 }
 
-static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *device,
-                               const usc_safetensor *reference, usc_error *err)
+/* What leaves nothing to compare: no elements, or NaN alone on both sides; NULL where
+ * something is. *n_odd: how many elements of the reference are NaN or Inf. */
+static usc_status find_nothing(const usc_safetensor *device,
+                               const usc_safetensor *reference, const char **why,
+                               int64_t *n_odd, usc_error *err)
 {
-    char why[256];
-    if (device == NULL)
-        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
-                            "missing: the device gave no such tensor");
-    if (reference == NULL)
-        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
-                            "there is no reference of that name");
-    if (refuse(device, reference, why, sizeof why))
-        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
+    usc_range d, r;
+    *why = NULL;
+    *n_odd = 0;
+    if (device->tensor.dtype == USC_DTYPE_NONE ||
+        reference->tensor.dtype == USC_DTYPE_NONE ||
+        usc_pack_is_float(device) != usc_pack_is_float(reference) ||
+        !usc_pack_same_shape(&device->tensor, &reference->tensor))
+        return USC_OK; /* judged as what it is */
+    usc_status st = usc_range_compute(&reference->tensor, &r, err);
+    if (st == USC_OK) st = usc_range_compute(&device->tensor, &d, err);
+    if (st != USC_OK) return st;
+    *n_odd = r.n_nan + r.n_pos_inf + r.n_neg_inf;
+    if (r.n == 0)
+        *why = "it has no elements: nothing is compared";
+    else if (r.n_nan == r.n && d.n_nan == d.n)
+        *why = "all of it is NaN on both sides: nothing is compared";
+    return USC_OK;
+}
+
+/* Counts what is NaN or Inf on both sides: where the case does not accuse, the device
+ * has what the reference has. */
+static void note_odd(pair *p, const char *name, int64_t n_odd)
+{
+    const usc_finding *worst = usc_findings_worst(usc_case_findings(p->w.c));
+    if (n_odd == 0 || (worst != NULL && worst->verdict == USC_VERDICT_NONFINITE)) return;
+    if (p->n_with_odd == 0) (void)snprintf(p->odd, sizeof p->odd, "%s", name);
+    p->n_odd += n_odd;
+    p->n_with_odd++;
+}
+
+/* Two tensors of one name. */
+static usc_status judge_given(pair *p, const char *name, const usc_safetensor *device,
+                              const usc_safetensor *reference, usc_error *err)
+{
     const usc_dtype d = device->tensor.dtype, r = reference->tensor.dtype;
     p->n_float32 += r == USC_F32;
     const usc_safetensor *s = usc_tensor_set_find(&p->scale, name);
@@ -72,6 +104,29 @@ static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *
                                  .fan_in = 1,
                                  .bare = true};
     return usc_pack_output(&p->w, device, &o, err);
+}
+
+static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *device,
+                               const usc_safetensor *reference, usc_error *err)
+{
+    char why[256];
+    if (device == NULL)
+        return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
+                            "missing: the device gave no such tensor");
+    if (reference == NULL)
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
+                            "there is no reference of that name");
+    if (refuse(device, reference, why, sizeof why))
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
+    const char *nothing;
+    int64_t n_odd;
+    usc_status st = find_nothing(device, reference, &nothing, &n_odd, err);
+    if (st == USC_OK && nothing != NULL)
+        st = usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", nothing);
+    else if (st == USC_OK)
+        st = judge_given(p, name, device, reference, err);
+    if (st == USC_OK) note_odd(p, name, n_odd);
+    return st;
 }
 
 /* Keeps the first row that accuses. */
@@ -205,6 +260,12 @@ static usc_status end(pair *p, usc_error *err)
             "no name is in both: the i-th tensor stands for the i-th ('%.200s' for "
             "'%.200s')",
             p->device.items[0].name, p->reference.items[0].name);
+    if (p->n_odd > 0)
+        add_remark(remarks, sizeof remarks,
+                   "NaN or Inf on both sides: %lld element%s of %lld tensor%s, the "
+                   "first in '%.200s': no number is compared there",
+                   (long long)p->n_odd, p->n_odd == 1 ? "" : "s",
+                   (long long)p->n_with_odd, p->n_with_odd == 1 ? "" : "s", p->odd);
     tell_skipped(&p->device, remarks, sizeof remarks);
     tell_skipped(&p->reference, remarks, sizeof remarks);
     add_remark(remarks, sizeof remarks, "%s",

@@ -649,6 +649,21 @@ def test_pairs_of_tensors(tmp_path):
     assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
 
 
+def test_where_no_number_is_compared_is_said(tmp_path):
+    odd = {"none": np.zeros((0, 3)), "nan": np.full(4, np.nan), "some": np.array([1, np.nan, -np.inf]),
+           "one": np.array([np.inf]), "good": np.ones(3)}  # fmt: skip
+    done, calls = pair(tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd)
+    assert done.returncode == 0
+    assert {n: c["verdict"] for n, c in calls.items()} == {
+        "none": "unjudged", "nan": "unjudged", "some": "pass", "one": "pass", "good": "pass"}  # fmt: skip
+    assert "all of it is NaN on both sides" in calls["nan"]["sentence"]
+    assert "NaN or Inf on both sides: 7 elements of 3 tensors, the first in 'nan'" in " ".join(done.stdout.split())
+    done, calls = pair(tmp_path, {"nan": odd["nan"].astype(np.float32)}, {"nan": odd["nan"]}, "--force")
+    assert done.returncode == 2 and "1 not judged (unjudged)" in done.stdout + done.stderr
+    done, calls = pair(tmp_path, {"x": np.array([1, np.nan], np.float32)}, {"x": np.full(2, np.nan)}, "--force")
+    assert done.returncode == 1 and calls["x"]["verdict"] == "nonfinite"
+
+
 def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
     chance = np.random.default_rng(6)
     a, b = chance.standard_normal((32, 512)), chance.standard_normal((512, 32))
