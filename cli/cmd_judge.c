@@ -21,7 +21,7 @@ static const cli_entry own_options[] = {
      "of raw bytes (.bin): of DEVICE and REFERENCE, e.g. bfloat16,float32"},
     {OPT_SHAPE, "shape", "N,N...", NULL, "of raw bytes: e.g. 2,3; of a scalar: ()"},
     {OPT_STANDARD, "standard", "NAME", "ulpscope", "the rule to judge by"},
-    {'o', "out", "OUT", "ulpscope-out", "folder of the results"},
+    {'o', "out", "OUT", "ulpscope-judged", "folder of the results"},
     {OPT_FORCE, "force", NULL, NULL, "replace results of another run in OUT"},
     {0}};
 
@@ -106,7 +106,7 @@ static bool take_shape(judge_arguments *a)
 
 static bool parse(int argc, char **argv, judge_arguments *a)
 {
-    *a = (judge_arguments){.options = {.out = "ulpscope-out"}};
+    *a = (judge_arguments){.options = {.out = "ulpscope-judged"}};
     cli_report_begin(&a->report);
     for (int option; (option = cli_next(&cmd_judge_page, argc, argv)) != -1;) {
         if (option == 'o')
