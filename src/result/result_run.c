@@ -117,6 +117,28 @@ static usc_status has_value(usc_result *r, const char *key, const char *value, b
     return st;
 }
 
+/* Says what OUT holds, which is of something else altogether: of files (those have no
+ * environment) or of a trace. */
+static usc_status refuse_other(usc_result *r, bool finished, usc_error *err)
+{
+    static const char *const keys[] = {"trace", "device"};
+    char text[2][160] = {"", ""};
+    const char *there;
+    bool files = false;
+    usc_status st = has_value(r, "environment", "{}", &files, err);
+    for (int i = 0; i < 2 && st == USC_OK; i++) {
+        st = usc_result_find(r, keys[i], &there, err);
+        if (st == USC_OK && there != NULL)
+            (void)snprintf(text[i], sizeof text[i], "%s", there);
+    }
+    if (st != USC_OK) return st;
+    const char *of = text[files ? 1 : 0], *on = text[files ? 0 : 1];
+    return usc_error_set(err, USC_E_EXISTS, -1,
+                         "%s: holds another run%s: a %s of %s %s %s", r->folder,
+                         finished ? "" : ", which was cut short",
+                         files ? "judgement" : "check", of, files ? "by" : "on", on);
+}
+
 /* USC_E_EXISTS where OUT holds another run; `err` tells then which field differs. A
  * finished run is replaced by the same command, also when the trace was captured again
  * since. */
@@ -134,6 +156,8 @@ static usc_status compare_run(usc_result *r, bool finished, usc_error *err)
         st = usc_result_find(r, key, &there, err);
         if (st != USC_OK) return st;
         if (there != NULL && strcmp(there, fields[i].value) == 0) continue;
+        if (!same_path && strcmp(key, "trace_id") == 0)
+            return refuse_other(r, finished, err);
         return usc_error_set(err, USC_E_EXISTS, -1,
                              "%s: holds another run%s: its %s %s '%.120s', not '%.120s'",
                              r->folder, finished ? "" : ", which was cut short", key, is,
