@@ -47,6 +47,7 @@ static const char *stem_of(const char *path, int *n)
 static bool convert(const char *from, const char *to)
 {
     static cli_python python;
+    static bool told; /* that this takes a while */
     char module[] = "ulpscope.sources.torch_tensors", minus_m[] = "-m", why[1024] = "";
     char source[PATH_MAX], target[PATH_MAX];
     usc_error err;
@@ -55,6 +56,8 @@ static bool convert(const char *from, const char *to)
                         err.text) == 0;
     (void)snprintf(source, sizeof source, "%s", from);
     (void)snprintf(target, sizeof target, "%s", to);
+    if (!told) (void)fputs("ulpscope judge: loading torch, to read .pt\n", stderr);
+    told = true;
     char *argv[] = {python.program, minus_m, module, source, target, NULL};
     const int code = cli_run(argv, TIMEOUT_MS, false, why, sizeof why - 1);
     why[strcspn(why, "\n")] = '\0';

@@ -103,6 +103,7 @@ def test_each_kind_is_judged(tmp_path, kind):
     done, text = judge(tmp_path, written(kind, tmp_path, "device", DEVICE), truth, *more)
     assert done.returncode == 1, done
     assert "2 wrong, 3 pass" in text and "multiplied by 1.25" in text
+    assert ("loading torch, to read .pt" in done.stderr) == (kind == "pt")
     assert "block10', 3 of 5" in text and "the first that is wrong" in text
 
 
@@ -170,6 +171,19 @@ def test_torch_files_as_tensors(tmp_path, capsys):
     assert torch_tensors.main(tmp_path / "none.pt", tmp_path / "o") == 1
     said = capsys.readouterr().out.splitlines()
     assert "which only running code" in said[0] and "no tensors in it" in said[1]
+
+
+def test_the_folder_of_something_else_is_named(tmp_path):
+    for name in "abcd":
+        np.save(tmp_path / f"{name}.npy", TRUTH["stem"])
+    says = []
+    for words in ("a.npy", "b.npy"), ("a.npy", "b.npy"), ("c.npy", "d.npy"), ("c.npy", "b.npy"):
+        done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", *words], cwd=tmp_path, text=True,
+                              capture_output=True, timeout=60)  # fmt: skip
+        says.append((done.returncode, done.stderr))
+    assert [code for code, _ in says] == [0, 0, 2, 2] and (tmp_path / "ulpscope-judged").is_dir()
+    assert "ulpscope-judged: holds another run: a judgement of a.npy by b.npy; name another" in says[2][1]
+    assert "its device is 'a.npy', not 'c.npy'" in says[3][1]
 
 
 def test_what_is_asked_wrongly_is_said(tmp_path):
