@@ -54,8 +54,9 @@ USC_API USC_NODISCARD usc_status usc_pack_judge(const char *pack, const char *ou
  *
  * Without a pack nobody knows how strongly a result reacts to its inputs: the scale of an
  * error is |reference|, or the tensor of the same name in options->scale where that is
- * larger. A name that only the references have is `unsupported`, one that only the
- * device's file has `unjudged`.
+ * larger. A name that only the references have is `wrong`, one that only the device's
+ * file has `unjudged`, and so is a tensor of which nothing is compared: without elements,
+ * or of NaN alone on both sides.
  *
  * Memory, Errors: as usc_pack_judge; USC_E_UNSUPPORTED (no file of tensors: the text says
  *          what it is), USC_E_SHAPE (raw bytes of another size).
