@@ -162,10 +162,12 @@ static usc_status judge_pair(judge_arguments *a, bool *told, usc_error *err)
                        a->first);
         return st;
     }
-    *told = !judge_source_open(a->first, &device) ||
-            !judge_source_open(a->second, &reference);
     a->options.device_name = a->first;
     a->options.reference_name = a->second;
+    st = usc_pair_may_write(a->first, a->second, &a->options, err);
+    if (st != USC_OK) return st; /* before torch is loaded for nothing */
+    *told = !judge_source_open(a->first, &device) ||
+            !judge_source_open(a->second, &reference);
     if (!*told) st = usc_pair_judge(device.path, reference.path, &a->options, err);
     judge_source_close(&reference);
     judge_source_close(&device);

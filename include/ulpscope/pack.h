@@ -65,5 +65,15 @@ USC_API USC_NODISCARD usc_status usc_pair_judge(const char *device, const char *
                                                 const usc_pack_options *options,
                                                 usc_error *err);
 
+/**
+ * Whether usc_pair_judge may write where the options say, for who has to make files first
+ * that take long. Leaves OUT as it was. Errors: those of usc_result_create, above all
+ * USC_E_EXISTS; USC_E_ARG (no such standard).
+ */
+USC_API USC_NODISCARD usc_status usc_pair_may_write(const char *device,
+                                                    const char *reference,
+                                                    const usc_pack_options *options,
+                                                    usc_error *err);
+
 USC_END_DECLS
 #endif

@@ -201,6 +201,19 @@ static usc_status judge_all(pair *p, usc_error *err)
     return st;
 }
 
+static usc_run run_of(const usc_pack_work *w, const char *device, const char *reference)
+{
+    const usc_pack_options *o = w->options;
+    const char *truth = o->reference_name != NULL ? o->reference_name : reference;
+    return (usc_run){.trace = truth,
+                     .trace_id = truth,
+                     .device = o->device_name != NULL ? o->device_name : device,
+                     .standard = w->standard.name,
+                     .faults = "",
+                     .options = o->scale != NULL ? "{\"scale\": true}" : "{}",
+                     .environment = "{}"};
+}
+
 static usc_status open_all(pair *p, const char *device, const char *reference,
                            usc_error *err)
 {
@@ -213,14 +226,7 @@ static usc_status open_all(pair *p, const char *device, const char *reference,
     if (st == USC_OK && o->scale != NULL)
         st = usc_tensor_set_open(o->scale, &of, &p->scale, err);
     if (st != USC_OK) return st;
-    const char *truth = o->reference_name != NULL ? o->reference_name : reference;
-    const usc_run run = {.trace = truth,
-                         .trace_id = truth,
-                         .device = o->device_name != NULL ? o->device_name : device,
-                         .standard = p->w.standard.name,
-                         .faults = "",
-                         .options = o->scale != NULL ? "{\"scale\": true}" : "{}",
-                         .environment = "{}"};
+    const usc_run run = run_of(&p->w, device, reference);
     return usc_pack_begin(&p->w, &run, &p->result, err);
 }
 
@@ -273,6 +279,21 @@ static usc_status end(pair *p, usc_error *err)
     if (p->n_float32 > 0)
         add_remark(remarks, sizeof remarks, float32_remark, (long long)p->n_float32);
     return usc_pack_end(p->result, p->n, remarks, err);
+}
+
+usc_status usc_pair_may_write(const char *device, const char *reference,
+                              const usc_pack_options *options, usc_error *err)
+{
+    assert(device && reference && options);
+    usc_pack_work w = {.options = options};
+    usc_result *r = NULL;
+    usc_status st = usc_pack_standard(&w, err);
+    if (st != USC_OK || options->force) return st; /* which would replace what is there */
+    const usc_run run = run_of(&w, device, reference);
+    st = usc_result_create(options->out != NULL ? options->out : "ulpscope-out", &run,
+                           options->force, &r, err);
+    usc_result_discard(r);
+    return st;
 }
 
 usc_status usc_pair_judge(const char *device, const char *reference,

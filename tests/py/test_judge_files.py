@@ -184,6 +184,13 @@ def test_the_folder_of_something_else_is_named(tmp_path):
     assert [code for code, _ in says] == [0, 0, 2, 2] and (tmp_path / "ulpscope-judged").is_dir()
     assert "ulpscope-judged: holds another run: a judgement of a.npy by b.npy; name another" in says[2][1]
     assert "its device is 'a.npy', not 'c.npy'" in says[3][1]
+    (tmp_path / "a.pt").write_bytes(b"\x80\x02no pickle of tensors")  # torch is not asked
+    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", "a.pt", "b.npy"], cwd=tmp_path, text=True,
+                          capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and "holds another run" in done.stderr and "torch" not in done.stderr
+    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", "a.npy", "none.npy", "-o", "fresh"], cwd=tmp_path,
+                          text=True, capture_output=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and "none.npy" in done.stderr and not (tmp_path / "fresh").exists()
 
 
 def test_what_is_asked_wrongly_is_said(tmp_path):
