@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope repro: its options, checked; the Python side (ulpscope.session.repro) writes
 // the folder.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 #include "cli.h"
 #include "cli_python.h"
 
-enum { OPT_DEVICE = 256, OPT_IMPORT, OPT_FAULTS };
+enum { OPT_DEVICE = 256, OPT_IMPORT, OPT_FAULTS, OPT_FORCE };
 
 static const cli_entry own_options[] = {
     {OPT_DEVICE, "device", "DEVICE", NULL,
@@ -18,6 +19,7 @@ static const cli_entry own_options[] = {
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device, as in ulpscope check"},
     {'o', "out", "DIR", "repro-SEQUENCE", "the folder; it must not be there yet"},
+    {OPT_FORCE, "force", NULL, NULL, "replace the folder of an earlier repro"},
     {0}};
 
 static const cli_entry *const options[] = {own_options, NULL};
@@ -38,7 +40,7 @@ const cli_page cmd_repro_page = {
     .options = options,
     .examples = "  ulpscope repro ulpscope-trace#38 --device npu:0\n"
                 "  python repro-38/repro.py --device npu:0 --import torch_npu\n",
-    .codes = "0 written, 2 something went wrong",
+    .codes = "0 written, 2 the call passes, so nothing is, or something went wrong",
 };
 
 enum { FOLDER, SEQUENCE, DEVICE, OUT, N_VALUES };
@@ -48,7 +50,7 @@ typedef struct settings {
     const char **word; /* ends with NULL */
     size_t n;
     char sequence[24], out[48];
-    bool planted;
+    bool planted, force;
 } settings;
 
 static bool take(settings *s, int key)
@@ -66,12 +68,30 @@ static bool take(settings *s, int key)
     case OPT_FAULTS: /* the script's process has it from here, too */
         s->planted = true;
         return setenv("ULPSCOPE_SIM_FAULTS", optarg, 1) == 0;
+    case OPT_FORCE:
+        return s->force = true;
     case 'o':
         s->word[OUT] = optarg;
         return true;
     default:
         return false;
     }
+}
+
+/* Whether the folder may be written: it is new, or an earlier one that --force replaces,
+ * and never what somebody else put there. */
+static bool may_write(const char *out, bool force)
+{
+    char *script = NULL;
+    if (access(out, F_OK) != 0) return true;
+    if (asprintf(&script, "%s/repro.py", out) < 0) return cli_fail("out of memory") == 0;
+    const bool ours = access(script, F_OK) == 0;
+    free(script);
+    if (ours && force) return true;
+    return cli_fail("%s is there already; name another folder with -o%s", out,
+                    ours    ? ", or give --force to replace it"
+                    : force ? ": it holds no repro.py that --force replaces"
+                            : "") == 0;
 }
 
 static bool parse(int argc, char **argv, settings *s)
@@ -94,9 +114,7 @@ static bool parse(int argc, char **argv, settings *s)
         strncmp(s->word[DEVICE], "sim", 3) != 0)
         return cli_fail("--faults: only the simulated device has planted faults; use "
                         "--device sim:0") == 0;
-    if (access(s->word[OUT], F_OK) != 0) return true;
-    return cli_fail("%s is there already; name another folder with -o", s->word[OUT]) ==
-           0;
+    return may_write(s->word[OUT], s->force);
 }
 
 int cmd_repro(int argc, char **argv)

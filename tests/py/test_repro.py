@@ -200,9 +200,17 @@ def test_a_planted_fault_is_handed_on_small_and_proven(tmp_path, fault):
         assert run_script(tmp_path / "out", env={**os.environ, "ULPSCOPE_SIM_FAULTS": ""}).returncode == 0
 
 
-def test_an_honest_call_is_told_as_not_failing(tmp_path):
+def test_an_honest_call_is_nothing_to_hand_on(tmp_path):
     done = command(write(tmp_path / "t", [CASES[0]]), tmp_path / "out")
-    assert done.returncode == 0 and "NOT REPRODUCED" in done.stderr and "smaller" not in done.stderr
+    assert done.returncode == 2 and "aten::mm passes here, on sim:0: nothing to hand on" in done.stderr, done.stderr
+    assert os.listdir(tmp_path) == ["t"]
+
+
+def test_a_failure_that_does_not_come_again_is_told_as_such(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(_repro, "captured", lambda *_: _repro.Verdict("wrong"))
+    assert repro(write(tmp_path / "t", [CASES[0]]), 1, tmp_path / "out") == 0
+    said = capsys.readouterr().err
+    assert "NOT REPRODUCED" in said and "smaller" not in said
     for name in ("repro.py", "report.md"):
         assert "NOT REPRODUCED" in (tmp_path / "out" / name).read_text()
 
@@ -261,7 +269,7 @@ def test_a_function_under_autocast_is_told_by_the_operators_below(tmp_path, caps
 @pytest.mark.parametrize("words, said", [
     (["t"], "t names no call; write t#SEQUENCE"), ([], "one call"),
     (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),
-    (["t#1", "-o", "there.py"], "there.py is there already"), (["t#x"], "t#x names no call"),
+    (["t#1", "-o", "there.py"], "there.py is there already"), (["t#1", "-o", "t", "--force"], "no repro.py that --force"), (["t#x"], "t#x names no call"),
     (["t#1", "--device", "cuda:0", "--faults", "mm:tf32"], "only the simulated device"),
     (["t#1", "--dvice", "cpu"], "did you mean --device?"), (["t#1", "-o"], "needs a value"),
 ])  # fmt: skip
@@ -288,11 +296,16 @@ def test_what_takes_its_time_says_what_it_is_at(monkeypatch, capsys):
 
 def test_the_command_writes_the_folder(odd, tmp_path):
     (tmp_path / "beside.py").write_text("")  # a module by its name, as `check --import` takes it
-    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--import", "beside", "--device=cpu"],
-                          capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--import", "beside",
+                           "--device=sim:0", "--faults", "mm:scale"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
     assert done.returncode == 0 and f"{tmp_path}/repro-1: aten::mm" in done.stderr, done.stderr
     assert "NOT TRIED" not in done.stderr
-    assert f"sys.path.append({str(tmp_path)!r}) or ['colorsys', 'beside'] + option" in (tmp_path / "repro-1" / "repro.py").read_text()
+    assert f"sys.path.append({str(tmp_path)!r}) or " in (tmp_path / "repro-1" / "repro.py").read_text()
+    again = ["ulpscope", "repro", f"{odd}#1", "--device=sim:0", "--faults", "mm:nan"]
+    done = subprocess.run(again, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 2 and "or give --force to replace it" in done.stderr
+    done = subprocess.run([*again, "--force"], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 0 and "`mm:nan`" in (tmp_path / "repro-1" / "report.md").read_text(), done.stderr
     gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert gone.returncode == 2 and "no such" in gone.stderr and not (tmp_path / "x").exists()

@@ -186,6 +186,13 @@ def captured(call, failure, folder):
     return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))
 
 
+def refuse_passing(call, failure, folder):
+    """Trouble for a call that passes, unless what was captured of it is wrong: then the failure comes and goes,
+    and what is known is worth handing on."""
+    if failure.tried[0] == 0 and failure.verdict.verdict == "pass" and captured(call, failure, folder).verdict not in FLAGGED:
+        raise Trouble(f"{call.op} passes here, on {folder.device}: nothing to hand on, and nothing was written")
+
+
 def repro(options, read=read, kind=Folder):
     """Writes the folder of the call that `read` gives, as a Folder of that kind does."""
     waiting.at(f"reading the call of {options.folder}")
@@ -202,6 +209,7 @@ def repro(options, read=read, kind=Folder):
             failure.verdict = judge_call(call, device) if device else captured(call, failure, folder)
         except (DeviceDied, UnknownDevice) as problem:
             device, failure.verdict = None, Verdict("unjudged", reason=str(problem))
+        refuse_passing(call, failure, folder)
         folder.rest(path, failure)
         put(path, options.out)
     say(f"{options.out}: {folder.about(failure)}")
