@@ -205,6 +205,44 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     return code == CLI_SAME && n_found > 0 ? CLI_DIFFERS : code;
 }
 
+/* What was to be computed another way: one of --fallback, --cast, --substitute, whose
+ * words are its name and a line for each operator. */
+static int conclude_route(const told_list *list, FILE *to)
+{
+    long long n_calls = 0;
+    for (size_t i = 0; i < list->n; i++) {
+        const told *t = &list->item[i];
+        n_calls += t->n_calls;
+        for (const char *at = t->said + strlen(t->said) + 1; at < t->end;
+             at += strlen(at) + 1) {
+            (void)fputs("ulpscope: ", to);
+            put_rank(to, t);
+            (void)fprintf(to, "%s\n", at);
+        }
+    }
+    if (n_calls > 0) return CLI_SAME;
+    (void)fprintf(to,
+                  "ulpscope run: %s took no call: nothing ran by it; hence exit code 2\n",
+                  list->item[0].said);
+    return CLI_TROUBLE;
+}
+
+/* All of them, in the order in which they were asked for; a process that ended without a
+ * word says nothing of any. */
+static int conclude_routes(const char *reports, FILE *to)
+{
+    int code = CLI_SAME;
+    for (int i = 0;; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "reroute%d", i);
+        told_list list = read_reports(reports, name);
+        const bool any = list.n > 0;
+        if (any && conclude_route(&list, to) != CLI_SAME) code = CLI_TROUBLE;
+        free_reports(&list);
+        if (!any) return code;
+    }
+}
+
 /* The command's own end, where it is none of ours. */
 static int own_code(const run_seen *s, FILE *to)
 {
@@ -230,6 +268,7 @@ int run_conclude(const run_seen *s, FILE *to)
         const int one = conclude_mode(s, s->mode[i], to);
         if (one > code) code = one;
     }
+    if (!unseen && conclude_routes(s->reports, to) != CLI_SAME) code = CLI_TROUBLE;
     const int own = own_code(s, to);
     return own != CLI_SAME ? own : code;
 }

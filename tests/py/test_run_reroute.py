@@ -36,6 +36,9 @@ def launch(folder, *options, **environment):
 ROWS = (
     (("--fallback", "aten::mm"), "True False"),
     (("--fallback", "aten::sin"), "False False"),
+    (("--fallback", "aten::nosuch"), "False False"),
+    (("--cast", "aten::nosuch=float32"), "False False"),
+    (("--fallback", "aten::mm", "--cast", "aten::nosuch=float32"), "True False"),
     (("--substitute", "aten::mm=helper:nothing"), "False True"),
     (("--substitute", "aten::mm=helper:nothing", "--fallback", "mm,addmm"), "True False"),
     (("--cast", "mm,addmm=float64"), "False False"),
@@ -47,7 +50,10 @@ ROWS = (
 def test_a_command(tmp_path, options, said):
     done = launch(tmp_path, *options)
     assert done.stdout == f"{said} torch.float32\n", done.stderr
-    assert done.returncode == 0
+    idle = {"aten::sin", "aten::nosuch", "aten::nosuch=float32"} & set(options)
+    assert done.returncode == (2 if idle or "mm,addmm" in options else 0), done.stderr
+    assert done.stderr.count("took no call: nothing ran by it; hence exit code 2") == (done.returncode == 2)
+    assert ("ulpscope: aten::mm: 3 calls on the CPU\n" in done.stderr) == bool({"aten::mm", "mm,addmm"} & set(options))
     assert "aten::sin" not in options or "none of which was called" in done.stderr
 
 

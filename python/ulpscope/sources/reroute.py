@@ -57,6 +57,13 @@ class Rerouted(_mode.Mode):
     def _titles_and_rows(self):
         return ("operator", "calls"), sorted(self.n_calls.items(), key=lambda row: -row[1])
 
+    def said_calls(self, most):
+        """"aten::addmm: 12 calls on the CPU", a line for each operator, the most called first."""
+        how = {"fallback": "on the CPU", "cast": f"in {self.dtype}", "substitute": "by the function given"}[self.kind]
+        rows = sorted(self.n_calls.items(), key=lambda row: -row[1])
+        more = [f"and {counted(len(rows) - most, 'more operator')}"] if len(rows) > most else []
+        return [f"{op}: {counted(n, 'call')} {how}" for op, n in rows[:most]] + more
+
     def _begin(self, step):
         from .. import _core
         from . import glue as _glue

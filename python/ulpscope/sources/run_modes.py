@@ -253,7 +253,7 @@ class Run:
         @functools.wraps(original)
         def exit_now(status):
             self.died |= status != 0
-            if os.getpid() == self.owner and self.modes:
+            if os.getpid() == self.owner and (self.modes or self.rerouted):
                 ending = threading.Thread(target=self.leave, daemon=True)
                 ending.start()
                 ending.join(EXIT_S)
@@ -283,9 +283,10 @@ class Run:
                 one.mode.__exit__(Exception if died else SystemExit, None, None)
             self.tell(name, one)
         rerouted, self.rerouted = self.rerouted, []
-        for mode in reversed(rerouted):
+        for i, mode in reversed(list(enumerate(rerouted))):
             with unhurt():
                 mode.__exit__(SystemExit, None, None)
+                self.tell_rerouted(i, mode)
                 if isinstance(mode, observing.observe):
                     n = sum(mode.n_calls.values())
                     print(f"ulpscope: {n} calls observed: {mode.output}", file=sys.stderr)
@@ -296,6 +297,20 @@ class Run:
             if one.n_found != self.told.get(name):
                 self.tell(name, one)
 
+    def tell_rerouted(self, i, mode):
+        """Writes how often an operator was computed another way, by its place among those that were asked for."""
+        if not isinstance(mode, (reroute.fallback, reroute.cast, reroute.substitute)):
+            return
+        rank, world = capture.rank_and_world()
+        calls = mode.n_calls
+        self.report(f"reroute{i}", rank, world, sum(calls.values()), 0, 0, "", "", "", mode.NOUN, *mode.said_calls(MOST_SAID))
+
+    def report(self, name, *words):
+        """A file of words for the launcher, whole or not at all."""
+        path, part = (self.reports / f"{kind}-{name}-{os.getpid()}" for kind in ("told", "part"))
+        part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
+        os.replace(part, path)
+
     def tell(self, name, one):
         """Writes what a mode found; nothing that goes wrong here is the program's matter."""
         rank, world = capture.rank_and_world()
@@ -304,11 +319,7 @@ class Run:
             rank, world = joined
         try:
             self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
-            words = [rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), *said]
-            path = self.reports / f"told-{name}-{os.getpid()}"
-            part = self.reports / f"part-{name}-{os.getpid()}"
-            part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
-            os.replace(part, path)
+            self.report(name, rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), *said)
         except Exception as error:
             strictly(error)
             print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)
