@@ -158,7 +158,7 @@ static usc_status put_first(usc_diff *d, usc_trace *t, const usc_diff_summary *s
     int64_t n;
     usc_call call;
     const usc_diff_row *row = &usc_diff_rows(d, &n)[s->first];
-    const usc_status st = usc_trace_read_call(t, row->call_a, &call, err);
+    usc_status st = usc_trace_read_call(t, row->call_a, &call, err);
     if (st != USC_OK) return st;
     (void)printf("the runs part at call %" PRId64 " of A, %" PRId64 " of B: ",
                  row->call_a, row->call_b);
@@ -167,7 +167,15 @@ static usc_status put_first(usc_diff *d, usc_trace *t, const usc_diff_summary *s
         fputs(" in ", stdout);
         show_plain(call.module_path);
     }
-    (void)printf(", step %" PRId64 ", %s\n", call.step, call.phase);
+    (void)printf(", step %" PRId64 ", %s", call.step, call.phase);
+    char said[PART];
+    if (row->kind == USC_DIFF_UNPAIRED) {
+        st = usc_diff_say(d, s->first, said, sizeof said, err);
+        if (st != USC_OK) return st;
+        fputs(": ", stdout);
+        show_plain(said);
+    }
+    putchar('\n');
     return USC_OK;
 }
 

@@ -175,6 +175,8 @@ typedef struct usc_diff_row {
     int64_t source;      /* row at which this difference began; -1: none */
     int64_t n_carried;   /* rows that inherit from this one */
     int64_t parent;      /* row of the call around it; -1: none */
+    int64_t lone[2]; /* UNPAIRED: the call of A, of B, without a partner that wrote the
+                        input; 0: none */
 } usc_diff_row;
 
 /** What was said of both calls of a row, [0] of A. */

@@ -315,7 +315,11 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
     }
     const int64_t from_a = at_a >= 0 ? d->row_of[0][at_a] : -1;
     const int64_t from_b = at_b >= 0 ? d->row_of[1][at_b] : -1;
-    if ((from_a < 0 || from_b < 0) && much) return USC_DIFF_UNPAIRED;
+    if ((from_a < 0 || from_b < 0) && much) {
+        if (at_a >= 0 && from_a < 0) row->lone[0] = d->list[0].call[at_a].sequence;
+        if (at_b >= 0 && from_b < 0) row->lone[1] = d->list[1].call[at_b].sequence;
+        return USC_DIFF_UNPAIRED;
+    }
     row->from = from_a;
     if (from_a >= 0 && from_a != i) {
         const usc_diff_row *writer = &d->row[from_a];

@@ -42,7 +42,23 @@ static const char *inputs_of(const usc_call *a)
                                                           : "the inputs";
 }
 
-static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
+/* "aten::mul, call 12 of B, which has no partner" */
+static usc_status name_lone(usc_diff *d, const usc_diff_row *row, char *out, size_t size,
+                            usc_error *err)
+{
+    const int side = row->lone[0] > 0 ? 0 : 1;
+    usc_call call;
+    out[0] = '\0';
+    if (row->kind != USC_DIFF_UNPAIRED || row->lone[side] <= 0) return USC_OK;
+    const usc_status st = usc_diff_read(d, side, row->lone[side], &call, err);
+    if (st == USC_OK)
+        (void)snprintf(out, size, "%s, call %" PRId64 " of %c, which has no partner,",
+                       text_of(call.op), row->lone[side], "AB"[side]);
+    return st;
+}
+
+static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a,
+                     const char *lone)
 {
     const usc_call_arg *in = row->in_arg >= 0 ? &a->arg[row->in_arg] : NULL;
     const usc_call_arg *out = row->out_arg >= 0 ? &a->arg[row->out_arg] : NULL;
@@ -62,7 +78,8 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a)
         if (in != NULL) add_size(to, &row->in, in);
         return;
     case USC_DIFF_UNPAIRED:
-        usc_line_text(to, "it reads what a call without a partner wrote: ");
+        usc_line_add(to, "it reads what %s wrote: ",
+                     lone[0] != '\0' ? lone : "a call without a partner");
         if (in != NULL) add_size(to, &row->in, in);
         return;
     case USC_DIFF_MADE:
@@ -126,9 +143,11 @@ usc_status usc_diff_say(usc_diff *d, int64_t i, char *out, size_t size, usc_erro
         return usc_error_set(err, USC_E_ARG, i, "diff: there is no row %lld",
                              (long long)i);
     usc_arena_reset(&d->texts);
-    const usc_status st = usc_diff_read(d, 0, d->row[i].call_a, &a, err);
+    char lone[256];
+    usc_status st = name_lone(d, &d->row[i], lone, sizeof lone, err);
+    if (st == USC_OK) st = usc_diff_read(d, 0, d->row[i].call_a, &a, err);
     if (st != USC_OK) return st;
-    add_kind(&line, &d->row[i], &a);
+    add_kind(&line, &d->row[i], &a, lone);
     const usc_diff_heard *heard = usc_diff_heard_of(d, i);
     if (heard != NULL) add_verdicts(&line, heard);
     (void)snprintf(out, size, "%s", text_of(line.text));

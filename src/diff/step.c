@@ -5,13 +5,18 @@
 
 #include "diff/diffs.h"
 
-/* The first row that differs; -1: none. */
+/* The first row that differs, which is not the call around one, where there is another;
+ * -1: none. */
 static int64_t first_differing(const usc_diff *d)
 {
-    for (int64_t i = 0; i < d->n; i++)
-        if (d->row[i].kind != USC_DIFF_SAME && d->row[i].kind != USC_DIFF_UNTOLD)
-            return i;
-    return -1;
+    int64_t holder = -1;
+    for (int64_t i = 0; i < d->n; i++) {
+        const usc_diff_kind kind = d->row[i].kind;
+        if (kind == USC_DIFF_SAME || kind == USC_DIFF_UNTOLD) continue;
+        if (kind != USC_DIFF_HOLDS) return i;
+        if (holder < 0) holder = i;
+    }
+    return holder;
 }
 
 static usc_status say(usc_diff *d, usc_trace *a, char *out, size_t size, usc_error *err)

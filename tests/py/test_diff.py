@@ -182,6 +182,7 @@ def test_what_one_run_lacks_is_listed(captured):
     assert found["paired"] == found["calls_a"]
     said = ulpscope("diff", captured("honest"), more, "--no-judge").stdout
     assert "without a partner in A:" in said and "aten::pow" in said
+    assert re.search(r"it reads what aten::\w+[.\w]*, call \d+ of B, which has no partner, wrote: ", said.splitlines()[-1]), said
 
 
 def test_other_data_are_no_fault_of_an_operator(captured):
