@@ -14,7 +14,7 @@ typedef struct cli_entry {
     const char *value;   /* "DEVICE", NULL: takes none; "[x|y]": one of these alone;
                             "=DEVICE": one may be given, behind = */
     const char *initial; /* what it is where it is not given; NULL: nothing to tell */
-    const char *help; /* NULL: another name of the option with this key before it */
+    const char *help;    /* NULL: another name of the option with this key before it */
 } cli_entry;
 
 typedef struct cli_page {

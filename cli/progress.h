@@ -23,7 +23,8 @@ typedef struct cli_progress {
 void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
                        int64_t flagged);
 
-/** Nothing happened for a while: tells that workers start, where none has done anything. */
+/** Nothing happened for a while: tells that workers start, where none has done anything.
+ */
 void cli_progress_wait(cli_progress *p);
 
 /** Takes the line from the terminal. */

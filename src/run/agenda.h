@@ -46,8 +46,8 @@ int64_t usc_agenda_take(usc_agenda *a);
 void usc_agenda_hear(usc_agenda *a, int64_t index, usc_verdict verdict, double bits,
                      double seconds);
 
-/** How many calls as those judged so far took what is left amounts to: of each operator by
- * what its own calls took, but for the longest, which found nothing loaded. */
+/** How many calls as those judged so far took what is left amounts to: of each operator
+ * by what its own calls took, but for the longest, which found nothing loaded. */
 double usc_agenda_weight(const usc_agenda *a);
 
 /** Name that a pick goes by among others: its operator, the class of a module. */

@@ -57,8 +57,9 @@
     X(SCAN_STORAGES, "SELECT id FROM storage ORDER BY id")                               \
     X(SCAN_TENSORS, "SELECT id, version, dtype, sizes, strides, \"offset\", stats, "     \
                     "blob, first, form, requires_grad FROM tensor ORDER BY id")          \
-    X(SCAN_TENSORS_1, "SELECT id, version, dtype, sizes, strides, \"offset\", stats, "   \
-                      "0, 0, NULL, requires_grad FROM tensor ORDER BY id") /* format 1 */ \
+    X(SCAN_TENSORS_1,                                                                    \
+      "SELECT id, version, dtype, sizes, strides, \"offset\", stats, "                   \
+      "0, 0, NULL, requires_grad FROM tensor ORDER BY id") /* format 1 */                \
     X(SCAN_CALLS, "SELECT sequence, step, phase, op, module, parent, args, state "       \
                   "FROM call ORDER BY sequence")                                         \
     X(SCAN_ARGS, "SELECT call, role, path, tensor FROM arg ORDER BY call, role, path")

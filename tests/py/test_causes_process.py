@@ -21,6 +21,8 @@ from traces import TraceWriter
 import ulpscope
 from ulpscope.testing import assert_accurate
 
+COLD = "what a process holds open and leads is told apart from that of others"
+
 X, W = torch.randn(48, 96), torch.randn(96, 32)
 HOST = os.getpid()
 

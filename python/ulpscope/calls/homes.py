@@ -3,6 +3,7 @@
 it, was imported: that is tried before anybody is asked to name one. Serves `replay`."""
 
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -50,6 +51,14 @@ def operator(name):
     return None
 
 
+class _Source(importlib.machinery.SourceFileLoader):
+    """Compiles a file anew: bytecode that is kept beside it stands for what it was up to a second ago, where
+    somebody edits and tries in turn, and is nothing that we may leave in a user's folder."""
+
+    def get_code(self, fullname):
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def import_it(module):
     """Imports a module by name, or a file by path, as `python FILE` would find it but
     without being `__main__`."""
@@ -61,7 +70,7 @@ def import_it(module):
         return
     sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
     name = os.path.basename(module).removesuffix(".py")
-    spec = importlib.util.spec_from_file_location(name, module)
+    spec = importlib.util.spec_from_file_location(name, module, loader=_Source(name, module))
     sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[name])
 
