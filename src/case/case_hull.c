@@ -19,8 +19,6 @@
 #define SAME USC_VALUES_SAME
 #define WIDER 4.0 /* times between the runs: another kernel's luck, where no step is */
 #define LUCK 4.0  /* times what runs span: beside others, five runs may be so close */
-#define APART                                                                            \
-    0.75 /* of what the runs span, from which one gap makes two groups of them */
 enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64, MANY_PLACES = 8 };
 
 /* What the runs gave at one element. */
@@ -34,6 +32,9 @@ typedef struct place {
     int n_true;         /* runs that gave the truth, as far as it shows beside others */
     int n_exact;        /* and beside itself: what cancels never does */
     bool met;           /* by a run whose values count alone */
+    bool stepped;       /* is_stepped, once all runs are there, */
+    bool nowhere;       /* is_nowhere */
+    bool admitted;      /* and is_admitted */
     double under, over; /* the nearest runs below and above d, of all */
     int n_under, n_over;
 } place;
@@ -163,15 +164,19 @@ static int larger_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* What sums lose by cancelling is much alike in an output, and a few runs tell it of one
- * element badly. */
+/* When all runs are there: where steps are, and what runs span elsewhere. What sums lose
+ * by cancelling is much alike in an output, and a few runs tell it of one element badly.
+ */
 static bool weigh_spans(usc_case *c, usc_hull *h)
 {
     double *spans = usc_case_room(c, h->n, sizeof *spans);
     int64_t n = 0;
     if (spans == NULL) return false;
-    for (int64_t i = 0; i < h->n; i++)
-        if (!is_stepped(h, &h->of[i])) spans[n++] = h->of[i].high_all - h->of[i].low_all;
+    for (int64_t i = 0; i < h->n; i++) {
+        place *p = &h->of[i];
+        p->stepped = is_stepped(h, p);
+        if (!p->stepped) spans[n++] = p->high_all - p->low_all;
+    }
     qsort(spans, (size_t)n, sizeof *spans, larger_first);
     h->usual = n < MANY_PLACES ? 0 : spans[n / 10];
     return true;
@@ -180,11 +185,10 @@ static bool weigh_spans(usc_case *c, usc_hull *h)
 /* Where no step is, another kernel may be less lucky than all of the runs. */
 static void between(const usc_hull *h, const place *p, double *low, double *high)
 {
-    const bool stepped = is_stepped(h, p);
     const double span = p->high_all - p->low_all;
-    const double more = stepped ? 0 : WIDER * fmax(span, fmin(h->usual, LUCK * span));
-    *low = (stepped ? p->low : p->low_all) - more;
-    *high = (stepped ? p->high : p->high_all) + more;
+    const double more = p->stepped ? 0 : WIDER * fmax(span, fmin(h->usual, LUCK * span));
+    *low = (p->stepped ? p->low : p->low_all) - more;
+    *high = (p->stepped ? p->high : p->high_all) + more;
 }
 
 static bool is_in_gap(const usc_hull *h, const place *p)
@@ -219,7 +223,7 @@ static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
 {
     double low, high;
     between(h, p, &low, &high);
-    return p->met || (is_between(c, p->d, low, high) && !is_nowhere(c, h, p));
+    return p->met || (is_between(c, p->d, low, high) && !p->nowhere);
 }
 
 /* ---- what a step makes of equal truths ---- */
@@ -238,7 +242,7 @@ static void note_turns(usc_case *c, const usc_hull *h)
 {
     for (int64_t i = 0; i < h->n; i++) {
         const place *p = &h->of[i];
-        if (!is_stepped(h, p)) continue;
+        if (!p->stepped) continue;
         const usc_values v = values_of(h, p, false);
         for (int k = 0; k < v.n; k++) {
             const bool truth = v.low[k] <= p->r && p->r <= v.high[k];
@@ -263,14 +267,14 @@ static bool turns_elsewhere(usc_case *c, const place *p)
 static bool is_split(const usc_hull *h, const place *p)
 {
     return h->n_runs >= FEW_RUNS && !is_in_gap(h, p) &&
-           usc_values_gap(p->runs, p->n_runs - p->n_nearby) > APART;
+           usc_values_are_split(p->runs, p->n_runs - p->n_nearby);
 }
 
 /* Whether steps explain what runs give at an element. */
 static bool is_settled(const usc_hull *h, const place *p)
 {
     const usc_values v = values_of(h, p, false);
-    return is_stepped(h, p) || is_split(h, p) || usc_values_are_on_grid(&v);
+    return p->stepped || is_split(h, p) || usc_values_are_on_grid(&v);
 }
 
 /* What nobody could judge by bits is right where steps leave few values to all that is
@@ -306,17 +310,19 @@ static usc_status conclude(usc_case *c)
     c->open = usc_case_room(c, c->n, 1);
     if (c->open == NULL || !weigh_spans(c, h)) return USC_OK; /* the driver tells */
     note_turns(c, h);
-    for (int64_t i = 0; i < h->n; i++)
-        n_left_out += !is_admitted(c, h, &h->of[i]) && turns_elsewhere(c, &h->of[i]);
+    for (int64_t i = 0; i < h->n; i++) {
+        place *p = &h->of[i];
+        p->nowhere = is_nowhere(c, h, p);
+        p->admitted = is_admitted(c, h, p);
+        n_left_out += !p->admitted && turns_elsewhere(c, p);
+    }
     const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
     for (int64_t i = 0; i < h->n; i++) {
-        const bool in_gap = is_nowhere(c, h, &h->of[i]);
-        if (in_gap && c->gaps == NULL) c->gaps = usc_case_room(c, c->n, 1);
-        if (c->gaps != NULL) c->gaps[h->of[i].index] = in_gap;
-        const bool open =
-            !is_admitted(c, h, &h->of[i]) && !(few && turns_elsewhere(c, &h->of[i]));
-        c->open[h->of[i].index] = open;
-        n_open += open;
+        const place *p = &h->of[i];
+        if (p->nowhere && c->gaps == NULL) c->gaps = usc_case_room(c, c->n, 1);
+        if (c->gaps != NULL) c->gaps[p->index] = p->nowhere;
+        c->open[p->index] = !p->admitted && !(few && turns_elsewhere(c, p));
+        n_open += c->open[p->index];
     }
     if (n_open > 0)
         usc_case_differ(c, &c->look.device, &c->truth);

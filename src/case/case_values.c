@@ -37,13 +37,13 @@ usc_values usc_values_of(const float *runs, int n, double size)
     return v;
 }
 
-double usc_values_gap(const float *runs, int n)
+bool usc_values_are_split(const float *runs, int n)
 {
     double all[USC_VALUES_MOST], widest = 0;
     n = sorted(runs, n, all);
     for (int i = 1; i < n; i++)
         widest = fmax(widest, all[i] - all[i - 1]);
-    return widest > 0 ? widest / (all[n - 1] - all[0]) : 0;
+    return widest > 0 && widest / (all[n - 1] - all[0]) > APART;
 }
 
 bool usc_values_are_stepped(const usc_values *v, int n_runs)

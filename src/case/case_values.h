@@ -34,9 +34,9 @@ typedef struct usc_around {
  * numbers between whole numbers are steps that no run took. */
 bool usc_values_in_gap(const usc_around *a, double d, double size);
 
-/** The widest way between two of them beside the way from the first to the last, 1 at
- * most: near 1 a step leaves two groups of values. 0 of one alone. */
-double usc_values_gap(const float *runs, int n);
+/** Whether the widest way between two of them is most of the way from the first to the
+ * last: a step leaves two groups of values. */
+bool usc_values_are_split(const float *runs, int n);
 
 /** Whether a few values leave no others between them: n_runs gave each more than once. */
 bool usc_values_are_stepped(const usc_values *v, int n_runs);
