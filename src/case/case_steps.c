@@ -220,6 +220,16 @@ static bool is_crossed(const usc_case *c, int64_t i, double usual)
            (c->given.form == USC_GIVEN_SUMS || !usc_values_in_gap(&around, d, usual));
 }
 
+/* Judges the output again without the `n` that are marked, beside those before. */
+static usc_status look_without(usc_case *c, int64_t n, usc_case_stage *after,
+                               usc_error *err)
+{
+    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
+    if (!usc_case_put_right(c, &from)) return USC_OK;
+    c->n_before += n;
+    return usc_case_look(c, &c->spared, after, err);
+}
+
 static usc_status weigh_nearby(usc_case *c, usc_error *err)
 {
     const double usual = typical(c);
@@ -228,11 +238,7 @@ static usc_status weigh_nearby(usc_case *c, usc_error *err)
         c->marks[i] = is_crossed(c, i, usual);
         n += c->marks[i];
     }
-    if (n == 0) return look_at_runs(c);
-    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
-    if (!usc_case_put_right(c, &from)) return USC_OK;
-    c->n_before += n;
-    return usc_case_look(c, &c->spared, after_crossed, err);
+    return n > 0 ? look_without(c, n, after_crossed, err) : look_at_runs(c);
 }
 
 static usc_status after_crossed(usc_case *c, usc_error *err)
@@ -273,11 +279,7 @@ static usc_status weigh_runs(usc_case *c, usc_error *err)
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++)
         n += c->marks[i];
-    if (n == 0) return leave(c);
-    const usc_tensor from = c->spared.data != NULL ? c->spared : c->device;
-    if (!usc_case_put_right(c, &from)) return USC_OK;
-    c->n_before += n;
-    return usc_case_look(c, &c->spared, after_runs, err);
+    return n > 0 ? look_without(c, n, after_runs, err) : leave(c);
 }
 
 static usc_status take_run(usc_case *c, usc_error *err)
