@@ -187,6 +187,11 @@ typedef struct usc_diff_heard {
     double bits[2];          /* effective; NaN: not known */
 } usc_diff_heard;
 
+/** Whether what both calls of a pair are accused of is one thing, by texts of verdicts
+ * and effective bits (NaN: not known): what both sides do alike is no difference. Neither
+ * text is NULL. Threads: any. */
+USC_API bool usc_diff_alike(const char *const verdict[2], const double bits[2]);
+
 typedef struct usc_diff usc_diff;
 
 typedef struct usc_diff_options {

@@ -87,6 +87,16 @@ static PyObject *take_data(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *diff_alike(PyObject *module, PyObject *args)
+{
+    const char *verdict[2];
+    double bits[2];
+    (void)module;
+    if (!PyArg_ParseTuple(args, "sdsd", &verdict[0], &bits[0], &verdict[1], &bits[1]))
+        return NULL;
+    return PyBool_FromLong(usc_diff_alike(verdict, bits));
+}
+
 static PyMethodDef functions[] = {
     {"launch_all_done", all_done, METH_O,
      "launch_all_done(folder)\n--\n\nWhether every rank has recorded its steps, short of "
@@ -95,6 +105,10 @@ static PyMethodDef functions[] = {
      "launch_is_left(folder, place, pid)\n--\n\nWhether a process other than `pid` left "
      "a "
      "trace at `place` short of its steps."},
+    {"diff_alike", diff_alike, METH_VARARGS,
+     "diff_alike(verdict, bits, other, other_bits)\n--\n\nWhether both sides of a pair "
+     "are "
+     "accused of one thing; bits that are not known are NaN."},
     {"diff_step", diff_step, METH_VARARGS,
      "diff_step(trace, other, step)\n--\n\nWhether anything differs in that step of two "
      "traces, in a sentence; \"\": nothing, None: the other one has no such step."},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What verdicts on the calls of a pair make of it: diff.h. Nobody here judges.
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,18 +90,19 @@ static bool is_flagged(const char *verdict)
     return verdict != NULL && usc_verdict_flagged(usc_verdict_by_text(verdict));
 }
 
-static bool is_alike(const usc_diff_heard *h)
+bool usc_diff_alike(const char *const verdict[2], const double bits[2])
 {
-    return strcmp(h->verdict[0], h->verdict[1]) == 0 &&
-           !(fabs(h->bits[0] - h->bits[1]) > ALIKE) &&
-           isnan(h->bits[0]) == isnan(h->bits[1]);
+    assert(verdict && verdict[0] && verdict[1] && bits);
+    return strcmp(verdict[0], verdict[1]) == 0 && !(fabs(bits[0] - bits[1]) > ALIKE) &&
+           isnan(bits[0]) == isnan(bits[1]);
 }
 
 static usc_diff_judged judged_as(const usc_diff_heard *h)
 {
     const bool flagged[] = {is_flagged(h->verdict[0]), is_flagged(h->verdict[1])};
     const bool honest[] = {is_honest(h->verdict[0]), is_honest(h->verdict[1])};
-    if (flagged[0] && flagged[1]) return is_alike(h) ? USC_DIFF_ALIKE : USC_DIFF_ERRS;
+    if (flagged[0] && flagged[1])
+        return usc_diff_alike(h->verdict, h->bits) ? USC_DIFF_ALIKE : USC_DIFF_ERRS;
     if (honest[0] && honest[1]) return USC_DIFF_STANDS;
     return (flagged[0] && honest[1]) || (honest[0] && flagged[1]) ? USC_DIFF_ERRS
                                                                   : USC_DIFF_NO_VERDICT;

@@ -3,6 +3,7 @@
 inputs by what its run recorded; with a device, by what that gives when it runs the call again."""
 
 import json
+import math
 
 from .. import _core
 from ..calls.autocast import InParts
@@ -19,7 +20,6 @@ from . import judging
 from .bench import rebuilt
 from .captured import NotJudged, judge_captured
 
-ALIKE = 2.0  # bits by which two that are accused may differ: what both sides do alike is no difference
 COLLECTIVE = "a collective needs what other ranks gave: ulpscope check judges it"
 MADE_UP = "its inputs were not kept"
 
@@ -108,9 +108,9 @@ class Found:
     def accused(self):
         return self.verdict is not None and self.verdict.verdict in FLAGGED
 
-    def bits(self):
+    def accusation(self):
         worst = self.verdict.worst
-        return worst.bits if worst is not None else None
+        return self.verdict.verdict, math.nan if worst is None or worst.bits is None else worst.bits
 
     def explain(self, seconds, groups):
         if self.accused():
@@ -125,10 +125,8 @@ class Found:
 
 def is_alike(found):
     """Whether both sides are accused of the same: no cause is sought then."""
-    if not all(one is not None and one.accused() for one in found):
-        return False
-    (a, b), (bits_a, bits_b) = (one.verdict.verdict for one in found), (one.bits() for one in found)
-    return a == b and (bits_a == bits_b or (None not in (bits_a, bits_b) and abs(bits_a - bits_b) <= ALIKE))
+    accused = all(one is not None and one.accused() for one in found)
+    return accused and _core.diff_alike(*found[0].accusation(), *found[1].accusation())
 
 
 def home_of(trace):
