@@ -19,15 +19,15 @@ static bool is_long(double x)
     return significand != trunc(significand);
 }
 
-/* What cancels is short by itself; and what is off by more than 11 bits round tells
- * nothing of how it was kept. */
+/* What cancels is short by itself: one that is off by more than 11 bits round should not
+ * have been long. */
 static void count_float32(const double *d, const double *r, size_t n, usc_form *form)
 {
     for (size_t i = 0; i < n; i++) {
         if (!isfinite(d[i]) || !isfinite(r[i])) continue;
-        if (fabs(d[i] - r[i]) > ROUNDED_TO_11 * fabs(r[i])) continue;
         form->n_long += is_long(d[i]);
-        form->n_long_truth += is_long((double)(float)r[i]);
+        form->n_long_truth += is_long((double)(float)r[i]) &&
+                              fabs(d[i] - r[i]) <= ROUNDED_TO_11 * fabs(r[i]);
     }
 }
 

@@ -187,7 +187,8 @@ class Case:
         here = self.D.isfinite() & self.R.isfinite()
         short = [(v == round_to(v, torch.float32)) & is_short(v)
                  for v in (self.D[here], self.R[here].float().double())]  # fmt: skip
-        return "short" if bool(short[0].all()) and not bool(short[1].all()) else ""
+        near = (self.D - self.R).abs()[here] <= 2.0**-11 * size[here]  # what cancels is short by itself
+        return "short" if bool(short[0].all()) and bool((near & ~short[1]).any()) else ""
 
 
 def is_short(x: torch.Tensor) -> torch.Tensor:
