@@ -27,7 +27,7 @@ from ulpscope.calls.verdicts import FLAGGED
 from ulpscope.executors import formulas
 from ulpscope.executors.device import TorchDevice
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz, opdb
+from ulpscope.fuzzer import drawn_cases, opdb
 
 NO_FAULT_OF_NUMBERS = {"crash", "hang", "lacking", "cpu_fallback", "step_plus_one", "bf16_intermediates"}
 # operator: (entry of the database, function, shapes by named sizes)
@@ -54,12 +54,12 @@ class Ours:
         self.examples, self.device = [], TorchDevice("sim:0")
         for row in map(trace.call, numbers):
             if all(t["dtype"] == "float32" and not t.get("form") for t in row["tensors"]):
-                self.examples.append(fuzz.Example(row, "bench"))
+                self.examples.append(drawn_cases.Example(row, "bench"))
 
     def differs(self, case):
         """Whether the verdict accuses it; None where nothing can be drawn."""
         try:
-            call, _ = fuzz.drawn(self.examples[case % len(self.examples)], 0, case)
+            call, _ = drawn_cases.drawn(self.examples[case % len(self.examples)], 0, case)
         except BadCall:
             return None
         return judge_call(call, self.device, seconds=0).verdict in FLAGGED
@@ -160,7 +160,7 @@ def database():
     """The trace of the operator database's samples, made where there is none yet."""
     folder = opdb.folder()
     if not (folder / "trace.db").exists():
-        subprocess.run([sys.executable, "-m", "ulpscope.sources.opdb"], check=True)
+        subprocess.run([sys.executable, "-m", "ulpscope.fuzzer.opdb"], check=True)
     return _core.Trace(str(folder))
 
 

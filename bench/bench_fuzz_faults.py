@@ -32,9 +32,10 @@ from ulpscope.calls.replay import BadCall, base_name
 from ulpscope.calls.verdicts import FLAGGED
 from ulpscope.executors import formulas
 from ulpscope.executors.device import PythonDevice, TorchDevice
-from ulpscope.judges.relations.layouts import OF_STRIDES
+from ulpscope.calls.trusting import TRUSTING
+from ulpscope.judges.in_rows import OF_STRIDES
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz
+from ulpscope.fuzzer import drawn_cases
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from bench_fuzz import NO_FAULT_OF_NUMBERS, database  # noqa: E402
@@ -275,7 +276,7 @@ class Cases:
         self.examples, self.seed = [], seed
         for row in rows:
             try:
-                self.examples.append(fuzz.Example(row, "bench"))
+                self.examples.append(drawn_cases.Example(row, "bench"))
             except BadCall:
                 continue
 
@@ -283,7 +284,7 @@ class Cases:
         """Whether the verdict accuses the case; None where there is none."""
         try:
             example = self.examples[random.Random(f"{self.seed}:{case}").randrange(len(self.examples))]
-            call, _ = fuzz.drawn(example, self.seed, case, stress)
+            call, _ = drawn_cases.drawn(example, self.seed, case, stress)
             return judge_call(call, device, seconds=0).verdict in FLAGGED
         except BadCall:
             return None
@@ -382,7 +383,7 @@ def on_two_threads(call, bound):
 def on_strided_copies(call, bound):
     """Every second element of copies, where nothing is written and no kernel reads beside such tensors."""
     name = base_name(call.op)[1]
-    if not call.written() and name not in OF_STRIDES | fuzz.DENSE | fuzz.TRUSTING:
+    if not call.written() and name not in OF_STRIDES | drawn_cases.DENSE | TRUSTING:
         bound.args, bound.kwargs = tree_map(spread, bound.args), tree_map(spread, bound.kwargs)
     return as_it_is(call, bound)
 

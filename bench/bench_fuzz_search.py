@@ -18,9 +18,9 @@ from ulpscope.calls.replay import BadCall
 from ulpscope.calls.verdicts import FLAGGED
 from ulpscope.executors import formulas
 from ulpscope.executors.device import PythonDevice
-from ulpscope.session.climbing import climb
+from ulpscope.fuzzer.climbing import climb
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz, opdb
+from ulpscope.fuzzer import drawn_cases, opdb
 
 
 def cut(x, bits):
@@ -82,8 +82,8 @@ class Side:
         self.seed, self.stress, self.judged = seed, stress, 0
 
     def draw(self, number):
-        which = (number & (1 << fuzz.STEP_BIT) - 1) % len(self.examples)
-        return fuzz.drawn(self.examples[which], self.seed, number, self.stress)
+        which = (number & (1 << drawn_cases.STEP_BIT) - 1) % len(self.examples)
+        return drawn_cases.drawn(self.examples[which], self.seed, number, self.stress)
 
     def judge(self, call):
         self.judged += 1
@@ -119,7 +119,7 @@ def main():
     print(f"{'':30} {'drawing':>16} {'--stress draws':>16} {'with search':>16}")
     for name, (op, kernel) in KERNELS.items():
         rows = [trace.call(s) for s in trace.select(ops=op)]
-        examples = [fuzz.Example(r, "bench") for r in rows
+        examples = [drawn_cases.Example(r, "bench") for r in rows
                     if all(t["dtype"] == "float32" and not t.get("form") for t in r["tensors"])]  # fmt: skip
         told = []
         for stress, search in ((False, False), (True, False), (True, True)):

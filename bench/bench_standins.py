@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 import ulpscope
 from ulpscope import _core
 from ulpscope.calls.replay import BadCall
-from ulpscope.sources.standin import stand_in
+from ulpscope.calls.standin import stand_in
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

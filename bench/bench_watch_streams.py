@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ulpscope import _core
-from ulpscope.sources.watch_rows import unpacked
+from ulpscope.watching.watch_rows import unpacked
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[1] / "build"))
 RANKS, STEPS, VOCABULARY, LENGTH, WIDTH = 4, 400, 64, 32, 64

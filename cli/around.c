@@ -14,8 +14,8 @@
 
 int around_build_glue(const cli_python *python)
 {
-    static const char *const words[] = {"-m", "ulpscope.sources.started",
-                                        "ulpscope.sources.glue", "intercept"};
+    static const char *const words[] = {"-m", "ulpscope.program.started",
+                                        "ulpscope.program.glue", "intercept"};
     enum { N_WORDS = sizeof words / sizeof words[0] };
     char *argv[N_WORDS + 2] = {strdup(python->program)}, unread[8];
     for (size_t i = 0; i < N_WORDS; i++)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trials of `ulpscope bisect`: a process each, told by ULPSCOPE_REROUTE which operators
-// to compute another way (python/ulpscope/sources/trial.py). A trial has a folder in OUT,
+// to compute another way (python/ulpscope/program/trial.py). A trial has a folder in OUT,
 // named for what it moves: `reroute`, `output`, and once it ended `outcome`, which stands
 // whole or not at all. So the same command goes on where an earlier one was killed.
 #include "bisect.h"

@@ -186,14 +186,14 @@ int cli_python_exec(const char *module, const char *const *words)
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
     while (words[n] != NULL)
         n++;
-    const char *const first[] = {python.program, "-m", "ulpscope.sources.started",
+    const char *const first[] = {python.program, "-m", "ulpscope.program.started",
                                  module};
     char **command = calloc(n + 5, sizeof *command); /* copies: exec takes no const */
     bool ok = command != NULL;
     for (; ok && at < 4 + n; at++)
         ok = (command[at] = strdup(at < 4 ? first[at] : words[at - 4])) != NULL;
     if (!ok) return cli_fail("out of memory");
-    block_interrupt(SIG_BLOCK, NULL); /* until ulpscope.sources.started can answer it */
+    block_interrupt(SIG_BLOCK, NULL); /* until ulpscope.program.started can answer it */
     (void)execvp(python.program, command);
     const int error = errno;
     block_interrupt(SIG_UNBLOCK, NULL);

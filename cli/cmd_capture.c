@@ -2,7 +2,7 @@
 // ulpscope capture: runs a command and records steps of it.
 //
 // The command is not changed: its Python processes find a sitecustomize first
-// (python/ulpscope/_bootstrap), which starts ulpscope.sources.launched where torch is
+// (python/ulpscope/_bootstrap), which starts ulpscope.program.launched where torch is
 // imported. Every process that recorded reports through a file (ulpscope/launch.h); this
 // program puts the traces in their places and says in a line what came of it: capture.h.
 #include <errno.h>
@@ -211,7 +211,7 @@ static bool parse(int argc, char **argv, capture_options *o)
 
 /* ---- before the command runs ---- */
 
-/* What is to be recorded, for ulpscope.sources.launched: values by their places, a zero
+/* What is to be recorded, for ulpscope.program.launched: values by their places, a zero
  * behind each. Not in the environment, of which one variable has room for 128 kB. */
 static bool write_options(const capture_options *o, const char *reports,
                           const char *trace)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope env: what the numbers of a run depend on beside the program, on this machine;
-// and what two machines differ in. Torch answers through ulpscope.sources.env_facts.
+// and what two machines differ in. Torch answers through ulpscope.program.env_facts.
 #include "cli.h"
 
 #include <errno.h>
@@ -246,7 +246,7 @@ static bool ask_python(facts *f, const char *const *files, int n_files)
 {
     static cli_python python;
     static char output[1 << 20];
-    char flag[] = "-m", module[] = "ulpscope.sources.env_facts";
+    char flag[] = "-m", module[] = "ulpscope.program.env_facts";
     char *argv[MOST_FILES + 4] = {python.program, flag, module};
     usc_error err;
     if (!cli_python_find(&python, &err)) {
@@ -262,7 +262,7 @@ static bool ask_python(facts *f, const char *const *files, int n_files)
     char *at = strstr(output, MARK);
     if (code != 0 || at == NULL)
         return cli_fail("%s does not answer (exit code %d); try: %s -m "
-                        "ulpscope.sources.env_facts",
+                        "ulpscope.program.env_facts",
                         python.program, code, python.program) == 0;
     return add_answers(f, at + strlen(MARK));
 }

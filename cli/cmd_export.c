@@ -141,7 +141,7 @@ int cmd_export(int argc, char **argv)
     if (!parse(argc, argv, &o)) return CLI_TROUBLE;
     if (strcmp(o.format, "perfetto") == 0) return write_events(&o);
     cli_hooks_begin(&hooks, "export");
-    hooks.module = "ulpscope.sources.torch_files";
+    hooks.module = "ulpscope.calls.torch_files";
     const usc_status st = usc_export(&o, &hooks.hooks, &counts, &end, &err);
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);

@@ -367,7 +367,7 @@ static int with_corpus(arguments *a)
     return found > old ? found : old;
 }
 
-/* The Python side (ulpscope.session.fuzz_repro) writes the folder. */
+/* The Python side (ulpscope.fuzzer.fuzz_repro) writes the folder. */
 static int minimize(arguments *a)
 {
     fuzz_cases *cases;
@@ -407,7 +407,7 @@ static int minimize(arguments *a)
                                               a->check.via != NULL ? a->check.via : ""};
     for (int i = 0; i < a->check.n_imports; i++)
         word[9 + i] = a->imports[i];
-    return cli_python_exec("ulpscope.session.fuzz_repro", word);
+    return cli_python_exec("ulpscope.fuzzer.fuzz_repro", word);
 }
 
 int cmd_fuzz(int argc, char **argv)

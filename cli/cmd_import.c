@@ -123,7 +123,7 @@ int cmd_import(int argc, char **argv)
     cli_begin("import");
     if (!parse(argc, argv, &o)) return CLI_TROUBLE;
     cli_hooks_begin(&hooks, "import");
-    hooks.module = "ulpscope.sources.torch_files";
+    hooks.module = "ulpscope.calls.torch_files";
     const usc_status st = usc_import(&o, &hooks.hooks, &counts, &end, &err);
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);

@@ -51,7 +51,7 @@ static const char question[] =
     "if a is not None and a.is_available():\n"
     "    t = a.current_accelerator().type\n"
     "    found += ['%s:%d' % (t, i) for i in range(a.device_count())]\n"
-    "from ulpscope.sources import glue\n"
+    "from ulpscope.program import glue\n"
     "if (glue.PACKAGE / 'libulpscope_sim.so').exists():\n"
     "    found.append('sim:0, sim:1 (simulated)')\n"
     "print(', '.join(found))\n"

@@ -2,7 +2,7 @@
 // ulpscope run: runs a command with modes around it that watch while it works.
 //
 // As in `ulpscope capture` the command is not changed: each Python process in it enters
-// the modes where torch is imported (python/ulpscope/sources/run_modes.py) and reports
+// the modes where torch is imported (python/ulpscope/run_modes.py) and reports
 // what they found through a file; that is said once, at the end (run_told.c).
 #include <errno.h>
 #include <limits.h>
@@ -283,7 +283,7 @@ static bool take(run_options *o, int key)
     }
 }
 
-/* Whether torch_musa's variable asks for the calls in files: sources/observing.py. */
+/* Whether torch_musa's variable asks for the calls in files: program/observing.py. */
 static bool is_observed(void)
 {
     static const char *const yes[] = {"1", "on", "true", "yes"};
@@ -333,7 +333,7 @@ static bool parse(int argc, char **argv, run_options *o)
                     o->command[0]) == 0;
 }
 
-/* What is to be watched, for ulpscope.sources.run_modes: names and values in turn, a zero
+/* What is to be watched, for ulpscope.run_modes: names and values in turn, a zero
  * behind each. */
 static bool write_options(const run_options *o, const char *reports)
 {

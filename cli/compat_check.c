@@ -133,7 +133,7 @@ static int import_dump(precheck *p)
     struct stat info;
     if (stat(p->trace, &info) == 0) return CLI_SAME;
     cli_hooks_begin(&p->hooks, "compat");
-    p->hooks.module = "ulpscope.sources.torch_files";
+    p->hooks.module = "ulpscope.calls.torch_files";
     const usc_status st = usc_import(&o, &p->hooks.hooks, &counts, &end, &err);
     cli_hooks_end(&p->hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);

@@ -71,7 +71,7 @@ static bool lived(doctor *d, const char *check, const char *what, const answers 
         f = doctor_wrong(d, check, "%s: its process leaves with exit code %d", what,
                          a->code);
     if (answer(a, "library")[0] != '\0')
-        doctor_mend(f, "rm %s; %s -m ulpscope.sources.glue", answer(a, "library"),
+        doctor_mend(f, "rm %s; %s -m ulpscope.program.glue", answer(a, "library"),
                     python.program);
     else if (strcmp(check, "import") == 0)
         doctor_mend(f,
@@ -210,7 +210,7 @@ static void look_at_glue(doctor *d, answers *a)
     } else if (answer(a, "fine")[0] == '\0') {
         f = doctor_wrong(d, "glue", "%s: %.300s", answer(a, "library"),
                          answer(a, "error"));
-        doctor_mend(f, "rm %s; %s -m ulpscope.sources.glue", answer(a, "library"),
+        doctor_mend(f, "rm %s; %s -m ulpscope.program.glue", answer(a, "library"),
                     python.program);
     } else if (strcmp(answer(a, "compiles"), "1") != 0 && !all_built) {
         f = doctor_wrong(d, "glue", "it cannot be compiled: %s", answer(a, "compiler"));

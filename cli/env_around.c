@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // See env_around.h. Neighbours: around.h (how the command's processes find us),
-// python/ulpscope/sources/env_facts.py (what they write).
+// python/ulpscope/program/env_facts.py (what they write).
 #include "env_around.h"
 
 #include <errno.h>

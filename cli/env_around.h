@@ -7,7 +7,7 @@
 
 /**
  * Runs a command; `out` gets what its first process with torch (of a job: rank 0) told as
- * it ended, as ulpscope.sources.env_facts writes it: of variables those that begin with
+ * it ended, as ulpscope.program.env_facts writes it: of variables those that begin with
  * one of `families`, which end with NULL. The exit code: the command's own, 128 + n after
  * signal n; 2 after a sentence where nothing was told.
  */

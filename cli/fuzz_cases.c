@@ -20,9 +20,9 @@ bool fuzz_examples(bool programs, const char *spec, const char *ops,
     cli_python python;
     usc_error err;
     char output[PATH_MAX + MOST_OF_A_SITE];
-    char flag[] = "-m", starter[] = "ulpscope.sources.started",
-         opdb[] = "ulpscope.sources.opdb", specs[] = "ulpscope.sources.spec",
-         words[] = "ulpscope.sources.words", file[PATH_MAX];
+    char flag[] = "-m", starter[] = "ulpscope.program.started",
+         opdb[] = "ulpscope.fuzzer.opdb", specs[] = "ulpscope.fuzzer.spec",
+         words[] = "ulpscope.fuzzer.words", file[PATH_MAX];
     char *const module = programs ? words : spec != NULL ? specs : opdb;
     cli_stop_begin();
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text) == 0;

@@ -48,7 +48,7 @@ static bool convert(const char *from, const char *to)
 {
     static cli_python python;
     static bool told; /* that this takes a while */
-    char module[] = "ulpscope.sources.torch_tensors", minus_m[] = "-m", why[1024] = "";
+    char module[] = "ulpscope.calls.torch_tensors", minus_m[] = "-m", why[1024] = "";
     char source[PATH_MAX], target[PATH_MAX];
     usc_error err;
     if (python.program[0] == '\0' && !cli_python_find(&python, &err))

@@ -9,7 +9,7 @@
 #include "around.h"
 
 /* What can watch a command. A row here, an option of that name in cmd_run.c and a row of
- * MODES in python/ulpscope/sources/run_modes.py are a mode. */
+ * MODES in python/ulpscope/run_modes.py are a mode. */
 typedef struct run_mode {
     int key;                   /* of its option */
     const char *name;          /* of its option, and in the reports */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of `ulpscope run` that have operators computed another way, as the variable
-// that python/ulpscope/sources/reroute.py reads.
+// that python/ulpscope/program/reroute.py reads.
 #ifndef ULPSCOPE_CLI_RUN_REROUTE_H
 #define ULPSCOPE_CLI_RUN_REROUTE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the processes of a command under `ulpscope run` found: a file for each process and
-// mode, words with a zero behind each (python/ulpscope/sources/run_modes.py writes them).
+// mode, words with a zero behind each (python/ulpscope/run_modes.py writes them).
 #include "run.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ulpscope --version`: program, library and what is compiled of the glue to torch, told
-// from names in the cache (ulpscope.sources.glue makes them): loading torch takes
+// from names in the cache (ulpscope.program.glue makes them): loading torch takes
 // seconds.
 #include "version.h"
 

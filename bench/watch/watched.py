@@ -18,8 +18,8 @@ from torch import nn
 
 import ulpscope
 from ulpscope import _core
-from ulpscope.sources import watch_matmul
-from ulpscope.sources.watch import QUIET
+from ulpscope.watching import watch_matmul
+from ulpscope.watching.watch import QUIET
 
 from .plant import Plant, Trial
 from .work import Training

@@ -53,7 +53,7 @@ void push(const Target &target, Stack *stack, const py::object &result)
 
 } // namespace
 
-/* The function is ours (sources/reroute.py): it has checked what the user's returned. */
+/* The function is ours (program/reroute.py): it has checked what the user's returned. */
 void run_function(const Route &route, const Target &target, Stack *stack)
 {
     const size_t n = target.op.arguments.size();

@@ -187,7 +187,7 @@ static void reroute_dealloc(reroute_object *self)
     Py_DECREF(type);
 }
 
-/* ---- what sources/hooks.Modules tells ---- */
+/* ---- what program/hooks.Modules tells ---- */
 
 /* Of a module its number is whether it is meant. */
 static PyObject *reroute_module(reroute_object *self, PyObject *args)

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from . import fuzzing, reference, testing
     from .fuzzing import fuzz
     from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
-    from .sources.capture import capture, step
-    from .sources.live import CheckFailed, live_check
-    from .sources.nan import nan_tracker
-    from .sources.observing import observe
-    from .sources.operators import operator
-    from .sources.repeatable import deterministic, seed_all
-    from .sources.reroute import cast, fallback, fp32_collectives, substitute
-    from .sources.timing import time_ops
-    from .sources.watch import WatchAlarm, watch
+    from .program.capture import capture, step
+    from .program.live import CheckFailed, live_check
+    from .program.nan import nan_tracker
+    from .program.observing import observe
+    from .program.operators import operator
+    from .program.repeatable import deterministic, seed_all
+    from .program.reroute import cast, fallback, fp32_collectives, substitute
+    from .program.timing import time_ops
+    from .watching.watch import WatchAlarm, watch
 
     __version__: str
 
@@ -52,12 +52,12 @@ __all__ = ["CallVerdict", "CheckFailed", "OutputVerdict", "capture", "cast", "ch
            "WatchAlarm", "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
            "time_ops", "watch"]  # fmt: skip
 
-_HOMES = {"operator": "sources.operators", "fuzz": "fuzzing", "capture": "sources.capture", "step": "sources.capture",
-          "live_check": "sources.live", "CheckFailed": "sources.live",
-          "nan_tracker": "sources.nan", "__version__": "_core", "fallback": "sources.reroute",
-          "watch": "sources.watch", "WatchAlarm": "sources.watch", "cast": "sources.reroute", "substitute": "sources.reroute",
-          "fp32_collectives": "sources.reroute", "time_ops": "sources.timing", "observe": "sources.observing",
-          "deterministic": "sources.repeatable", "seed_all": "sources.repeatable"}  # fmt: skip
+_HOMES = {"operator": "program.operators", "fuzz": "fuzzing", "capture": "program.capture", "step": "program.capture",
+          "live_check": "program.live", "CheckFailed": "program.live",
+          "nan_tracker": "program.nan", "__version__": "_core", "fallback": "program.reroute",
+          "watch": "watching.watch", "WatchAlarm": "watching.watch", "cast": "program.reroute", "substitute": "program.reroute",
+          "fp32_collectives": "program.reroute", "time_ops": "program.timing", "observe": "program.observing",
+          "deterministic": "program.repeatable", "seed_all": "program.repeatable"}  # fmt: skip
 _MODULES = ("fuzzing", "reference", "testing")
 
 

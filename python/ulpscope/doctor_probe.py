@@ -72,7 +72,7 @@ def look_at_glue():
     import tempfile
 
     import torch
-    from ulpscope.sources import glue
+    from ulpscope.program import glue
 
     tell("torch", torch.__version__)
     built, compiler, cache = glue.told()

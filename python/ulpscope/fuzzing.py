@@ -11,10 +11,10 @@
 `torch` is torch, whose functions take generators too. docs/howto/test-a-kernel.md.
 """
 
-from .session.programs import DEVICE, call, layer, tensor
-from .session.programs import TORCH as torch
-from .session.two_sides import fuzz
-from .sources.generators import (
+from .fuzzer.programs import DEVICE, call, layer, tensor
+from .fuzzer.programs import TORCH as torch
+from .fuzzer.two_sides import fuzz
+from .fuzzer.generators import (
     Generator,
     bools,
     broadcasting,

@@ -23,7 +23,7 @@ import sys
 
 import torch
 
-from .sources import glue
+from .program import glue
 
 Stream = torch.Stream
 Event = torch.Event

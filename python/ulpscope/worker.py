@@ -98,7 +98,7 @@ def opened(settings, channel, before):
         prober = Prober(settings, channel, before)
         return prober, prober.facts
     if settings["kind"] == "sides":
-        from .session.sides import Sides
+        from .fuzzer.sides import Sides
 
         sides = Sides(settings, channel, before)
         return sides, sides.facts
@@ -107,9 +107,9 @@ def opened(settings, channel, before):
 
         return Pairs(settings, channel), {}
     if "seed" in settings:
-        from .session import fuzzing
+        from .fuzzer import fuzz_bench
 
-        Bench = fuzzing.ProgramBench if settings.get("programs") else fuzzing.FuzzBench
+        Bench = fuzz_bench.ProgramBench if settings.get("programs") else fuzz_bench.FuzzBench
     else:
         from .session.bench import Bench
 
@@ -127,7 +127,7 @@ def main():
         import torch  # noqa: F401  # nothing of it is a user's
 
         from .session import identity
-        from .sources import glue
+        from .program import glue
 
         glue._say = lambda text: channel.send(say=text)
         before = identity.loaded()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of torch.save, read and written by a worker process, which is started for the
 // first of them: `COMMAND 3 SETTINGS` with lines of JSON in and, on descriptor 3, out,
-// each with the bytes that it announces behind it. python/ulpscope/sources/torch_files.py
+// each with the bytes that it announces behind it. python/ulpscope/calls/torch_files.py
 // is that worker.
 #ifndef USC_FOREIGN_TORCH_FILES_H
 #define USC_FOREIGN_TORCH_FILES_H

@@ -25,7 +25,7 @@ class Trial(contextlib.ContextDecorator):
         self.folder, self.error = folder, None
 
     def __enter__(self):
-        from ulpscope.sources import reroute, trial
+        from ulpscope.program import reroute, trial
 
         self.folder.mkdir()
         modes = reroute.from_text(json.dumps([{"do": "fallback", "ops": "*"}]))

@@ -18,7 +18,7 @@ from traces import TraceWriter, small_trace
 
 from ulpscope import _core
 from ulpscope.calls import read_call, replay
-from ulpscope.sources.capture import check_ops
+from ulpscope.program.capture import check_ops
 
 HERE = Path(__file__).parent
 DEVICE = "python:check_devices:device"

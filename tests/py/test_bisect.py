@@ -174,7 +174,7 @@ def test_a_small_difference_behind_a_large_one_is_found(tmp_path):
 
 def test_two_faults_of_the_demo_are_named(tmp_path):
     """The demo's transformer on the simulated device, with the two bugs that once took weeks."""
-    pytest.importorskip("ulpscope.sources.reroute")
+    pytest.importorskip("ulpscope.program.reroute")
     faults = "aten::_fused_adamw_:step_plus_one;demo::rms_norm:bf16_intermediates"
     words = ["--json", "--curve", "losses.json", "--seed", "0", "-j", "2",
              "--ops", "aten::_fused_adamw_,demo::rms_norm,aten::mm"]  # fmt: skip

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 import ulpscope
 from ulpscope import _core
 from ulpscope.calls import read_call, replay
-from ulpscope.sources import hooks
-from ulpscope.sources.capture import parse_steps
+from ulpscope.program import hooks
+from ulpscope.program.capture import parse_steps
 
 EMPTY = {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty"}
 

@@ -312,7 +312,7 @@ def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypa
 # Ctrl-C while Python starts: a site that takes its time, then one that is over at once. A
 # worker and who compiles the glue do not get it from the terminal.
 @pytest.mark.parametrize(("module", "words", "said"), [
-    ("sources.glue", "capture -- true", "ulpscope: interrupted\n"),
+    ("program.glue", "capture -- true", "ulpscope: interrupted\n"),
     ("session.repro", "repro t#1", "ulpscope: interrupted\n"),
     ("worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
     ("worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),

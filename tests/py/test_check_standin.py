@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ulpscope.calls.replay import BadCall
-from ulpscope.sources.standin import stand_in
+from ulpscope.calls.standin import stand_in
 
 
 def tensor(stats, sizes=(4000,), dtype="float32", path="args[0]"):

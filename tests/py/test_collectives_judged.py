@@ -13,7 +13,7 @@ from ranks import captured
 from ulpscope.judges import standards
 from ulpscope.session import collectives
 from ulpscope.session.collectives import on_contributions
-from ulpscope.sources.ranks import OPERATORS, Missing, Ranks, Side
+from ulpscope.calls.ranks import OPERATORS, Missing, Ranks, Side
 
 SCRIPT = """
     import torch, torch.distributed as dist

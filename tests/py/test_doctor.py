@@ -164,7 +164,7 @@ def test_a_torch_that_crashes_is_told_and_takes_nothing_along(tmp_path):
 
 
 def test_damaged_glue_and_the_command_that_mends_it(tmp_path):
-    from ulpscope.sources import glue
+    from ulpscope.program import glue
 
     cache = tmp_path / "cache"
     for name in glue.names():

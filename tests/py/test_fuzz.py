@@ -18,7 +18,7 @@ from ulpscope import _core
 from ulpscope.calls.replay import BadCall, bind_exact
 from ulpscope.executors.device import PythonDevice
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz, opdb
+from ulpscope.fuzzer import drawn_cases, opdb
 
 
 def example(tmp_path, op, *args, stats=None, **kwargs):
@@ -29,7 +29,7 @@ def example(tmp_path, op, *args, stats=None, **kwargs):
     row = _core.Trace(str(tmp_path / "trace")).call(1)
     for tensor in row["tensors"]:
         tensor["stats"] = stats
-    return fuzz.Example(row, "id")
+    return drawn_cases.Example(row, "id")
 
 
 def contents(call):
@@ -44,14 +44,14 @@ def test_a_case_is_the_same_each_time(tmp_path):
     other = example(tmp_path / "b", "aten::mm", *(torch.zeros_like(t) for t in given))
     seen = set()
     for case in range(40):
-        first, words = fuzz.drawn(one, 3, case)
-        again, same = fuzz.drawn(other, 3, case)  # what the example held is not asked
+        first, words = drawn_cases.drawn(one, 3, case)
+        again, same = drawn_cases.drawn(other, 3, case)  # what the example held is not asked
         assert contents(first) == contents(again) and words == same
         seen.add(str(contents(first)))
         a, b = first.views.values()
         assert a.sizes[1] == b.sizes[0]
     assert len(seen) == 40
-    assert contents(fuzz.drawn(one, 4, 0)[0]) != contents(fuzz.drawn(one, 3, 0)[0])
+    assert contents(drawn_cases.drawn(one, 4, 0)[0]) != contents(drawn_cases.drawn(one, 3, 0)[0])
 
 
 def test_kernels_that_read_beside_gaps_get_none(tmp_path):
@@ -59,7 +59,7 @@ def test_kernels_that_read_beside_gaps_get_none(tmp_path):
     for op in ("aten::median.dim", "aten::cummax"):
         one = example(tmp_path / op[6:], op, torch.randn(6, 5), 0)
         for case in range(40):
-            views = fuzz.drawn(one, 3, case)[0].views.values()
+            views = drawn_cases.drawn(one, 3, case)[0].views.values()
             spread[op == "aten::median.dim"] += sum(not v.is_contiguous() for v in views)
     assert spread[True] == 0 < spread[False]
 
@@ -67,11 +67,11 @@ def test_kernels_that_read_beside_gaps_get_none(tmp_path):
 def test_results_are_not_large(tmp_path):
     one, sizes = example(tmp_path, "aten::kron", torch.randn(9, 8), torch.randn(8, 7)), set()
     for case in range(60):
-        call = fuzz.drawn(one, 5, case)[0]
+        call = drawn_cases.drawn(one, 5, case)[0]
         sizes.add(tuple(call.views["args[0]"].sizes))
-        assert bind_exact(call, lambda captured: "cpu").run(call.function).numel() <= fuzz.MOST_RESULTS
+        assert bind_exact(call, lambda captured: "cpu").run(call.function).numel() <= drawn_cases.MOST_RESULTS
     first = [next(one.attempts(5, case))[0].views.values() for case in range(60)]
-    assert len(sizes) > 10 and max(math.prod(n for v in views for n in v.sizes) for views in first) > fuzz.MOST_RESULTS
+    assert len(sizes) > 10 and max(math.prod(n for v in views for n in v.sizes) for views in first) > drawn_cases.MOST_RESULTS
 
 
 SHAPED = {
@@ -94,7 +94,7 @@ def test_what_is_drawn_runs(tmp_path, name):
     source = example(tmp_path, op, *given())
     first = refused = changed = 0
     for case in range(60):
-        call, words = fuzz.drawn(source, 1, case)
+        call, words = drawn_cases.drawn(source, 1, case)
         changed += "sizes" in words
         bind_exact(call, lambda captured: "cpu").run(call.function)
         try:
@@ -110,9 +110,9 @@ def test_what_is_drawn_runs(tmp_path, name):
 def test_what_nothing_satisfies_is_said(tmp_path):
     source = example(tmp_path, "aten::mm", torch.randn(4, 6), torch.randn(7, 5))
     with pytest.raises(BadCall, match="the CPU takes none of 5 draws: .*mat1 and mat2"):
-        fuzz.drawn(source, 0, 0)
+        drawn_cases.drawn(source, 0, 0)
     with pytest.raises(BadCall, match="no plain tensor"):
-        fuzz.Example({**source.row, "tensors": [{**source.row["tensors"][0], "form": "sparse_csr"}]})
+        drawn_cases.Example({**source.row, "tensors": [{**source.row["tensors"][0], "form": "sparse_csr"}]})
 
 
 def test_indices_of_a_forward_stay(tmp_path):
@@ -121,7 +121,7 @@ def test_indices_of_a_forward_stay(tmp_path):
     given = torch.randn_like(out), x, [2, 2], [2, 2], [0, 0], [1, 1], False, at
     source = example(tmp_path, "aten::max_pool2d_with_indices_backward", *given)
     for case in range(20):
-        assert [v.sizes for v in fuzz.drawn(source, 0, case)[0].views.values()] == [
+        assert [v.sizes for v in drawn_cases.drawn(source, 0, case)[0].views.values()] == [
             (1, 2, 4, 4), (1, 2, 8, 8), (1, 2, 4, 4)]  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def test_what_a_kernel_trusts_is_kept(tmp_path):
     given = torch.randn(10), x, 2.0, torch.pdist(x)
     source = example(tmp_path, "aten::_pdist_backward", *given)
     for case in range(20):
-        assert [v.sizes for v in fuzz.drawn(source, 0, case)[0].views.values()] == [(10,), (5, 3), (10,)]
+        assert [v.sizes for v in drawn_cases.drawn(source, 0, case)[0].views.values()] == [(10,), (5, 3), (10,)]
 
 
 def test_what_reads_beside_other_layouts_keeps_its_own(tmp_path):
@@ -138,7 +138,7 @@ def test_what_reads_beside_other_layouts_keeps_its_own(tmp_path):
     q, k, v = (torch.randn(2, 2, n, 8) for n in (3, 6, 6))
     source = example(tmp_path, "aten::_scaled_dot_product_flash_attention_for_cpu", q, k, v)
     for case in range(20):
-        assert all(v.is_contiguous() for v in fuzz.drawn(source, 0, case)[0].views.values())
+        assert all(v.is_contiguous() for v in drawn_cases.drawn(source, 0, case)[0].views.values())
 
 
 def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
@@ -150,7 +150,7 @@ def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
 
     source, device, verdicts = example(tmp_path, "aten::exp", torch.randn(4, 6)), PythonDevice(kernel), []
     for case in range(40):
-        call, _ = fuzz.drawn(source, 0, case)
+        call, _ = drawn_cases.drawn(source, 0, case)
         contiguous = call.views["args[0]"].is_contiguous()
         verdict = judge_call(call, device, seconds=0).verdict
         assert verdict in ("pass", "unjudged") or not contiguous
@@ -175,7 +175,7 @@ def test_counts_that_no_size_follows_are_drawn_too(tmp_path):
     one = example(tmp_path, "aten::topk", torch.randn(4, 40), 3)
     verdicts, said = {topk_of_16: [], None: []}, set()
     for case in range(60):
-        call, words = fuzz.drawn(one, 1, case)
+        call, words = drawn_cases.drawn(one, 1, case)
         assert call.args[1] == 3 or f"k 3 -> {call.args[1]}" in words
         said.add(call.args[1])
         for kernel, found in verdicts.items():

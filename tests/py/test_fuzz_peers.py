@@ -10,8 +10,8 @@ import torch
 
 from ulpscope.executors import peers
 from ulpscope.executors.device import UnknownDevice, open_device
-from ulpscope.sources import words
-from ulpscope.sources.short_programs import made
+from ulpscope.fuzzer import words
+from ulpscope.fuzzer.short_programs import made
 
 HAVE = {name: not peers.missing(name) for name in peers.NEEDS}
 needs_jax = pytest.mark.skipif(not HAVE["jax"], reason="jax is not installed")

@@ -26,7 +26,7 @@ from ulpscope.fuzzing import (
     tensor,
     torch,
 )
-from ulpscope.session.programs import Tape, played, running
+from ulpscope.fuzzer.programs import Tape, played, running
 
 few = {"n": 4, "cause": False, "shrink": False}
 

@@ -13,8 +13,8 @@ from traces import TraceWriter
 from ulpscope import _core
 from ulpscope.executors.device import PythonDevice, TorchDevice
 from ulpscope.session.judging import judge_call
-from ulpscope.session.related import NAMES, relate
-from ulpscope.sources import fuzz
+from ulpscope.fuzzer.related import NAMES, relate
+from ulpscope.fuzzer import drawn_cases
 
 aten = torch.ops.aten
 
@@ -226,10 +226,10 @@ def test_the_command_names_the_relation(tmp_path):
 def test_a_case_has_the_same_relation_each_time(tmp_path):
     with TraceWriter(tmp_path / "trace") as t:
         t.add("aten::mm", torch.randn(4, 6), torch.randn(6, 5))
-    source = fuzz.Example(_core.Trace(str(tmp_path / "trace")).call(1), "id")
+    source = drawn_cases.Example(_core.Trace(str(tmp_path / "trace")).call(1), "id")
     device, told = PythonDevice(right), set()
     for case in range(12):
-        call, _ = fuzz.drawn(source, 0, case)
+        call, _ = drawn_cases.drawn(source, 0, case)
         said = [relate(call, device, judge_call(call, device, seconds=0), case).remarks for _ in range(2)]
         assert said[0] == said[1]
         told.update(r for r in said[0] if r.startswith("relation"))

@@ -13,9 +13,9 @@ from ulpscope import _core
 from ulpscope.calls.replay import BadCall
 from ulpscope.calls.verdicts import FLAGGED
 from ulpscope.executors.device import PythonDevice
-from ulpscope.session.climbing import climb, form, score
+from ulpscope.fuzzer.climbing import climb, form, score
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import fuzz, spec
+from ulpscope.fuzzer import drawn_cases, spec
 
 SOFTMAX = "aten::_softmax", (torch.randn(4, 6), -1, False)
 
@@ -23,7 +23,7 @@ SOFTMAX = "aten::_softmax", (torch.randn(4, 6), -1, False)
 def example(path, op, args):
     with TraceWriter(path) as t:
         t.add(op, *args)
-    return fuzz.Example(_core.Trace(str(path)).call(1), "id")
+    return drawn_cases.Example(_core.Trace(str(path)).call(1), "id")
 
 
 class Count:
@@ -33,7 +33,7 @@ class Count:
         self.source, self.device, self.n = source, PythonDevice(kernel), 0
 
     def draw(self, number):
-        return fuzz.drawn(self.source, 3, number, True)
+        return drawn_cases.drawn(self.source, 3, number, True)
 
     def judge(self, call):
         self.n += 1
@@ -70,7 +70,7 @@ def test_a_search_climbs_and_its_name_is_what_it_reached(tmp_path):
         assert judge_call(again, count.device, seconds=0).verdict == verdict.verdict
         start = judge_call(count.draw(case)[0], count.device, seconds=0)
         assert score(verdict) >= score(start)
-        assert number & ((1 << fuzz.STEP_BIT) - 1) == case
+        assert number & ((1 << drawn_cases.STEP_BIT) - 1) == case
         rose += score(verdict) > score(start)
     assert rose > 5
 
@@ -103,8 +103,8 @@ def test_calls_of_a_trace_come_first(trace, tmp_path):
     run("--trace", trace, "--stress", "--cases", 4, "-o", tmp_path / "out")
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     first = {r["call"]: r for r in result["calls"]}
-    assert {fuzz.AS_IS, fuzz.AS_IS + 1, 0, 1} == set(first)
-    assert {first[fuzz.AS_IS + i]["op"] for i in range(2)} == {"aten::mm", "aten::exp"}
+    assert {drawn_cases.AS_IS, drawn_cases.AS_IS + 1, 0, 1} == set(first)
+    assert {first[drawn_cases.AS_IS + i]["op"] for i in range(2)} == {"aten::mm", "aten::exp"}
 
 
 def test_what_a_search_finds_is_replayed_by_its_name(trace, tmp_path):

@@ -18,10 +18,10 @@ from ulpscope import _core
 from ulpscope.calls.callable import call_of, same_bytes
 from ulpscope.calls.replay import BadCall, base_name
 from ulpscope.executors.device import PythonDevice
-from ulpscope.session import short, short_script
-from ulpscope.session.fuzz_repro import judged, run_alone
+from ulpscope.fuzzer import short, short_script
+from ulpscope.fuzzer.fuzz_repro import judged, run_alone
 from ulpscope.session.judging import judge_call
-from ulpscope.sources import short_programs, words
+from ulpscope.fuzzer import short_programs, words
 
 # A compiler that is right of each operator alone and wrong of two: a product that goes on is rounded to bfloat16.
 WRONG = """

@@ -12,8 +12,8 @@ from traces import TraceWriter
 
 from ulpscope import _core
 from ulpscope.calls.replay import BadCall, bind_exact
-from ulpscope.sources.forms import LAYOUTS, formed
-from ulpscope.sources.fuzz import Example
+from ulpscope.fuzzer.forms import LAYOUTS, formed
+from ulpscope.fuzzer.drawn_cases import Example
 
 # A device that takes no float16 in one operator, no strides in another, has not a third, and notes what it is asked.
 DEVICE = """

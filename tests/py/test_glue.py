@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ulpscope import _core
-from ulpscope.sources import glue
+from ulpscope.program import glue
 
 COMPILER = """#!/bin/sh
 echo "$*" >>{folder}/asked

@@ -155,7 +155,7 @@ def test_what_holds_no_tensors_is_called_what_it_is(tmp_path, name):
 def test_torch_files_as_tensors(tmp_path, capsys):
     """Every dtype that is judged, strides, empty ones, order; what is no tensor is left out, and nothing runs."""
     torch = pytest.importorskip("torch")
-    from ulpscope.sources import torch_tensors
+    from ulpscope.calls import torch_tensors
 
     given = {"z": torch.arange(6.0).reshape(2, 3).T, "empty": torch.zeros(0, 3), "a": [torch.ones(2).bfloat16(), 3, "x"],
              "half": torch.ones(3).half(), "flag": torch.tensor([True, False]), "scalar": torch.tensor(2.5)}  # fmt: skip

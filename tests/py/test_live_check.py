@@ -19,7 +19,7 @@ import torch
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import live as sources_live
+from ulpscope.program import live as program_live
 
 DEVICES = ("cpu", "sim:0")
 PATIENCE = 300  # seconds, for a machine that does much else
@@ -32,13 +32,13 @@ def temporary(tmp_path, monkeypatch):
     place.mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "mkdtemp", functools.partial(tempfile.mkdtemp, dir=place))
-    started, original = [], sources_live.Judge.__init__
+    started, original = [], program_live.Judge.__init__
 
     def noted(self, settings):
         original(self, settings)
         started.append(self)
 
-    monkeypatch.setattr(sources_live.Judge, "__init__", noted)
+    monkeypatch.setattr(program_live.Judge, "__init__", noted)
     yield place
     for judge in started:
         judge.end()
@@ -196,7 +196,7 @@ def test_autocast_and_checkpoints_are_checked_as_they_run():
 
 
 def test_where_there_is_no_room_calls_are_counted(monkeypatch):
-    monkeypatch.setattr(sources_live, "ROOM", 1 << 10)
+    monkeypatch.setattr(program_live, "ROOM", 1 << 10)
     with ulpscope.live_check() as live:
         train()
     assert live.findings() == [] and live.error is None
@@ -206,8 +206,8 @@ def test_where_there_is_no_room_calls_are_counted(monkeypatch):
 
 def test_who_had_no_room_is_judged_in_a_later_step(monkeypatch):
     """Each step has room for a few calls: the next one begins where there was none."""
-    monkeypatch.setattr(sources_live, "ROOM", 12 << 10)
-    monkeypatch.setattr(sources_live, "WAIT_S", 0.0)
+    monkeypatch.setattr(program_live, "ROOM", 12 << 10)
+    monkeypatch.setattr(program_live, "WAIT_S", 0.0)
     names = ("exp", "log", "sqrt", "sin", "cos", "tanh")
     with ulpscope.live_check() as live:
         with ulpscope.sim.plant("; ".join(f"aten::{name}:bf16_output" for name in names)):

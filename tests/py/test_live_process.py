@@ -14,8 +14,8 @@ import torch
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import live as sources_live
-from ulpscope.sources import live_process
+from ulpscope.program import live as program_live
+from ulpscope.program import live_process
 
 importlib.import_module("live_faults")
 PATIENCE = 300  # seconds, for a machine that does much else
@@ -75,7 +75,7 @@ def test_results_of_both_are_in_one_folder(tmp_path):
 @pytest.mark.parametrize("how", ["hangs", "killed"])
 def test_a_call_that_ends_it_is_lost_and_those_behind_it_are_judged(monkeypatch, capfd, how):
     monkeypatch.setattr(live_process, "LIMIT_S", 10.0 if how == "hangs" else PATIENCE)
-    monkeypatch.setattr(sources_live, "WAIT_S", 0.0)  # each step is handed over at once
+    monkeypatch.setattr(program_live, "WAIT_S", 0.0)  # each step is handed over at once
     with ulpscope.sim.plant(FAULT), ulpscope.live_check() as live:
         x = torch.linspace(-3, 3, 64).to("sim:0")
         torch.nn.functional.gelu(x)

@@ -16,7 +16,7 @@ import torch
 from live_modes import MODES, leave, same, train, variables
 
 import ulpscope
-from ulpscope.sources import capture, live, nan, repeatable, reroute
+from ulpscope.program import capture, live, nan, repeatable, reroute
 
 @pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("name", MODES)

@@ -212,7 +212,7 @@ def test_bad_arguments_are_refused(bad):
 # One session asks where operators were defined while another one's kernels come and go.
 READS_WHILE_KERNELS_GO = """
     import sys, threading, torch
-    from ulpscope.sources import capture
+    from ulpscope.program import capture
 
     def record(name):
         recorder = capture.Recorder(f"{sys.argv[1]}/{name}", "stats", None)

@@ -25,8 +25,8 @@ from ulpscope import _core
 from ulpscope.executors.device import DeviceDied, PythonDevice, TorchDevice
 from ulpscope.session import collectives
 from ulpscope.session.judging import judge_call
-from ulpscope.sources.ranks import Ranks
-from ulpscope.sources.standin import stand_in
+from ulpscope.calls.ranks import Ranks
+from ulpscope.calls.standin import stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGGED = {"wrong", "reduced", "nonfinite", "intermittent", "crashed", "timeout"}

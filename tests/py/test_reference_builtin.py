@@ -13,7 +13,7 @@ from reference_cases import CASES
 
 from ulpscope.executors import formulas
 from ulpscope.executors.device import PythonDevice, learn_writes
-from ulpscope.session.judging import Timing, _judge_answer
+from ulpscope.session import judging
 from ulpscope.calls.verdicts import FLAGGED
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -53,7 +53,7 @@ def verdict_on(kernel, name, args, kwargs):
     answer = device.run(call)
     if answer.trespass and learn_writes(call):
         answer = device.run(call)
-    return _judge_answer(call, answer, Timing())
+    return judging.verdict_on(call, answer, judging.Timing())
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -11,7 +11,7 @@ import torch
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import repeatable
+from ulpscope.program import repeatable
 
 DEVICES = ("cpu", "sim:0")
 

@@ -13,7 +13,7 @@ from traces import TraceWriter
 
 import ulpscope.reference
 from ulpscope.session import repro as _repro
-from ulpscope.sources import waiting
+from ulpscope.program import waiting
 
 torch.manual_seed(11)
 W = torch.randn(64, 64)

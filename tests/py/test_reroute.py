@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import reroute
+from ulpscope.program import reroute
 
 
 class Net(torch.nn.Module):
@@ -558,7 +558,7 @@ def test_operators_that_come_later_are_taken_in():
 
 
 def test_a_mode_that_fails_switches_itself_off_and_says_so_once(monkeypatch, capfd):
-    from ulpscope.sources import glue
+    from ulpscope.program import glue
 
     def broken(name):
         raise glue.GlueError("no compiler")

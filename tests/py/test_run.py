@@ -180,7 +180,7 @@ def test_children_are_watched_but_not_those_that_fetch_batches(tmp_path, how):
 
 
 def test_what_fails_inside_is_said_and_the_command_goes_on(tmp_path):
-    broken = "import ulpscope.sources.capture as c\nc.Recorder.begin = lambda self, step: 1 / 0\n"
+    broken = "import ulpscope.program.capture as c\nc.Recorder.begin = lambda self, step: 1 / 0\n"
     done = launch(tmp_path, code=broken + BAD + "print('done')")
     assert (done.returncode, done.stdout) == (2, "done\n")
     assert "ulpscope run: NaN tracking failed: division by zero" in done.stderr

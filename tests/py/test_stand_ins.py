@@ -15,7 +15,7 @@ from ulpscope import _core
 from ulpscope.calls.read_call import call_from
 from ulpscope.executors.device import TorchDevice
 from ulpscope.session.judging import judge_call
-from ulpscope.sources.standin import stand_in
+from ulpscope.calls.standin import stand_in
 
 FLAGGED = ("wrong", "reduced", "nonfinite", "crashed")
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
-from ulpscope.sources import stress
+from ulpscope.session import stress
 from ulpscope.testing import assert_accurate
 
 SEED = 6

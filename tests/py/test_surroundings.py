@@ -10,7 +10,7 @@ import sys
 import pytest
 from traces import small_trace
 
-from ulpscope.sources import glue
+from ulpscope.program import glue
 
 
 def run(*words, path="", **environment):
@@ -57,7 +57,7 @@ def test_a_missing_torch_is_named_with_what_to_do(trace, tmp_path):
 
 
 def test_a_cache_that_cannot_be_written_names_its_variable():
-    code = "from ulpscope.sources import glue; glue.build('sim')"
+    code = "from ulpscope.program import glue; glue.build('sim')"
     said = run(sys.executable, "-c", code, ULPSCOPE_CACHE="/proc/no/cache")
     assert "set ULPSCOPE_CACHE to a folder that can be written" in said.stderr
 

@@ -18,7 +18,7 @@ from torch import nn
 import ulpscope
 import ulpscope.sim
 from ulpscope import _core
-from ulpscope.sources import watch_found, watch_matmul, watch_rows
+from ulpscope.watching import watch_found, watch_matmul, watch_rows
 
 FLIP = {"fault": "flip", "bit": 30, "element": 5}
 
@@ -322,7 +322,7 @@ def test_hooks_of_the_program_come_behind_one_that_ends(register, harm, monkeypa
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     w = ulpscope.watch(net, optimizer, on_event=lambda event: harm(w))
-    w._new.append(ulpscope.sources.watch.Event(0, "spike", "", 0, 2.0, 1.0, "made up", "temporal", ""))
+    w._new.append(ulpscope.watching.watch.Event(0, "spike", "", 0, 2.0, 1.0, "made up", "temporal", ""))
     called = []
     getattr(optimizer, register)(lambda *_: called.append(1))
     for _ in range(3):

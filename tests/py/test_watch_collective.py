@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import torch
 
-from ulpscope.sources import watch_collective
+from ulpscope.watching import watch_collective
 
 
 @pytest.mark.parametrize("n", [1, 5, 4096, 4097, 50_000])

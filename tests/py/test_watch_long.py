@@ -15,8 +15,8 @@ from test_watch import FLIP, training
 from torch import nn
 
 import ulpscope
-from ulpscope.sources import watch as watch_module
-from ulpscope.sources import watch_ranks, watch_rows
+from ulpscope.watching import watch as watch_module
+from ulpscope.watching import watch_ranks, watch_rows
 
 
 def test_steps_that_a_loss_scaler_skips_are_no_alarm():
@@ -125,7 +125,7 @@ SLOW = """
     import os, pathlib, sys, time, torch, ulpscope
     import torch.distributed as dist
     from torch import nn
-    from ulpscope.sources import watch_ranks
+    from ulpscope.watching import watch_ranks
     dist.init_process_group("gloo")
     rank, world, here = dist.get_rank(), dist.get_world_size(), pathlib.Path()
     STEPS, slow = 50, rank == dist.get_world_size() - 1

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from ulpscope.sources import watch_audit, watch_neighbour, watch_ranks
+from ulpscope.watching import watch_audit, watch_neighbour, watch_ranks
 
 PROGRAM = """
     import os, sys, torch, ulpscope

@@ -11,7 +11,7 @@ import textwrap
 import pytest
 import torch
 
-from ulpscope.sources import watch_collective, watch_shards
+from ulpscope.watching import watch_collective, watch_shards
 
 PROGRAM = """
     import os, torch, ulpscope

@@ -13,13 +13,13 @@ from torch import nn
 
 import ulpscope
 import ulpscope.sim
-from ulpscope.sources import watch_ranks
+from ulpscope.watching import watch_ranks
 
 PROGRAM = """
     import os, sys, torch, ulpscope
     import torch.distributed as dist
     from torch import nn
-    from ulpscope.sources import watch_ranks
+    from ulpscope.watching import watch_ranks
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     last = rank == world - 1

@@ -11,8 +11,8 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLD = (("ULPSCOPE_CAPTURE", "launched"), ("ULPSCOPE_RUN", "run_modes"), ("ULPSCOPE_BISECT", "trial"),
-        ("ULPSCOPE_ENV", "env_facts"))  # fmt: skip
+TOLD = (("ULPSCOPE_CAPTURE", "program.launched"), ("ULPSCOPE_RUN", "run_modes"),
+        ("ULPSCOPE_BISECT", "program.trial"), ("ULPSCOPE_ENV", "program.env_facts"))  # fmt: skip
 STARTS = [(os.environ[name], module) for name, module in TOLD if os.path.isdir(os.environ.get(name, ""))]
 
 
@@ -66,7 +66,7 @@ def start():
         mark(reports, "torch")
         try:
             load_ulpscope()
-            importlib.import_module(f"ulpscope.sources.{module}").start(reports)
+            importlib.import_module(f"ulpscope.{module}").start(reports)
         except Exception as error:
             mark(reports, "failed", f"{type(error).__name__}: {error}")
             print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)

@@ -82,7 +82,7 @@ METHODS = {"__contains__", "__floordiv__", "__len__", "__rdiv__", "__rfloordiv__
            "__rmod__", "__rpow__", "__rrshift__", "__rsub__", "index", "istft", "lu", "norm", "pow", "pow_", "split",
            "stft", "unique", "unique_consecutive"}  # fmt: skip  # those of torch.Tensor that are Python
 NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
-registered = {}  # name -> function, of the program's own: `sources.operators`
+registered = {}  # name -> function, of the program's own: `program.operators`
 references = {}  # name of an operator or a function -> what computes it: `executors.registered`
 handing = []  # (op, path) -> "", or why not: writes a reference to a file for another process
 written = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"

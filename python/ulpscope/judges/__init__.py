@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is said of a device's answer. The rule itself is C (`_core.Case`, docs/case.md): here its
-questions are answered. May use `calls`, `sources` and `executors`."""
+questions are answered. May use `calls` and `executors`."""

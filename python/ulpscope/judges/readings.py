@@ -12,7 +12,7 @@ from ..executors.operands import Operands
 from ..executors.reference import DrawsUnsaid
 from . import masked
 from .refused import beside
-from .relations.layouts import in_rows
+from .in_rows import in_rows
 from .unwritten import unwritten
 
 IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"

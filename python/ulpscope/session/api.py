@@ -24,7 +24,7 @@ from ..executors.streams import kept_state
 from ..executors.warm import warm
 from ..judges import standards, wording
 from ..judges.calm import calm_arguments, calm_module
-from ..sources import stress
+from . import stress
 from .as_written import as_written
 from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
 

@@ -24,8 +24,8 @@ from ..executors.device import DeviceDied, TorchDevice, open_device
 from ..executors.threads import Threads
 from ..judges import impact, standards, wording
 from ..judges.usual import is_usual
-from ..sources.ranks import Ranks
-from ..sources.standin import stand_in
+from ..calls.ranks import Ranks
+from ..calls.standin import stand_in
 from . import collectives, judging, selftest
 from .earlier import Earlier
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives, judged as captured: what a rank got against what all ranks of its group gave.
-No device is asked, since a collective cannot run alone. Neighbours: `sources.ranks` (the traces),
+No device is asked, since a collective cannot run alone. Neighbours: `calls.ranks` (the traces),
 `judging` (the verdict on floats)."""
 
 import functools
@@ -16,8 +16,8 @@ from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.device import Answer
 from ..executors.operands import Timing
 from ..judges.hops import ROUNDING, strays
-from ..sources.ranks import OPERATORS, Missing
-from .judging import Verdict, _judge_answer, judge_by
+from ..calls.ranks import OPERATORS, Missing
+from .judging import Verdict, verdict_on, judge_by
 
 REDUCTIONS = {
     "sum": torch.add, "avg": torch.add, "product": torch.mul, "min": torch.minimum,
@@ -239,7 +239,7 @@ def on_reduction(call, how, terms, got, timing):
         free = functools.reduce(torch.logical_or, (t.isnan() for t in terms))
         note = "elements with NaN among the contributions are left out" if free.any() else ""
         return _exact(want, got, (got != want) & ~free, note)
-    verdict = _judge_answer(call, Answer({"out[0]": got}), timing)
+    verdict = verdict_on(call, Answer({"out[0]": got}), timing)
     if verdict.verdict not in FLAGGED:
         return verdict
     verdict = _after_hops(call, how, terms, got, timing) or verdict
@@ -263,7 +263,7 @@ def _after_hops(call, how, terms, got, timing):
         return Verdict.of(found, remarks=[f"added in {name} from rank to rank"])
     want = reduced(how, *(t.double() for t in terms)).to(got.dtype)
     spared = Answer({"out[0]": torch.where(beyond, got, want)})
-    verdict = _judge_answer(call, spared, timing)
+    verdict = verdict_on(call, spared, timing)
     return verdict if verdict.verdict in FLAGGED else None
 
 

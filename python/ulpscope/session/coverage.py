@@ -21,7 +21,7 @@ from ..calls.foreign import foreign
 from ..calls.replay import BadCall, Unsupported, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied, TorchDevice, lacks, open_device
-from ..sources.glue import cache_home
+from ..program.glue import cache_home
 from . import identity
 from .bench import rebuilt
 

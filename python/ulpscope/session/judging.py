@@ -145,7 +145,7 @@ def _judge_ran(call, device, answer, timing, mark, rule, repeat):
         return _judge_draws(call, device, answer, timing, mark)
     steps = steps_of(call, device)
     try:
-        verdict = _judge_answer(call, answer, timing, steps=steps)
+        verdict = verdict_on(call, answer, timing, steps=steps)
     except DrawsUnsaid:
         return _judge_draws(call, device, answer, timing, mark)
     if verdict.operands is None:
@@ -224,7 +224,7 @@ def _with_twin(call, device, verdict, timing, mark):
     try:
         answer = device.run(calm[0])
         mark("reference")
-        twin = _judge_answer(calm[0], answer, timing, steps=steps_of(calm[0], device))
+        twin = verdict_on(calm[0], answer, timing, steps=steps_of(calm[0], device))
     except (Unsupported, RuntimeError, DrawsUnsaid):
         return verdict
     return calmed(verdict, twin, calm[1])
@@ -253,7 +253,7 @@ def _seeded(call, device):
     return answers
 
 
-def _judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+def verdict_on(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
     """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
     reason where anything fails."""
     try:
@@ -281,11 +281,11 @@ def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
     if getattr(call.function, "namespace", "aten") == "aten":  # as a pack, which knows no device
         steps = steps_of(call, TorchDevice("cpu"))
     try:
-        verdict = _on_draws_where_it_draws(call, _judge_answer(call, answer, timing, operands, steps=steps))
+        verdict = _on_draws_where_it_draws(call, verdict_on(call, answer, timing, operands, steps=steps))
     except DrawsUnsaid:
         return judge_drawn(call, answer, *others[:1])
     verdict = settle(verdict, [(ONCE_MORE, other) for other in others],
-                     lambda other: _judge_answer(call, other, timing, verdict.operands, steps=steps))  # fmt: skip
+                     lambda other: verdict_on(call, other, timing, verdict.operands, steps=steps))  # fmt: skip
     explain(call, verdict, timing, seconds)
     return verdict
 
@@ -338,7 +338,7 @@ def _settle(call, device, verdict, timing, mark, repeat, steps):
     def judge(answer):
         if isinstance(answer, Verdict):
             return answer
-        return _judge_answer(call, answer, timing, operands, steps=steps)
+        return verdict_on(call, answer, timing, operands, steps=steps)
 
     answers = _more_answers(call, device, verdict.answer, timing, mark, repeat)
     verdict = settle(verdict, answers, judge)

@@ -18,7 +18,7 @@ from ..calls.verdicts import clause
 from ..judges.answers import short
 from ..judges.kept import outputs_of_call
 from ..judges.wording import describe_arguments
-from ..sources.standin import stand_in
+from ..calls.standin import stand_in
 
 
 def plain_argument(value):

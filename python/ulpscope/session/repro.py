@@ -23,7 +23,7 @@ from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
 from ..executors.precision import STANDARD, space_of
 from ..executors.reference import Reference
 from ..judges import wording
-from ..sources.waiting import waiting
+from ..program.waiting import waiting
 from . import identity, repro_script, shrink
 from .judging import Verdict, judge_call, judge_given
 

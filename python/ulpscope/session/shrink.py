@@ -18,7 +18,7 @@ from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors.device import DeviceDied
 from ..executors.operands import Timing, call_at_place, length_of_lists, place_of
-from ..sources import stress
+from . import stress
 from .judging import explain, judge_call
 
 TRIES, SECONDS = 64, 20.0

@@ -13,11 +13,11 @@ from typing import Union, get_args, get_origin
 
 import torch as _torch
 
-from ...session.programs import DEVICE, SIDES, tensor
-from ...session.programs import TORCH as torch
-from ...session.two_sides import HOW, on_two_sides
-from ...sources.generators import NOTHING, Generator, OneOf, constant, dtypes, nothing, settled
-from ...sources.generators import generator as _generator
+from ...fuzzer.programs import DEVICE, SIDES, tensor
+from ...fuzzer.programs import TORCH as torch
+from ...fuzzer.two_sides import HOW, on_two_sides
+from ...fuzzer.generators import NOTHING, Generator, OneOf, constant, dtypes, nothing, settled
+from ...fuzzer.generators import generator as _generator
 from . import unittest  # noqa: F401  # as oneflow.unittest
 from .flow import flow
 

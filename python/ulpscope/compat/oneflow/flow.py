@@ -2,7 +2,7 @@
 """`flow`, where a test says `import oneflow as flow`: the names of torch on the side that runs, and `flow.unittest`. Needs
 no more of torch than a text does."""
 
-from ...session.programs import TORCH
+from ...fuzzer.programs import TORCH
 from . import unittest
 
 

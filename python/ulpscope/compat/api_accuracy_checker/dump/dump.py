@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captures iterations of the running program as the precheck's files. Needs torch's data loader, by
-`sources.hooks`. Recording is `sources.capture`'s, into a trace beside the files; `ulpscope export`
+`program.hooks`. Recording is `program.capture`'s, into a trace beside the files; `ulpscope export`
 makes them of it.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ....sources.capture import Recorder
+from ....program.capture import Recorder
 from ..common.config import msCheckerConfig, pattern
 
 
@@ -49,7 +49,7 @@ class Dump:
 
     def watch(self):
         """Iterations are told by the data loader, until one that is captured was the last."""
-        from ....sources import hooks
+        from ....program import hooks
 
         if self.steps is None and msCheckerConfig.enable_dataloader:
             self.steps = hooks.Steps(self.ended, source="dataloader", loading=self.loading)

@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from .... import _core
-from ....sources.capture import rank_and_world
-from ....sources.live import live_check
-from ....sources.nan import nan_tracker
+from ....program.capture import rank_and_world
+from ....program.live import live_check
+from ....program.nan import nan_tracker
 
 FOREVER = range(sys.maxsize)
 PASSES = ("pass", "undefined")

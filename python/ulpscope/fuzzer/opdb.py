@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples of calls from torch's own operator database: a trace of its samples, which `ulpscope
+fuzz` draws from. Made once for a version of torch, in the cache folder, by
+`python -m ulpscope.fuzzer.opdb`.
+
+Needs of torch `torch.testing._internal.common_methods_invocations.op_db`, which is private and
+imports a test helper (expecttest) that few have; where that fails, so does this, with a sentence.
+"""
+
+import contextlib
+import difflib
+import fcntl
+import itertools
+import os
+import random
+import sys
+import time
+import types
+import unittest
+import warnings
+
+import torch
+
+from .. import _core
+from ..calls.foreign import foreign, set_aside
+from ..program.capture import Recorder
+from ..program.glue import cache_home
+from .words import made
+
+SAMPLES = {torch.float32: 12, torch.int64: 3, torch.bool: 2, torch.complex64: 2}
+SEED = 20261123
+VERSION = 1  # of what is recorded here
+SAID_EVERY_S = 5
+
+
+def operators():
+    """The entries of the database. RuntimeError where this torch has none that can be had."""
+    if "expecttest" not in sys.modules:
+        try:
+            import expecttest  # noqa: F401  # torch's test helpers do
+        except ImportError:
+            stub = types.ModuleType("expecttest")
+            stub.TestCase = unittest.TestCase
+            stub.assert_expected_inline = None
+            sys.modules["expecttest"] = stub
+    try:
+        from torch.testing._internal.common_methods_invocations import op_db
+    except Exception as problem:  # it is private: whatever it raises
+        foreign(problem)
+        raise RuntimeError(f"the operator database of torch {torch.__version__} cannot be had "
+                           f"({type(problem).__name__}: {problem}); give a captured trace with --trace") from None  # fmt: skip
+    return op_db
+
+
+def samples(entry, dtype, most):
+    """Sample inputs of one entry, the same at every call."""
+    torch.default_generator.manual_seed(SEED)  # torch.manual_seed notes a stack for each other device
+    random.seed(SEED)
+    with contextlib.suppress(ImportError):
+        import numpy
+
+        numpy.random.seed(SEED)
+    grad = dtype == torch.float32 and entry.supports_autograd
+    try:
+        yield from itertools.islice(entry.sample_inputs("cpu", dtype, requires_grad=grad), most)
+    except Exception as problem:  # samples that this build of torch cannot make (no LAPACK, no MKL)
+        foreign(problem)
+        return
+
+
+def run(entry, sample):
+    """Runs a sample forward, and backward where that goes."""
+    out = entry.op(sample.input, *sample.args, **sample.kwargs)
+    for leaf in out if isinstance(out, (tuple, list)) else (out,):
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.numel():
+            leaf.backward(torch.randn_like(leaf), retain_graph=True)
+
+
+class Progress:
+    """Says on stderr how far it is, and ends the process where who asked is gone."""
+
+    def __init__(self, n):
+        self.n, self.begin, self.said, self.parent = n, time.monotonic(), 0.0, os.getppid()
+
+    def at(self, i):
+        """Entry `i` of all is next."""
+        if os.getppid() != self.parent:
+            sys.exit(2)
+        now = time.monotonic()
+        if now < self.said + SAID_EVERY_S:
+            return
+        self.said = now
+        minutes, seconds = divmod(round((now - self.begin) * (self.n - i) / max(i, 1)), 60)
+        left = f", about {minutes}:{seconds:02} left" if i >= 10 else ""  # the first ones load what all need
+        say(f"{i} of {self.n} operators{left}")
+
+
+def say(text):
+    """On stderr, for who waits."""
+    print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
+
+
+def record(path):
+    """Writes the trace."""
+    entries = operators()
+    progress = Progress(len(entries))
+    recorder = Recorder(path, data="stats")
+    torch.set_num_threads(1)
+    recorder.begin(0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for i, entry in enumerate(entries):
+                progress.at(i)
+                for dtype, most in SAMPLES.items():
+                    if dtype not in entry.dtypes:
+                        continue
+                    for sample in samples(entry, dtype, most):
+                        with set_aside():  # a sample that this build refuses
+                            run(entry, sample)
+    finally:
+        recorder.end()
+        recorder.close()
+
+
+def folder():
+    """Where the trace of this version of torch lies, or will."""
+    return cache_home() / "fuzz" / f"torch-{torch.__version__}-examples-{VERSION}"
+
+
+@contextlib.contextmanager
+def alone(path):
+    """Holds the lock of what is made at `path`: who comes second waits for the first."""
+    with open(f"{path}.lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("another process is making the examples of torch's operators; waiting for it")
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def check_ops(pattern):
+    """RuntimeError where no operator of this torch matches: said before the minutes, not after."""
+    names = torch._C._dispatch_get_all_op_names()
+    if not any(_core.match_pattern(pattern, name) for name in names):
+        bare = {name.partition("::")[2].partition(".")[0] for name in names}
+        near = ", ".join(difflib.get_close_matches(pattern, bare, 3)) or "a glob, e.g. '*softmax*'"
+        raise RuntimeError(f"no operator of torch {torch.__version__} matches --ops '{pattern}'; did you mean {near}?")
+
+
+def main():
+    """Makes the trace unless it is there, and prints where, or why not. A word is the PATTERN of
+    operators that are wanted of it."""
+    try:
+        path = folder()
+        if not (path / "trace.db").exists():
+            for pattern in sys.argv[1:]:
+                check_ops(pattern)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with alone(path):
+                if not (path / "trace.db").exists():
+                    make(path)
+        print(f"examples lie in {path}", flush=True)
+    except (RuntimeError, OSError) as problem:
+        print(f"examples lie in {problem}", flush=True)  # which says why nowhere
+        return 2
+    return 0
+
+
+def make(path):
+    """Says that it takes its time, and records."""
+    say(f"running the examples of torch {torch.__version__}'s operators, once: one to two minutes")
+    made(path, record)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests written as plain torch text, run on two sides with the same draws (`ulpscope.fuzzing`).
+
+A first run on the CPU makes the tensors: those of `tensor()`, weights of modules. They are the
+arguments of a function then, what the text called (`steps`), which `check_text` runs on the device and in float64.
+A text that asks where it runs is run there itself.
+Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx and a way out of its mode.
+"""
+
+import functools
+import inspect
+import math
+import operator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from .. import _core
+from ..calls.foreign import theirs
+from ..session import stress
+from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
+from .steps import DEVICE, Applied, Steps, Word, changed, tensors_of
+
+MOST_INSIDE = 16  # intermediates that are judged
+SIMPLE = {"zeros": torch.zeros_like, "ones": torch.ones_like, "whole": lambda x: x.round().clamp(-8, 8)}  # values of floats
+SIDES = {}  # attribute of a tensor -> whether it is that of the device (`compat.oneflow`)
+FINE = 1 << 24  # values that a uniform draw has
+MIXED = 0x9E3779B1  # torch's generator of the CPU reads 32 bits of a seed
+HERE = ("device", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_mtia", "is_maia", "is_ipu", "is_xla", "is_vulkan", "is_meta",
+        "is_sim", "is_npu", "is_musa", "is_mlu", "is_hpu", "get_device", "data_ptr")  # fmt: skip  # what asks where a text runs
+
+
+class Tape(Draws):
+    """One run: its draws; the tensors that it began with and those that came up; what it called."""
+
+    def __init__(self, seed, case, leaves=None, run=0, choices=None):
+        super().__init__(seed, case, choices)
+        self.run = run  # torch draws other numbers in each
+        self.leaves, self.made, self.i_leaf, self.seen = leaves, [], 0, []
+        self.place = leaves[0].device if leaves else torch.device("cpu")
+        self.steps, self.refused = Steps(self.made), None  # the last: what torch raised
+        self.inside = False  # within what the text called
+        self.elsewhere = None  # the steps so far on the other side, where that is asked for
+        self.bodily = False  # the text asks where it runs, or runs under a mode that steps do not have
+
+    def leaf(self, make, said=""):
+        """The next tensor that the run begins with; `make(i)` makes it where none is given. `said`: how, in words."""
+        i, self.i_leaf = self.i_leaf, self.i_leaf + 1
+        if f"x{i}" in self.choices:
+            simple, whole, said = SIMPLE[self.choices[f"x{i}"]], make, f"values={self.choices[f'x{i}']!r}"
+            make = lambda i: simple(whole(i).detach()).requires_grad_(whole(i).requires_grad)  # noqa: E731
+        if self.leaves is not None and i < len(self.leaves):
+            return self.leaves[i]
+        made = make(i)
+        self.made.append(make(i))  # as it was: the text may write the other one
+        self.steps.leaf(made, said)
+        return made if self.place.type == "cpu" else made.detach().to(self.place).requires_grad_(made.requires_grad)
+
+
+    def on_side(self, tensor, other):
+        """A tensor of the text as the side in work has it, or as the other one does."""
+        if not other or self.elsewhere is None:
+            return tensor
+        self.elsewhere.go_on()
+        return self.elsewhere.tensor(self.steps.number(tensor))
+
+
+def tape():
+    """That of the run in work."""
+    found = drawing.get()
+    if not isinstance(found, Tape):
+        raise RuntimeError("tensors are drawn inside a function under @ulpscope.fuzz alone")
+    return found
+
+
+# ---- tensors ---------------------------------------------------------------------------
+
+
+KINDS = ("normal", "normal", "normal", "wide-exponents", "cancellation", "zeros", "subnormals", "ties",
+         "outliers", "near-overflow", "one-hot", "sorted")  # fmt: skip
+LAYOUTS = (None, None, None, *stress.LAYOUTS, "channels_last")
+# What `values` may name besides; of whole numbers and truths the dtype says it.
+RARE = ("common-offset", "all-zeros", "nan", "inf", "mask", "positive-definite")
+
+
+def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, high=None, requires_grad=True):
+    """
+    A tensor of drawn values. Sizes, dtype and all others may be generators.
+
+    `values` is a kind ("ties", "nan", "index", ...: docs/fuzz.md; None: any but NaN and Inf);
+    with `low` and `high` values are even in [low, high). `layout`: "any", None (row-major) or one of
+    transposed, sliced, storage-offset, expanded, channels_last.
+    """
+    now = tape()
+    sizes = settled(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
+    sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+    dtype, values, layout = settled(dtype), settled(values), settled(layout)
+    _known("values", values, {*KINDS, *RARE, "index"})
+    _known("layout", layout, {"any", *LAYOUTS})
+    if values == "index" and dtype.is_floating_point:
+        raise CannotDraw(f"values='index' are whole numbers: give dtype=torch.int64, not {dtype}")
+    kind = values or KINDS[now.below(len(KINDS))]
+    laid = LAYOUTS[now.below(len(LAYOUTS))] if layout == "any" else layout
+    even = None if low is None and high is None else (settled(low), settled(high))
+
+    def make(i):
+        made = _laid(_even(now, i, sizes, dtype, *even) if even else _drawn(now, i, sizes, dtype, kind), laid)
+        floats = dtype.is_floating_point or dtype.is_complex
+        return made.requires_grad_(bool(settled(requires_grad)) and floats)
+
+    said = f"values={kind!r}" if not even else f"low={even[0]}, high={even[1]}"
+    return Value(now.leaf(make, said + (f", layout={laid!r}" if laid else "")))
+
+
+def _known(what, name, names):
+    if name is not None and name not in names:
+        raise AttributeError(f"{what}={name!r} is none of {', '.join(sorted(n for n in names if n))}")
+
+
+def _filled(now, i, sizes, word, kind, domain):
+    strides = torch.empty(sizes, device="meta").stride()
+    raw = _core.fuzz_fill(now.seed, now.case, i, (word, sizes, strides, 0, i, math.prod(sizes), False), kind, domain)
+    return torch.frombuffer(raw, dtype=getattr(torch, word)) if raw else torch.empty(0, dtype=getattr(torch, word))
+
+
+def _drawn(now, i, sizes, dtype, kind):
+    if dtype.is_complex:
+        word = "float64" if dtype == torch.complex128 else "float32"
+        return torch.view_as_complex(_filled(now, i, (*sizes, 2), word, kind, (False, False, 0, 0)).reshape(*sizes, 2))
+    if not dtype.is_floating_point:
+        kind = "mask" if dtype == torch.bool else "index"
+    low = 0 if dtype == torch.uint8 else -8
+    word = str(dtype).removeprefix("torch.")
+    return _filled(now, i, sizes, word, kind, (False, False, low, 8)).reshape(sizes)
+
+
+def _even(now, i, sizes, dtype, low, high):
+    """Even values of [low, high), whole ones of an integer dtype."""
+    drawn = _filled(now, i, sizes, "int64", "index", (False, False, 0, FINE - 1)).reshape(sizes).double() / FINE
+    spread = low + drawn * (high - low)
+    return spread.to(dtype) if dtype.is_floating_point or dtype.is_complex else spread.floor().to(dtype)
+
+
+def _laid(made, layout):
+    if layout == "channels_last":
+        return made.contiguous(memory_format=torch.channels_last) if made.ndim == 4 else made
+    laid = stress.LAYOUTS[layout](made) if layout else None
+    return made if laid is None else laid
+
+
+# ---- the words of the text -------------------------------------------------------------
+
+
+def given(value):
+    """An argument as torch takes it."""
+    def one(value):
+        if isinstance(value, (Value, Layer)):
+            return value.raw
+        if isinstance(value, Generator):
+            return given(value.value())
+        return tape().place if value is DEVICE else value
+
+    return changed(value, one)
+
+
+def noted(value):
+    """An argument as a step has it: tensors by their numbers, what is drawn as it is drawn."""
+    def one(value):
+        if isinstance(value, Generator):
+            return noted(value.value())
+        value = value.raw if isinstance(value, (Value, Layer)) else value
+        return tape().steps.seen(value) if isinstance(value, torch.Tensor) else value
+
+    return changed(value, one)
+
+
+def shown(value):
+    """A result of torch as the text sees it; tensors are noted."""
+    def one(value):
+        if not isinstance(value, torch.Tensor):
+            return value
+        if drawing.get() is not None and len(tape().seen) < MOST_INSIDE:
+            tape().seen.append(value)
+        return Value(value)
+
+    return changed(value, one)
+
+
+def called(function, args, kwargs, word=None):
+    """What a function of torch gives. Arguments that are nothing are left out."""
+    args = [settled(a) for a in args]
+    while args and args[-1] is NOTHING:
+        args.pop()
+    named = {k: v for k, v in ((k, settled(v)) for k, v in kwargs.items()) if v is not NOTHING}
+    now = drawing.get()
+    if now is None:  # after the end of a text
+        return shown(theirs(function, *given(args), **given(named)))
+    if now.inside:  # of a function that is a step itself
+        return theirs(function, *given(args), **given(named))
+    now.bodily |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    now.steps.add(function, word or Word("own", getattr(function, "__qualname__", repr(function))), noted(args), noted(named))
+    now.inside = True
+    try:
+        result = asked(function, *given(args), **given(named))
+    finally:
+        now.inside = False
+    now.steps.done(result)
+    return shown(result)
+
+
+def asked(function, *args, **kwargs):
+    """What torch gives; what it raises is a refusal, where what the text raises itself is none."""
+    try:
+        return theirs(function, *args, **kwargs)
+    except Exception as problem:
+        if drawing.get() is not None:
+            drawing.get().refused = problem
+        raise
+
+
+def _moves(name, args, kwargs):
+    """Whether a call of `to` and the like only says where: the side that runs does."""
+    said = [*args, *kwargs.values()]
+    device = all(a is DEVICE or isinstance(given(a), (torch.device, str)) for a in said)
+    return name in ("cuda", "cpu") or (name == "to" and bool(said) and device)
+
+
+class Value:
+    """A tensor of the text. Functions of torch take it, so those that are made of them do."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw):
+        self.raw = raw
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return called(function, args, kwargs or {}, Word("function", ""))
+
+    def __getattr__(self, name):
+        if name in SIDES:
+            return tape().on_side(self.raw, SIDES[name])
+        found = getattr(self.raw, name)
+        now = drawing.get()
+        if now is not None and name in HERE:
+            now.bodily = True
+        if isinstance(found, torch.Tensor):
+            return called(getattr, (self, name), {}, Word("get", name))
+        if not callable(found):
+            return shown(found)
+
+        def method(*args, **kwargs):
+            if _moves(name, args, kwargs):
+                return self
+            return called(_method(name), (self, *args), kwargs, Word("method", name))
+
+        return method
+
+    def __setattr__(self, name, value):
+        if name == "raw":
+            object.__setattr__(self, name, value)
+        else:
+            called(setattr, (self, name, value), {}, Word("set", name))
+
+    def __setitem__(self, key, value):
+        called(operator.setitem, (self, key, value), {}, Word("operator", "setitem"))
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __len__(self):
+        return asked(len, self.raw)
+
+    def __bool__(self):
+        return asked(bool, self.raw)
+
+    def __float__(self):
+        return asked(float, self.raw)
+
+    def __int__(self):
+        return asked(int, self.raw)
+
+    def __contains__(self, item):
+        return asked(operator.contains, self.raw, given(item))
+
+    def __index__(self):
+        return asked(operator.index, self.raw)
+
+    def __array__(self, *args, **kwargs):
+        return asked(self.raw.__array__, *args, **kwargs)
+
+    def __repr__(self):
+        return f"Value({self.raw!r})"
+
+    __hash__ = object.__hash__
+
+
+@functools.cache
+def _method(name):
+    def method(tensor, *args, **kwargs):
+        return getattr(tensor, name)(*args, **kwargs)
+
+    method.__name__ = name
+    return method
+
+
+def _operator(name):
+    function = getattr(operator, name)
+    return lambda self, *others: called(function, (self, *others), {}, Word("operator", name))
+
+
+def _swapped(name):
+    function = getattr(operator, name)
+    return lambda self, other: called(function, (other, self), {}, Word("operator", name))
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+    _word = _name.strip("_")
+    setattr(Value, f"__{_word}__", _operator(_name))
+    setattr(Value, f"__r{_word}__", _swapped(_name))
+    setattr(Value, f"__i{_word}__", _operator(f"i{_word}"))
+for _name in ("eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert", "getitem"):
+    setattr(Value, f"__{_name}__", _operator(_name))
+
+
+class Layer:
+    """A module of the text. Its weights are tensors that the run begins with."""
+
+    def __init__(self, module, made, state=None, path=""):
+        self.raw, self.made, self.path, self.state = module, made, path, {} if state is None else state
+        for name, value in (*module.named_parameters(), *module.named_buffers()) if state is None else ():
+            leaf = lambda i, v=value: v.detach().clone().requires_grad_(v.requires_grad)  # noqa: E731
+            self.state[name] = Value(tape().leaf(leaf))
+        if state is None:
+            tape().steps.modules.append(made)
+
+    def __call__(self, *args, **kwargs):
+        return called(Applied(self), (self.state, args, kwargs), {}, Word("module", ""))
+
+    def to(self, *args, **kwargs):
+        return self
+
+    def train(self, mode=True):
+        """As torch has it; a generator is drawn as a truth."""
+        mode = given(mode.to(bool)) if isinstance(mode, Generator) else mode
+        self.raw.train(True if mode is NOTHING else bool(mode))
+        return self
+
+    def eval(self):
+        return self.train(False)
+
+    def __getattr__(self, name):
+        if name in self.state:
+            return self.state[name]
+        return self._part(name, getattr(self.raw, name))
+
+    def __getitem__(self, key):
+        return self._part(str(range(len(self.raw))[key]), self.raw[key])
+
+    def _part(self, name, found):
+        if not isinstance(found, torch.nn.Module):
+            return found
+        inside = {k.removeprefix(f"{name}."): v for k, v in self.state.items() if k.startswith(f"{name}.")}
+        return Layer(found, self.made, inside, f"{self.path}.{name}".strip("."))
+
+
+class Space:
+    """A module of Python as the text sees it: `torch`, `torch.nn.functional`, ..."""
+
+    def __init__(self, raw, path=""):
+        self.__dict__.update(raw=raw, path=path)
+
+    def __getattr__(self, name):
+        found, path = getattr(self.raw, name), f"{self.path}.{name}".strip(".")
+        if isinstance(found, ModuleType):
+            return Space(found, path)
+        if isinstance(found, type):
+            return _maker(found, path) if issubclass(found, torch.nn.Module) else found
+        return typed(found, Word("name", path)) if callable(found) else found
+
+    def __repr__(self):
+        return f"<{self.raw.__name__} of a test on two sides>"
+
+
+TORCH = Space(torch)
+
+
+def call(function, *args, **kwargs):
+    """What a function of one's own gives, which gets tensors and numbers: a kernel, an autograd.Function's apply."""
+    return called(function, args, kwargs)
+
+
+def layer(kind, *args, **kwargs):
+    """A module of one's own: a class and what it is made of. It begins with the same weights on both sides."""
+    return _maker(getattr(kind, "kind", kind), getattr(kind, "path", ""))(*args, **kwargs)
+
+
+@functools.cache
+def annotations(function):
+    """The types that a function or a class is written with: by place, by name."""
+    try:
+        names = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin has none
+        return [], {}
+    return [p.annotation for p in names], {p.name: p.annotation for p in names}
+
+
+def _offer(function, args, kwargs):
+    """Offers untyped generators the types that a function is written with."""
+    by_place, by_name = annotations(function)
+    for value, kind in [*zip(args, by_place), *((v, by_name.get(k)) for k, v in kwargs.items())]:
+        if isinstance(value, Generator) and kind is not None and kind is not inspect.Parameter.empty:
+            value.to(kind)
+
+
+def typed(function, word):
+    """A function of torch as the text calls it."""
+    @functools.wraps(function, updated=())
+    def call(*args, **kwargs):
+        if any(isinstance(v, Generator) for v in (*args, *kwargs.values())):
+            _offer(function, args, kwargs)
+        return called(function, args, kwargs, word)
+
+    return call
+
+
+@dataclass
+class Made:
+    """How a module was made."""
+
+    path: str  # its name in torch, "" of a class of one's own
+    kind: type
+    args: list
+    kwargs: dict
+    leaf: int  # the number of its first weight
+    keys: list  # the names of its weights
+    name: str = ""
+
+    @property
+    def n_leaves(self):
+        return len(self.keys)
+
+
+def _maker(kind, path=""):
+    """What makes a module of a class: untyped generators get the types that it is written with."""
+    def make(*args, **kwargs):
+        _offer(kind, args, kwargs)
+        named = {k: v for k, v in ((k, settled(v)) for k, v in kwargs.items()) if v is not NOTHING}
+        args = [settled(a) for a in args]
+        while args and args[-1] is NOTHING:
+            args.pop()
+        with _disable_current_modes():  # whoever traces the text sees no weights being made
+            made = asked(kind, *given(args), **given(named))
+        keys = [name for name, _ in (*made.named_parameters(), *made.named_buffers())]
+        return Layer(made, Made(path, kind, args, named, tape().i_leaf, keys))
+
+    make.kind, make.path = kind, path
+    return make
+
+
+# ---- a case ----------------------------------------------------------------------------
+
+
+@contextmanager
+def running(now):
+    """Draws are those of a tape; torch's own numbers those of its seed and run: a device that takes them from the CPU's
+    generator does not repeat itself."""
+    token = drawing.set(now)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(now.seed ^ now.case ^ now.run * MIXED)
+            yield now
+    finally:
+        drawing.reset(token)
+
+
+def played(function, now, args):
+    """What the text gives in a run of its own: what it returns, then what came up on the way."""
+    with running(now):
+        results = given(theirs(function, *args))
+        outputs = tensors_of(results if isinstance(results, (list, tuple)) else [results])
+        known = {id(t) for t in outputs}
+        kept = outputs + [t for t in now.seen if id(t) not in known and t.is_floating_point()]
+        now.steps.end(kept)
+    return kept

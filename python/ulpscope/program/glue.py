@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and loads the C++ glue: one shared library per folder under ``glue/``.
+
+The glue is compiled against the torch that is importable here, on first use, and kept in
+``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version,
+ours and a hash of everything that went in (`cli/version.c` reads it). ``python -m
+ulpscope.program.glue`` builds all of it ahead, or what it is given names of. Torch is only
+loaded to compile: that there is nothing to do shows in a tenth of a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from .. import _core
+
+PACKAGE = Path(__file__).parent.parent
+_FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
+_PARALLEL = 2
+_SAID_EVERY_S = 5
+_STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
+
+
+class GlueError(RuntimeError):
+    """The glue could not be compiled; the text says why."""
+
+
+def names() -> list[str]:
+    """The glue libraries that this package has sources for, e.g. ``["intercept", "sim"]``."""
+    return sorted(p.name for p in (PACKAGE / "glue").iterdir() if any(p.glob("*.cpp")))
+
+
+def load(name: str) -> ctypes.CDLL:
+    """The glue library ``name``, compiled first where this torch has none yet."""
+    return ctypes.CDLL(str(build(name)))
+
+
+def build(name: str, say=None) -> Path:
+    """The path of the compiled library ``name``; ``say`` is called with what is being done."""
+    library = path_of(name)
+    folder = library.parent
+    if library.exists():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise GlueError(
+            f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
+            "folder that can be written") from None
+    # Ranks and workers that start together build once.
+    say = say or _say
+    with open(folder / f"{name}.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say(f"another process compiles the {name} glue; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            say(f"compiling the {name} glue for torch {_torch_version()}: once, about a minute "
+                f"({len(_sources(name))} files)")  # fmt: skip
+            _compile(name, library, say)
+    return library
+
+
+def _say(text: str) -> None:
+    print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+
+def _sources(name: str) -> list[Path]:
+    return sorted((PACKAGE / "glue" / name).glob("*.cpp"))
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CXX", "c++"))
+
+
+@functools.cache
+def _torch_home() -> Path:
+    """The folder of torch, which is not loaded. Raises ImportError where there is none."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    return Path(spec.origin).parent
+
+
+@functools.cache
+def _torch_build() -> tuple[str, int]:
+    """What tells builds of torch apart: version, commit and devices, and a library's size."""
+    try:
+        text = (_torch_home() / "version.py").read_text("utf-8")
+        return text, (_torch_home() / "lib" / "libc10.so").stat().st_size
+    except OSError:  # not as we know it
+        import torch
+
+        return f"__version__ = '{torch.__version__}'", 0
+
+
+def _torch_version() -> str:
+    found = re.search(r"^__version__ *= *['\"](.+?)['\"]", _torch_build()[0], re.M)
+    return found.group(1) if found else "unknown"
+
+
+def _wanted_standard() -> str:
+    """The C++ standard that torch builds extensions with: its headers may need it."""
+    text = (_torch_home() / "utils" / "cpp_extension.py").read_text("utf-8", "replace")
+    return max(re.findall(r"-std=(c\+\+\d\d)\b", text), default="c++17")
+
+
+def _standard(compiler: list[str]) -> str:
+    """The standard that torch wants, or the newest that this compiler has instead."""
+    wanted = _wanted_standard()
+    for name in (wanted, *_STANDARDS):
+        probe = [*compiler, f"-std={name}", "-fsyntax-only", "-x", "c++", os.devnull]
+        if subprocess.run(probe, capture_output=True).returncode == 0:
+            return name
+    return wanted  # the compiler says itself what it lacks
+
+
+def _compile_flags() -> list[str]:
+    home = _torch_home() / "include"
+    include = [home, home / "torch/csrc/api/include", PACKAGE / "include",
+               sysconfig.get_paths()["include"]]  # fmt: skip
+    return _FLAGS + [f"-I{path}" for path in include]
+
+
+def _abi_flag() -> str:
+    import torch
+
+    return f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+
+
+def _link_flags() -> list[str]:
+    torch_lib = _torch_home() / "lib"
+    ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
+    return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
+            "-ltorch_python", "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
+
+
+def cache_home() -> Path:
+    """The folder of what is kept between runs: glue, what devices said. GlueError where there
+    is none."""
+    cache = os.environ.get("ULPSCOPE_CACHE") or "~/.cache/ulpscope"
+    try:
+        return Path(cache).expanduser()
+    except RuntimeError:  # no home at all
+        raise GlueError("there is no home folder to keep things in; set ULPSCOPE_CACHE to a folder "
+                        "that can be written") from None
+
+
+def told() -> list[str]:
+    """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
+    try:
+        built = [f"{n} {'built' if path_of(n).exists() else 'not built yet'}" for n in names()]
+        cache = str(cache_home())
+    except GlueError as problem:
+        built, cache = [], str(problem)
+    if any("not built" in text for text in built):
+        built.append("compiled at first use, once, about a minute")
+    compiler = _compiler()[0]
+    path = shutil.which(compiler)
+    return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler",
+            cache]  # fmt: skip
+
+
+def path_of(name: str) -> Path:
+    """Where the library ``name`` for this torch lies, or will."""
+    return _cache_folder(name) / f"usc_glue_{name}.so"
+
+
+def _public_headers(files: list[Path]) -> list[Path]:
+    """Those of our public headers that some files include, or these in turn."""
+    found, rest = set(), list(files)
+    while rest:
+        named = re.findall(r"^#include <(ulpscope(?:_sim)?/\w+\.h)>", rest.pop().read_text("utf-8"), re.M)
+        new = {PACKAGE / "include" / name for name in named} - found
+        found |= new
+        rest += new
+    return sorted(found)
+
+
+def _cache_folder(name: str) -> Path:
+    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags(), _torch_build())
+    digest = hashlib.sha256(repr(flags).encode())
+    own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
+    for path in _public_headers(own) + own:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    version = _torch_version().replace("/", "_")
+    return cache_home() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
+
+
+def _run(command: list[str], log: Path) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          errors="replace")  # fmt: skip
+    if done.returncode != 0:
+        log.write_text(f"{shlex.join(command)}\n{done.stdout}")
+        raise GlueError(
+            f"the glue does not compile against torch {_torch_version()}: "
+            f"{_first_error(done.stdout)} (the compiler's whole answer: {log})")
+
+
+def _first_error(output: str) -> str:
+    """The line of a compiler's or linker's output that tells what is wrong: what follows the
+    first error is mostly its consequences."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    told = [line for line in lines if re.search(r"\berror\b|undefined reference|cannot find", line)]
+    return (told or lines or ["it says nothing"])[0][:400]
+
+
+def _object(base: list[str], source: Path, out: Path, log: Path) -> None:
+    """Compiles one file, unless somebody who was stopped has done it; what is there is whole."""
+    if not out.exists():
+        part = out.with_suffix(".part.o")
+        _run([*base, "-c", str(source), "-o", str(part)], log)
+        os.replace(part, out)
+
+
+def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: str, say) -> None:
+    """Compiles all files, and says now and then how far it is."""
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(_PARALLEL) as pool:
+        left = {pool.submit(_object, base, source, out, log) for source, out in pairs}
+        try:
+            while left:
+                done, left = wait(left, timeout=_SAID_EVERY_S, return_when="FIRST_EXCEPTION")
+                for future in done:
+                    future.result()
+                if left:
+                    say(f"compiling the {name} glue: {sum(out.exists() for _, out in pairs)} of {len(pairs)} files")
+        finally:
+            for future in left:
+                future.cancel()
+
+
+def _compile(name: str, library: Path, say) -> None:
+
+    compiler = _compiler()
+    if shutil.which(compiler[0]) is None:
+        raise GlueError(
+            f"the {name} glue must be compiled against your torch and there is no C++ compiler "
+            f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
+    log = library.parent / f"{name}.log"
+    base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
+    scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on
+    scratch.mkdir(exist_ok=True)
+    pairs = [(source, scratch / f"{source.stem}.o") for source in _sources(name)]
+    _objects(base, pairs, log, name, say)
+    linked = scratch / library.name
+    _run([*compiler, *(str(out) for _, out in pairs), *_link_flags(), "-o", str(linked)], log)
+    os.replace(linked, library)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def main() -> int:
+    """Builds every glue library, or those that are named; 2 and a sentence on stderr where
+    that fails. One that is named is not missed where there is no torch to need it."""
+    wanted = sys.argv[1:]
+    try:
+        for name in wanted or names():
+            path = build(name)
+            print(f"{name} glue: {path}")
+    except (GlueError, OSError) as error:
+        _say(str(error))
+        return 2
+    except ImportError:
+        if not wanted:
+            raise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

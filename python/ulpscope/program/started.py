@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m ulpscope.program.started MODULE [ARGS]...`: how the program `ulpscope` runs a command
+that is written in Python. It blocks Ctrl-C until here, so that one that comes while Python
+starts is not answered with a traceback."""
+
+import importlib
+import signal
+import sys
+
+from .waiting import waiting
+
+COMMANDS = {"ulpscope.session.repro": "repro", "ulpscope.fuzzer.fuzz_repro": "fuzz"}  # that take their time
+
+
+def main():
+    """Runs MODULE's main; returns its exit code."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        name = sys.argv.pop(1)
+        if name in COMMANDS:
+            waiting.begin(COMMANDS[name], "loading torch")
+        return importlib.import_module(name).main()
+    except KeyboardInterrupt:
+        print("ulpscope: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
+    finally:
+        waiting.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trial of `ulpscope bisect` (cli/bisect_trial.c), inside the program that it runs.
+
+Started by the bootstrap's sitecustomize once torch is imported. Seeds and deterministic
+algorithms are set as the trial's folder says, operators are computed another way as
+ULPSCOPE_REROUTE says, and at the end file `operators` tells which were, and how often.
+
+Needs of torch: seeds, deterministic algorithms, and what program/reroute needs."""
+
+import atexit
+import contextlib
+import functools
+import os
+import random
+import sys
+import threading
+from pathlib import Path
+
+from ..calls.foreign import unhurt
+
+EXIT_S = 10  # what the program's own os._exit waits for us
+
+
+def start(folder):
+    """Sets the trial up, in every process of the command."""
+    from . import reroute
+
+    folder = Path(folder)
+    seed, deterministic = map(int, (folder / "settings").read_text().split())
+    _set_up(seed, deterministic)
+    trial = Trial(folder, reroute.from_environment())
+    atexit.register(trial.end)
+    trial.watch_exit()
+
+
+def _set_up(seed, deterministic):
+    import torch
+
+    if seed >= 0:
+        random.seed(seed)
+        torch.manual_seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed % 2**32)
+    if deterministic:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+class Trial:
+    """The modes of this process, outermost first."""
+
+    def __init__(self, folder, modes):
+        self.folder, self.modes = folder, modes
+        self.owner = os.getpid()
+
+    def watch_exit(self):
+        """A program that leaves by os._exit runs no handlers: then it runs ours."""
+        original = os._exit
+
+        @functools.wraps(original)
+        def exit_now(status):
+            if os.getpid() == self.owner and self.modes:
+                ending = threading.Thread(target=self.end, daemon=True)
+                ending.start()
+                ending.join(EXIT_S)
+            original(status)
+
+        os._exit = exit_now
+
+    def end(self):
+        """Writes down which operators were computed another way. Nothing that goes wrong
+        here is the program's matter."""
+        if os.getpid() != self.owner:
+            return
+        modes, self.modes = self.modes, []
+        counts = {}
+        for mode in modes:
+            for op, n in mode.n_calls.items():
+                counts[op] = counts.get(op, 0) + n
+        for mode in reversed(modes):
+            with unhurt():
+                mode.__exit__(SystemExit, None, None)
+        if not counts:
+            return
+        part = self.folder / f"operators-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            part.write_text("".join(f"{op} {n}\n" for op, n in sorted(counts.items())))
+            os.replace(part, self.folder / "operators")
