@@ -14,7 +14,7 @@
 #include <ulpscope/status.h>
 #include <ulpscope/trace.h>
 
-#include "page.h"
+#include "common/page.h"
 
 /* What the program exits with. */
 enum { CLI_SAME = 0, CLI_DIFFERS = 1, CLI_TROUBLE = 2, CLI_INTERRUPTED = 130 };

@@ -9,12 +9,12 @@
 
 #include <ulpscope/pattern.h>
 
-#include "around.h"
-#include "bisect.h"
-#include "capture.h"
-#include "cli_python.h"
-#include "scratch.h"
-#include "stop.h"
+#include "bisect/bisect.h"
+#include "capture/capture.h"
+#include "common/around.h"
+#include "common/cli_python.h"
+#include "common/scratch.h"
+#include "common/stop.h"
 
 enum {
     OPT_REFERENCE = 256,

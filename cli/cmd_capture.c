@@ -12,11 +12,11 @@
 #include <ulpscope/pattern.h>
 #include <ulpscope/trace.h>
 
-#include "around.h"
-#include "capture.h"
+#include "capture/capture.h"
 #include "cli.h"
-#include "cli_python.h"
-#include "stop.h"
+#include "common/around.h"
+#include "common/cli_python.h"
+#include "common/stop.h"
 
 enum {
     OPT_STEPS = 256,

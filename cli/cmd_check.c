@@ -9,7 +9,7 @@
 #include <ulpscope/version.h>
 
 #include "cli.h"
-#include "hooks.h"
+#include "common/hooks.h"
 
 enum {
     OPT_VIA = 256,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope compat: the faces of other tools. Neighbours: compat_check.c (what they do),
 // compat_install.c (the folder that stands for their package).
-#include "compat.h"
+#include "compat/compat.h"
 
 #include <string.h>
 

@@ -8,9 +8,9 @@
 
 #include <ulpscope/coverage.h>
 
-#include "hooks.h"
-#include "html.h"
-#include "show.h"
+#include "common/hooks.h"
+#include "common/html.h"
+#include "show/show.h"
 
 extern const char usc_page_coverage_page_html[], usc_page_coverage_page_js[];
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "diff.h"
-#include "hooks.h"
+#include "common/hooks.h"
+#include "diff/diff.h"
 
 /* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
  * LIKELY one call may say so, too. */

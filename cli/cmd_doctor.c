@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope doctor: what is wrong with this installation and this machine, and the command
 // that mends it. Neighbours: doctor_machine.c, doctor_python.c, doctor_words.c.
-#include "doctor.h"
+#include "doctor/doctor.h"
 
 #include <stdarg.h>
 #include <stdlib.h>

@@ -12,8 +12,8 @@
 
 #include <ulpscope/version.h>
 
-#include "cli_python.h"
-#include "env_around.h"
+#include "common/cli_python.h"
+#include "env/env_around.h"
 
 enum { OPT_FILE = 256, OPT_JSON, MOST_FILES = 256, TIMEOUT_MS = 600000 };
 #define MARK "ulpscope env begins here\n"

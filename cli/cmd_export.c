@@ -6,7 +6,7 @@
 #include <ulpscope/foreign.h>
 #include <ulpscope/pattern.h>
 
-#include "hooks.h"
+#include "common/hooks.h"
 
 enum { OPT_FORMAT = 256, OPT_OPS, OPT_PROCESS };
 

@@ -11,9 +11,9 @@
 #include <ulpscope/pattern.h>
 #include <ulpscope/version.h>
 
-#include "fuzz.h"
-#include "hooks.h"
-#include "stop.h"
+#include "common/hooks.h"
+#include "common/stop.h"
+#include "fuzz/fuzz.h"
 
 enum {
     OPT_DEVICE = 256,

@@ -4,7 +4,7 @@
 
 #include <ulpscope/foreign.h>
 
-#include "hooks.h"
+#include "common/hooks.h"
 
 enum { OPT_DEVICE = 256, OPT_RANK, OPT_SKIP_DAMAGED };
 

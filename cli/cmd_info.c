@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope info: what this installation is made of.
 #include "cli.h"
-#include "cli_python.h"
+#include "common/cli_python.h"
 
 #include <sqlite3.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 
 #include <ulpscope/pack.h>
 
-#include "judge_torch.h"
+#include "common/judge_torch.h"
 
 enum { OPT_SCALE = 256, OPT_STANDARD, OPT_FORCE, OPT_DTYPE, OPT_SHAPE };
 

@@ -8,9 +8,9 @@
 
 #include <ulpscope/version.h>
 
-#include "hooks.h"
-#include "overflow.h"
-#include "scratch.h"
+#include "common/hooks.h"
+#include "common/scratch.h"
+#include "overflow/overflow.h"
 
 enum { MOST_REPLAYED = 1000 };
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli.h"
-#include "cli_python.h"
+#include "common/cli_python.h"
 
 enum { OPT_DEVICE = 256, OPT_IMPORT, OPT_FAULTS, OPT_FORCE };
 

@@ -14,11 +14,11 @@
 #include <ulpscope/result.h>
 #include <ulpscope/watch.h>
 
-#include "capture.h"
+#include "capture/capture.h"
 #include "cli.h"
-#include "run.h"
-#include "run_reroute.h"
-#include "stop.h"
+#include "common/stop.h"
+#include "run/run.h"
+#include "run/run_reroute.h"
 
 enum {
     OPT_NAN = 256,

@@ -9,7 +9,7 @@
 #include <ulpscope/pattern.h>
 #include <ulpscope/trace.h>
 
-#include "show.h"
+#include "show/show.h"
 
 enum {
     OPT_OPS = 256,

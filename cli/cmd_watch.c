@@ -10,8 +10,8 @@
 
 #include <ulpscope/watch_log.h>
 
-#include "run.h"
-#include "scratch.h"
+#include "common/scratch.h"
+#include "run/run.h"
 
 enum {
     OPT_DETECTOR = 256,

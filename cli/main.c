@@ -2,7 +2,7 @@
 // The program `ulpscope`: a table of subcommands, git-style. Exit codes: 0 same, 1
 // differs or flagged, 2 trouble. Reports go to stdout, messages to stderr.
 #include "cli.h"
-#include "version.h"
+#include "common/version.h"
 
 #include <ulpscope/kernels.h>
 #include <ulpscope/version.h>

@@ -3,7 +3,7 @@
 
 Started by the bootstrap's sitecustomize once torch is imported: every process enters them
 there, data-loader workers do not. What was found goes to the program through a file for each
-process and mode, which stands whole or not at all (cli/run_told.c reads it): at the end, and
+process and mode, which stands whole or not at all (cli/run/run_told.c reads it): at the end, and
 before that where something new was found, for a process may be killed.
 
 Needs of torch: the place of a data loader's work, and what the modes need."""

@@ -121,7 +121,7 @@ def test_the_page_holds_all_that_differs(captured, tmp_path):
 def test_the_page_knows_where_differences_begin():
     """The bold kinds of the table in docs/diff.md, all of them."""
     home = Path(__file__).resolve().parents[2]
-    listed = re.search(r"begins = new Set\((\[.*?\])\)", (home / "cli/diff_page.js").read_text())[1]
+    listed = re.search(r"begins = new Set\((\[.*?\])\)", (home / "cli/diff/diff_page.js").read_text())[1]
     assert set(json.loads(listed)) == set(re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/diff.md").read_text(), re.M))
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The line of progress (cli/progress.h): no time before one is known.
+// The line of progress (cli/common/progress.h): no time before one is known.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "progress.h"
+#include "common/progress.h"
 
 static void check(const cli_progress *begun, double now, int64_t done, int64_t total,
                   int64_t flagged, const char *expected)

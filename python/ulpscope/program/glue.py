@@ -3,7 +3,7 @@
 
 The glue is compiled against the torch that is importable here, on first use, and kept in
 ``$ULPSCOPE_CACHE`` (default ``~/.cache/ulpscope``) under a name made of torch's version,
-ours and a hash of everything that went in (`cli/version.c` reads it). ``python -m
+ours and a hash of everything that went in (`cli/common/version.c` reads it). ``python -m
 ulpscope.program.glue`` builds all of it ahead, or what it is given names of. Torch is only
 loaded to compile: that there is nothing to do shows in a tenth of a second.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial of `ulpscope bisect` (cli/bisect_trial.c), inside the program that it runs.
+"""One trial of `ulpscope bisect` (cli/bisect/bisect_trial.c), inside the program that it runs.
 
 Started by the bootstrap's sitecustomize once torch is imported. Seeds and deterministic
 algorithms are set as the trial's folder says, operators are computed another way as

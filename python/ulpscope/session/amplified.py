@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far a step of a trace is brought apart by rounding alone: its calls run again on the CPU, one
 after the other, each on what those before gave; once as they are and N times with a rounding more or
-less here and there. `ulpscope diff --amplify` (cli/diff_amplify.c) runs it as a process of its own:
+less here and there. `ulpscope diff --amplify` (cli/diff/diff_amplify.c) runs it as a process of its own:
 
     python -m ulpscope.session.amplified TRACE N
 

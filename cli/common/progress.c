@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rate counts from the first that is done: workers take seconds to start.
+#include "common/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EVERY_SECONDS 5.0
+#define REDRAW_SECONDS 0.1
+#define PATIENCE_SECONDS 1.5
+
+static double now_s(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+const char *cli_grouped(int64_t n, char out[32])
+{
+    char digits[24];
+    const int length = snprintf(digits, sizeof digits, "%lld", (long long)n);
+    int at = 0;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) out[at++] = ',';
+        out[at++] = digits[i];
+    }
+    out[at] = '\0';
+    return out;
+}
+
+/* Seconds as "1:02" or "1:02:03". */
+static void clock_text(double seconds, char *out, size_t size)
+{
+    const long long s = (long long)seconds, m = s / 60 % 60, h = s / 3600;
+    if (h > 0)
+        (void)snprintf(out, size, ", %lld:%02lld:%02lld left", h, m, s % 60);
+    else
+        (void)snprintf(out, size, ", %lld:%02lld left", m, s % 60);
+}
+
+/* "cases of 12 operators (34 a second)". */
+static void units_text(const cli_progress *p, double now, int64_t timed, char *out,
+                       size_t size)
+{
+    char n[32], rate[40] = "";
+    if (timed > 0 && now > p->start)
+        (void)snprintf(rate, sizeof rate, " (%.3g a second)",
+                       (double)timed / (now - p->start));
+    (void)snprintf(out, size, "cases of %s operator%s%s", cli_grouped(p->operators, n),
+                   p->operators == 1 ? "" : "s", rate);
+}
+
+static bool is_checking(const cli_progress *p)
+{
+    return p->what == NULL || strcmp(p->what, "checking") == 0;
+}
+
+void cli_progress_text(const cli_progress *p, double now, char *out, size_t size)
+{
+    char a[32], b[32], c[32], flags[64] = "", left[48] = "", cases[96];
+    const int64_t timed = p->done - p->first - 1; /* the first sets the clock */
+    const double more = p->expected > 0 ? p->expected : (double)(p->total - p->done);
+    if (timed > 0) clock_text((now - p->start) / (double)timed * more, left, sizeof left);
+    const bool self_test = p->what != NULL && strcmp(p->what, "self-test") == 0;
+    const char *what = self_test ? p->what : "";
+    const char *units = self_test ? "signatures" : "calls";
+    if (is_checking(p) && p->operators > 0) {
+        units_text(p, now, timed, cases, sizeof cases);
+        units = cases;
+    }
+    if (is_checking(p))
+        (void)snprintf(flags, sizeof flags, ", %s flagged", cli_grouped(p->flagged, c));
+    (void)snprintf(out, size, "ulpscope %s: %s%s%s of %s %s%s%s", p->command, what,
+                   *what != '\0' ? ": " : "", cli_grouped(p->done, a),
+                   cli_grouped(p->total, b), units, flags, left);
+}
+
+static void show(cli_progress *p, double now, const char *text)
+{
+    p->shown = now;
+    if (p->terminal)
+        (void)fprintf(stderr, "\r\033[K%s", text);
+    else
+        (void)fprintf(stderr, "%s\n", text);
+    (void)fflush(stderr);
+    p->drawn = p->terminal;
+}
+
+void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
+                       int64_t flagged)
+{
+    const double now = now_s();
+    p->done = done;
+    p->total = total;
+    p->flagged = flagged;
+    if (p->what == NULL || strcmp(p->what, what) != 0) { /* it begins */
+        p->what = what;
+        p->first = done > 0 && !is_checking(p) ? done - 1 : done;
+        p->start = p->shown = now;
+        p->terminal = isatty(STDERR_FILENO) != 0;
+        if (is_checking(p)) return;
+        p->expected = 0;
+    }
+    if (done == p->first + 1) p->start = now;
+    if (now - p->shown < (p->terminal ? REDRAW_SECONDS : EVERY_SECONDS)) return;
+    char text[200];
+    cli_progress_text(p, now, text, sizeof text);
+    show(p, now, text);
+}
+
+void cli_progress_wait(cli_progress *p)
+{
+    const double now = now_s();
+    if (p->what == NULL || p->waited || p->done > p->first ||
+        now - p->start < PATIENCE_SECONDS)
+        return;
+    char text[200];
+    (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
+                   p->command);
+    p->waited = true;
+    show(p, now, text);
+}
+
+void cli_progress_clear(cli_progress *p)
+{
+    if (p->drawn) fputs("\r\033[K", stderr);
+    p->drawn = false;
+}

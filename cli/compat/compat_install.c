@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// A folder DIR/api_accuracy_checker that is our package by the name of theirs: each
+// module of it names the one of ours that it is.
+#include "compat/compat.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cli_python.h"
+
+/* A module of the shim is the module of ours: whoever imports either has one state. */
+static const char module_text[] =
+    "import importlib\n"
+    "import sys\n"
+    "\n"
+    "sys.modules[__name__] = importlib.import_module(\"ulpscope.compat.\" + __name__)\n";
+
+static const char script_text[] =
+    "from ulpscope.compat.api_accuracy_checker.run_ut.%s import main\n"
+    "\n"
+    "if __name__ == \"__main__\":\n"
+    "    raise SystemExit(main(__file__))\n";
+
+static bool make(const char *folder, const char *below, char path[PATH_MAX])
+{
+    if ((size_t)snprintf(path, PATH_MAX, "%s%s%s", folder, *below != '\0' ? "/" : "",
+                         below) < PATH_MAX &&
+        (mkdir(path, 0777) == 0 || errno == EEXIST) && cli_is_folder(path))
+        return true;
+    cli_fail("%s/%s cannot be made: %s", folder, below, strerror(errno));
+    return false;
+}
+
+static bool write_text(const char *folder, const char *name, const char *format,
+                       const char *word)
+{
+    char path[PATH_MAX];
+    FILE *file = NULL;
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path)
+        file = fopen(path, "w");
+    bool good = file != NULL;
+    if (good)
+        good =
+            (word != NULL ? fprintf(file, script_text, word) : fputs(format, file)) >= 0;
+    if (file != NULL && fclose(file) != 0) good = false;
+    if (!good) cli_fail("%s/%s cannot be written: %s", folder, name, strerror(errno));
+    return good;
+}
+
+/* The files that a user reads and edits are copied. */
+static bool copy(const char *from, const char *folder, const char *name)
+{
+    char path[PATH_MAX], bytes[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
+        return false;
+    if (access(path, F_OK) == 0 && strcmp(name, "config.yaml") == 0)
+        return true; /* the user's */
+    FILE *in = fopen(from, "r"), *out = in != NULL ? fopen(path, "w") : NULL;
+    bool good = out != NULL;
+    for (size_t n; good && (n = fread(bytes, 1, sizeof bytes, in)) > 0;)
+        good = fwrite(bytes, 1, n, out) == n;
+    good = good && ferror(in) == 0;
+    if (in != NULL) (void)fclose(in);
+    if (out != NULL && fclose(out) != 0) good = false;
+    if (!good) cli_fail("%s cannot be written: %s", path, strerror(errno));
+    return good;
+}
+
+static bool write_package(const char *package, const char *root)
+{
+    static const char *const folders[] = {"dump", "common", "hook_module", "run_ut"};
+    static const char *const copied[][3] = {
+        {"", "", "config.yaml"},
+        {"hook_module", "/hook_module", "support_wrap_ops.yaml"}};
+    static const char *const modules[][2] = {{"dump", "dump.py"},
+                                             {"common", "config.py"}};
+    static const char *const scripts[] = {"run_ut", "run_overflow_check"};
+    char path[PATH_MAX], from[PATH_MAX], name[64];
+    if (!make(root, "", path) ||
+        !write_text(
+            root, "__init__.py",
+            "\"\"\"ulpscope.compat.api_accuracy_checker by its other name.\"\"\"\n",
+            NULL))
+        return false;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        const bool is_module = i < 2;
+        if (!make(root, folders[i], path) ||
+            !write_text(path, "__init__.py", is_module ? module_text : "", NULL))
+            return false;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        (void)snprintf(name, sizeof name, "%s.py", scripts[i]);
+        if (!make(root, modules[i][0], path) ||
+            !write_text(path, modules[i][1], module_text, NULL) ||
+            !make(root, "run_ut", path) || !write_text(path, name, NULL, scripts[i]) ||
+            !make(root, copied[i][0], path) ||
+            (size_t)snprintf(from, sizeof from, "%s/compat/api_accuracy_checker%s/%s",
+                             package, copied[i][1], copied[i][2]) >= sizeof from ||
+            !copy(from, path, copied[i][2]))
+            return false;
+    }
+    return true;
+}
+
+int compat_install(const compat_arguments *a)
+{
+    char out[PATH_MAX], root[PATH_MAX];
+    cli_python python;
+    usc_error err;
+    if (a->name == NULL || strcmp(a->name, "api_accuracy_checker") != 0)
+        return cli_fail("install api_accuracy_checker is what there is%s%s",
+                        a->name != NULL ? ", not " : "", a->name != NULL ? a->name : "");
+    if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
+    const char *folder = a->out != NULL ? a->out : "ulpscope-compat";
+    if (!make(folder, "", out)) return CLI_TROUBLE;
+    if (realpath(folder, out) == NULL) return cli_fail("%s: %s", folder, strerror(errno));
+    if (!make(out, "api_accuracy_checker", root) || !write_package(python.package, root))
+        return CLI_TROUBLE;
+    (void)printf("export PYTHONPATH=\"%s\"${PYTHONPATH:+:$PYTHONPATH}\n", out);
+    return cli_close_output(CLI_SAME);
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// How `ulpscope diff` ends on a terminal: what entered, what was looked at, where the
+// runs part; see diff.h.
+#include "diff/diff.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "show/show.h"
+
+static const char *plural(int64_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* Behind "call". */
+static const char *differ(int64_t n)
+{
+    return n == 1 ? " that differs" : "s that differ";
+}
+
+/* ---- what entered ---- */
+
+/* Where a diff of all calls begins: the step of the first pair. */
+static usc_status first_step(usc_diff *d, usc_trace *t, int64_t *step, usc_error *err)
+{
+    int64_t n;
+    usc_call call;
+    const usc_diff_row *rows = usc_diff_rows(d, &n);
+    *step = 0;
+    if (n == 0) return USC_OK;
+    const usc_status st = usc_trace_read_call(t, rows[0].call_a, &call, err);
+    if (st == USC_OK) *step = call.step;
+    return st;
+}
+
+static void put_share(int64_t n_differ, int64_t n, const char *what)
+{
+    (void)printf("%" PRId64 " of %" PRId64 " %s%s", n_differ, n, what, plural(n));
+}
+
+/* "15 of 18 parameters differ already where the traces begin; ..." */
+static usc_status put_entered(usc_diff *d, usc_trace *t, const usc_diff_summary *s,
+                              const diff_words *w, usc_error *err)
+{
+    int64_t step;
+    const usc_diff_entered *e = &s->entered;
+    const bool both = e->n_parameters_differ > 0 && e->n_others_differ > 0;
+    if (e->n_parameters_differ + e->n_others_differ == 0 || w->replicas != NULL)
+        return USC_OK;
+    const usc_status st = first_step(d, t, &step, err);
+    if (st != USC_OK) return st;
+    if (e->n_parameters_differ > 0)
+        put_share(e->n_parameters_differ, e->n_parameters, "parameter");
+    if (both) fputs(" and ", stdout);
+    if (e->n_others_differ > 0)
+        put_share(e->n_others_differ, e->n_others,
+                  e->n_parameters_differ > 0 ? "other tensor" : "tensor");
+    const char *are = e->n_parameters_differ + e->n_others_differ == 1 ? "s" : "";
+    if (w->part)
+        (void)printf(" differ%s already where the phase begins\n", are);
+    else if (step > 0)
+        (void)printf(" differ%s already where the traces begin; the steps before are not "
+                     "in them: capture --steps 0-%" PRId64
+                     " on both, or --until-differs\n",
+                     are, step);
+    else
+        (void)printf(
+            " differ%s already where the traces begin: compare the seeds, the "
+            "data and the weights that the two runs begin with (ulpscope env diff "
+            "compares what they ran on)\n",
+            are);
+    return USC_OK;
+}
+
+/* ---- what was looked at ---- */
+
+static void put_looked(const usc_diff_summary *s, const diff_words *w)
+{
+    const int64_t judged = s->n_differ - s->n_untold;
+    if (w->modules || s->n_differ == 0) return;
+    if (w->judged && judged > 0)
+        (void)printf("judged %" PRId64 " of %" PRId64 " call%s: %" PRId64
+                     " right on both sides, each on its own inputs\n",
+                     judged, s->n_differ, differ(s->n_differ), s->n_stand);
+    if (s->n_alike > 0)
+        (void)printf("%" PRId64
+                     " call%s accused on both sides alike: ulpscope check tells "
+                     "more\n",
+                     s->n_alike, s->n_alike == 1 ? " is" : "s are");
+}
+
+/* Calls that differ and have no verdict, unless the first error ended the search. */
+static void put_not_judged(const usc_diff_summary *s, const diff_words *w, int64_t n_left)
+{
+    const int64_t n = s->n_untold - n_left;
+    if (w->modules || n <= 0) return;
+    if (!w->judged)
+        (void)printf("not judged: %" PRId64 " call%s (--no-judge)\n", n, differ(n));
+    else if (s->basis <= USC_DIFF_BY_STATISTICS)
+        (void)printf("not judged: %" PRId64
+                     " call%s, of which statistics alone were kept; capture --data full "
+                     "on both\n",
+                     n, differ(n));
+}
+
+/* ---- where the runs part ---- */
+
+enum { PART = 512 };
+
+static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_words *w)
+{
+    char common[PART], alone[PART];
+    const int64_t n = w->modules
+                          ? s->n_kind[USC_DIFF_ROUNDED] + s->n_kind[USC_DIFF_INHERITED]
+                          : s->n_differ;
+    usc_diff_say_common(d, common, alone, sizeof common);
+    (void)printf("%sthe runs are the same", s->partial ? "not told: " : "");
+    if (common[0] != '\0') (void)printf(" in %s, which is all that both have", common);
+    const char *comma = common[0] != '\0' ? "," : "";
+    if (n == 0)
+        fputs(s->basis == USC_DIFF_BY_STATISTICS ? ", as far as statistics tell"
+                                                 : ", bit by bit",
+              stdout);
+    else if (w->modules)
+        (void)printf(
+            "%s within rounding, as far as limits tell: %" PRId64
+            " pass%s of modules differ, none by more than the order of adding and "
+            "what came in explain",
+            comma, n, n == 1 ? "" : "es");
+    else
+        (void)printf("%s within rounding: %" PRId64 " call%s right on both sides", comma,
+                     n, n == 1 ? " differs, and is" : "s differ, and each is");
+    (void)printf("%s%s%s\n", alone[0] != '\0' ? "; " : "", alone,
+                 s->partial ? ": capture the same steps on both" : "");
+}
+
+static void put_not_told(const usc_diff_summary *s)
+{
+    fputs("not told: no call makes an error that was found", stdout);
+    if (s->n_untold > 0)
+        (void)printf(", but %" PRId64 " call%s %s not judged", s->n_untold,
+                     differ(s->n_untold), s->n_untold == 1 ? "was" : "were");
+    else if (s->n_alike > 0)
+        fputs(", but what both sides do alike is not right", stdout);
+    if (s->n_kind[USC_DIFF_ENTERED] > 0)
+        fputs(s->n_untold + s->n_alike > 0
+                  ? "; what entered was made where nothing was captured"
+                  : ", but what entered was made where nothing was captured",
+              stdout);
+    putchar('\n');
+}
+
+static usc_status put_first(usc_diff *d, usc_trace *t, const usc_diff_summary *s,
+                            usc_error *err)
+{
+    int64_t n;
+    usc_call call;
+    const usc_diff_row *row = &usc_diff_rows(d, &n)[s->first];
+    usc_status st = usc_trace_read_call(t, row->call_a, &call, err);
+    if (st != USC_OK) return st;
+    (void)printf("the runs part at call %" PRId64 " of A, %" PRId64 " of B: ",
+                 row->call_a, row->call_b);
+    show_plain(call.op);
+    if (call.module_path != NULL && call.module_path[0] != '\0') {
+        fputs(" in ", stdout);
+        show_plain(call.module_path);
+    }
+    (void)printf(", step %" PRId64 ", %s", call.step, call.phase);
+    char said[PART];
+    if (row->kind == USC_DIFF_UNPAIRED) {
+        st = usc_diff_say(d, s->first, said, sizeof said, err);
+        if (st != USC_OK) return st;
+        fputs(": ", stdout);
+        show_plain(said);
+    }
+    putchar('\n');
+    return USC_OK;
+}
+
+usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
+                        int64_t n_left, usc_error *err)
+{
+    const usc_diff_summary s = usc_diff_sum(d);
+    const int64_t n_lost = s.n_kind[USC_DIFF_UNTOLD];
+    const usc_status st = put_entered(d, t[0], &s, w, err);
+    if (st != USC_OK) return st;
+    put_looked(&s, w);
+    put_not_judged(&s, w, n_left);
+    if (n_lost > 0)
+        (void)printf("nothing was kept of %" PRId64 " call%s\n", n_lost, plural(n_lost));
+    if (s.first >= 0) return put_first(d, t[0], &s, err);
+    if (s.same || s.partial)
+        put_same(d, &s, w);
+    else
+        put_not_told(&s);
+    return USC_OK;
+}
