@@ -3,7 +3,7 @@
 // reads one storage and writes another, beside memcpy of the same storage. Three kinds of
 // call: `same` (input known, result is a view of it), `new` (result's bytes are new).
 // Usage: bench_capture [FOLDER for the traces, default /tmp]
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 #include <stdio.h>
 #include <stdlib.h>

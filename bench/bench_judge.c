@@ -8,7 +8,7 @@
 // time where there are threads). ULPSCOPE_ISA chooses the instruction set. Usage:
 // bench_judge [MIB_OF_FLOAT32] [THREADS]
 #include <ulpscope/judge.h>
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // Sums of a watch against the memory's own speed: the same bytes read and added up as
 // words, which is as little as one can do with them. The median of rounds that take
 // turns, in processor time: what others do meanwhile is not ours.
-#include <ulpscope/sums.h>
+#include <ulpscope/x/sums.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 // together. On top, at random: warm-up, another loss scale, a ramp of the batch, spikes
 // of the data on all ranks and on one, a tensor whose level shifts and stays (routing), a
 // restart from a saved state. Usage: bench_watch_streams LOG [STEPS] [TRIALS]
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include <math.h>
 #include <stdio.h>

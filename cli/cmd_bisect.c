@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "bisect/bisect.h"
 #include "capture/capture.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope check: the options of a check, for one trace or for those of all ranks, and
-// the report at its end. The checking is the library's (ulpscope/run.h).
+// the report at its end. The checking is the library's (ulpscope/x/run.h).
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

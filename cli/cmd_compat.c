@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 enum {
     OPT_FORWARD = 256,

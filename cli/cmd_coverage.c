@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/coverage.h>
+#include <ulpscope/x/coverage.h>
 
 #include "common/hooks.h"
 #include "common/html.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope export: its options; the writing is the library's (ulpscope/foreign.h).
+// ulpscope export: its options; the writing is the library's (ulpscope/x/foreign.h).
 #include <limits.h>
 #include <string.h>
 
-#include <ulpscope/foreign.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/foreign.h>
+#include <ulpscope/x/pattern.h>
 
 #include "common/hooks.h"
 

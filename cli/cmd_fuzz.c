@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ulpscope fuzz: random calls, judged as those of a trace are. The drawing and judging is
-// the library's (ulpscope/fuzz.h, ulpscope/run.h).
+// the library's (ulpscope/x/fuzz.h, ulpscope/x/run.h).
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 #include <ulpscope/version.h>
 
 #include "common/hooks.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope import: its options; the reading is the library's (ulpscope/foreign.h).
+// ulpscope import: its options; the reading is the library's (ulpscope/x/foreign.h).
 #include <string.h>
 
-#include <ulpscope/foreign.h>
+#include <ulpscope/x/foreign.h>
 
 #include "common/hooks.h"
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
 
 static const cli_entry own_options[] = {

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 enum {
     OPT_KEY = 256,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope pack: its options; the packing is the library's (ulpscope/run.h).
+// ulpscope pack: its options; the packing is the library's (ulpscope/x/run.h).
 #include "common/hooks.h"
 
 enum { OPT_OPS = 256, OPT_DISTINCT, OPT_IMPORT };

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 #include <ulpscope/result.h>
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 #include "capture/capture.h"
 #include "cli.h"

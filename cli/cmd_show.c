@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 #include <ulpscope/trace.h>
 
 #include "show/show.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include "common/scratch.h"
 #include "run/run.h"

@@ -4,7 +4,7 @@
 #include "cli.h"
 #include "common/version.h"
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The faults that are planted now: their text form, when they fire, how often they did.
 // What they do to a buffer: fault_apply.c.
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 #include <ulpscope_sim/sim.h>
 
 #include <ctype.h>

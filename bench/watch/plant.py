@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where faults are put into a training, and which: `Plant` hands the tensors of each site to the injector
-(ulpscope/inject.h), `trials` draws a schedule of one fault for each trial.
+(ulpscope/x/inject.h), `trials` draws a schedule of one fault for each trial.
 
 | site | what is harmed |
 |---|---|

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <sys/types.h>
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 #include "cli.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ulpscope capture` in parts: the folder that it writes into (capture_folder.c), the
 // command that it runs (capture_child.c), and what it says at the end (capture_words.c).
-// What the command's processes report: ulpscope/launch.h.
+// What the command's processes report: ulpscope/x/launch.h.
 #ifndef ULPSCOPE_CLI_CAPTURE_H
 #define ULPSCOPE_CLI_CAPTURE_H
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include <ulpscope/call.h>
-#include <ulpscope/launch.h>
+#include <ulpscope/x/launch.h>
 
 #include "common/around.h"
 

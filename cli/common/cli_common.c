@@ -2,7 +2,7 @@
 // Option parsing, messages and the terminal, for all subcommands.
 #include "cli.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run of the library (ulpscope/run.h) needs of a program: the interpreter of its
+// What a run of the library (ulpscope/x/run.h) needs of a program: the interpreter of its
 // workers, messages, progress, and Ctrl-C.
 #ifndef ULPSCOPE_CLI_HOOKS_H
 #define ULPSCOPE_CLI_HOOKS_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 #include "cli.h"
 #include "common/cli_python.h"

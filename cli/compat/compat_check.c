@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <ulpscope/foreign.h>
+#include <ulpscope/x/foreign.h>
 #include <ulpscope/version.h>
 
 #include "common/cli_python.h"

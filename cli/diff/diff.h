@@ -8,9 +8,9 @@
 
 #include <stdio.h>
 
-#include <ulpscope/diff.h>
-#include <ulpscope/pairs.h>
-#include <ulpscope/unjudged.h>
+#include <ulpscope/x/diff.h>
+#include <ulpscope/x/pairs.h>
+#include <ulpscope/x/unjudged.h>
 
 /* What replays of A's step with other roundings came to. */
 typedef struct diff_amplified {

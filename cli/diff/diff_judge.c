@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/pairs.h>
+#include <ulpscope/x/pairs.h>
 
 #include "common/hooks.h"
 

@@ -3,7 +3,7 @@
 #ifndef ULPSCOPE_CLI_FUZZ_H
 #define ULPSCOPE_CLI_FUZZ_H
 
-#include <ulpscope/sides.h>
+#include <ulpscope/x/sides.h>
 
 #include "cli.h"
 

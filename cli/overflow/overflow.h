@@ -6,8 +6,8 @@
 #ifndef ULPSCOPE_CLI_OVERFLOW_H
 #define ULPSCOPE_CLI_OVERFLOW_H
 
-#include <ulpscope/flow.h>
-#include <ulpscope/run.h>
+#include <ulpscope/x/flow.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
 #include <ulpscope/verdict.h>
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include <ulpscope/dtype.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "cli.h"
 

@@ -5,7 +5,7 @@
 #ifndef USC_INTERCEPT_GLUE_H
 #define USC_INTERCEPT_GLUE_H
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 USC_BEGIN_DECLS
 

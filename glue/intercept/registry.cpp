@@ -7,7 +7,7 @@
 
 #include <c10/util/Exception.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <mutex>
 #include <pthread.h>

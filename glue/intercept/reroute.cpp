@@ -5,7 +5,7 @@
 // reroute_kernel.cpp, what such a kernel does; reroute_run.cpp, how a call is computed.
 #include "reroute.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <c10/util/Exception.h>
 

@@ -3,7 +3,7 @@
 // forward a backward call is part. Neighbour: reroute_kernel.cpp, which asks.
 #include "reroute.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>

@@ -5,7 +5,7 @@
 
 #include <ATen/ops/ones.h>
 #include <torch/library.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <atomic>
 #include <cstring>

@@ -2,7 +2,7 @@
 // The module ulpscope._core: its state and the table of the files that fill it.
 #include "core.h"
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
 
 #include <stdlib.h>

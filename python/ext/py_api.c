@@ -5,7 +5,7 @@
 // py_api_args.c (arguments), glue/intercept/apis.cpp (rows).
 #include "py_api_args.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 typedef struct mode_object {
     PyObject_HEAD; /* the semicolon is for the formatter */

@@ -4,7 +4,7 @@
 #include "py_births.h"
 #include "core.h"
 
-#include <ulpscope/flow.h>
+#include <ulpscope/x/flow.h>
 
 typedef struct births_object {
     PyObject_HEAD; /* the semicolon is for the formatter */

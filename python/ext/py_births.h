@@ -5,7 +5,7 @@
 
 #include "core.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 #include <stdbool.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "py_finding.h"
 #include "py_tensor.h"
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 enum { MOST_ARGUMENTS = 32, MOST_OUTPUTS = 8 };
 

@@ -5,7 +5,7 @@
 #include "py_finding.h"
 #include "py_judge.h"
 
-#include <ulpscope/unjudged.h>
+#include <ulpscope/x/unjudged.h>
 
 #include <string.h>
 

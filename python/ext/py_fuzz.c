@@ -4,7 +4,7 @@
 // usc_fuzz_tensor has them.
 #include "core.h"
 
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "core.h"
 #include "py_tensor.h"
 
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 #include <ulpscope/trace.h>
 
 #include <string.h>

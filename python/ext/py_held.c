@@ -3,7 +3,7 @@
 #include "core.h"
 #include "py_tensor.h"
 
-#include <ulpscope/held.h>
+#include <ulpscope/x/held.h>
 
 enum { MOST_OUTPUTS = 64 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/inject.h: a schedule of faults, applied to torch tensors on the CPU.
+// Binds ulpscope/x/inject.h: a schedule of faults, applied to torch tensors on the CPU.
 #include "py_tensor.h"
 
-#include <ulpscope/inject.h>
+#include <ulpscope/x/inject.h>
 
 typedef struct injector_object {
     PyObject_HEAD usc_injector *injector;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/launch.h: what other processes of a captured command have reported; and
+// Binds ulpscope/x/launch.h: what other processes of a captured command have reported; and
 // what a capture needs that goes on until its run differs from another one.
 #include "core.h"
 
-#include <ulpscope/diff.h>
-#include <ulpscope/launch.h>
-#include <ulpscope/trace_take.h>
+#include <ulpscope/x/diff.h>
+#include <ulpscope/x/launch.h>
+#include <ulpscope/x/trace_take.h>
 
 static bool read_reports(PyObject *module, PyObject *folder, usc_launch_reports *out)
 {

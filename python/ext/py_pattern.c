@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/pattern.h: options that hold a PATTERN are refused before a run starts,
+// Binds ulpscope/x/pattern.h: options that hold a PATTERN are refused before a run starts,
 // and Python has no matcher of its own.
 #include "core.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 static PyObject *check_pattern(PyObject *module, PyObject *argument)
 {

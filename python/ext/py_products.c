@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/watch_products.h: the sums of a product, held to their bound.
+// Binds ulpscope/x/watch_products.h: the sums of a product, held to their bound.
 #include "py_tensor.h"
 
-#include <ulpscope/watch_products.h>
+#include <ulpscope/x/watch_products.h>
 
 _Static_assert(sizeof(usc_product_sums) == 4 * sizeof(double), "a line of the table");
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds what the Python side needs of ulpscope/run.h and of lists of steps.
+// Binds what the Python side needs of ulpscope/x/run.h and of lists of steps.
 #include "core.h"
 
 #include <stdlib.h>
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 static PyObject *memory_free(PyObject *module, PyObject *unused)
 {

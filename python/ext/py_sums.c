@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/sums.h: what a watch wants of many tensors, with the GIL released.
+// Binds ulpscope/x/sums.h: what a watch wants of many tensors, with the GIL released.
 #include "py_tensor.h"
 
-#include <ulpscope/sums.h>
+#include <ulpscope/x/sums.h>
 
 enum { AT_ONCE = 32 }; /* tensors between two times the GIL is taken */
 

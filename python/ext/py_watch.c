@@ -3,8 +3,8 @@
 // ranks give them, many in one buffer.
 #include "core.h"
 
-#include <ulpscope/sums.h>
-#include <ulpscope/watch.h>
+#include <ulpscope/x/sums.h>
+#include <ulpscope/x/watch.h>
 
 #include <string.h>
 

@@ -19,7 +19,7 @@ import threading
 import time
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-LATER, OVER, LOST = -1, -2, -3  # include/ulpscope/run.h
+LATER, OVER, LOST = -1, -2, -3  # include/ulpscope/x/run.h
 BEAT = 1.0  # seconds, and as many more for each CROWD of ranks, who all beat at one server
 CROWD = 500
 SILENCE = 30.0  # after which a rank counts as dead

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Globs over operator names; the syntax stands in ulpscope/pattern.h.
-#include <ulpscope/pattern.h>
+// Globs over operator names; the syntax stands in ulpscope/x/pattern.h.
+#include <ulpscope/x/pattern.h>
 
 #include <ctype.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 // names that are nearly theirs.
 #include "call/calls.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <ctype.h>
 #include <stdio.h>

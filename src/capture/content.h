@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 /* Bytes per hash: copied and hashed while they are in the cache, and fine enough that a
  * small view of a large storage is checked at its own cost. */

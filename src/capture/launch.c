@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of the processes of a captured command out of their JSON files.
-#include <ulpscope/launch.h>
+#include <ulpscope/x/launch.h>
 
 #include <dirent.h>
 #include <stdlib.h>

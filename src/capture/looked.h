@@ -6,7 +6,7 @@
 
 #include "capture/id_table.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 /* Zero is one that knows nothing. */
 typedef struct usc_looked_list {

@@ -9,7 +9,7 @@
 
 #include "capture/message.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 typedef struct usc_recent usc_recent;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a capture session is made of. session.c: life, names, steps; take.c: calls and
-// what they touch; writer.c: the thread that writes. Contract: ulpscope/capture.h.
+// what they touch; writer.c: the thread that writes. Contract: ulpscope/x/capture.h.
 #ifndef USC_CAPTURE_SESSION_H
 #define USC_CAPTURE_SESSION_H
 
@@ -10,7 +10,7 @@
 #include "capture/ring.h"
 #include "capture/storage_map.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 #include <pthread.h>
 

@@ -6,7 +6,7 @@
 
 #include "capture/content.h"
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 #include <stdatomic.h>
 

@@ -7,7 +7,7 @@
 #ifndef USC_CAPTURE_WATCH_H
 #define USC_CAPTURE_WATCH_H
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 typedef struct usc_watcher usc_watcher;
 

@@ -4,7 +4,7 @@
 #ifndef USC_CASE_HELD_H
 #define USC_CASE_HELD_H
 
-#include <ulpscope/held.h>
+#include <ulpscope/x/held.h>
 
 #include "base/arena.h"
 

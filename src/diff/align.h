@@ -3,7 +3,7 @@
 #ifndef USC_DIFF_ALIGN_H
 #define USC_DIFF_ALIGN_H
 
-#include <ulpscope/diff.h>
+#include <ulpscope/x/diff.h>
 
 /** `h` with one more value in it. */
 uint64_t usc_diff_mix(uint64_t h, uint64_t value);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "diff/align.h"
 #include "diff/diffs.h"

@@ -6,7 +6,7 @@
 #ifndef USC_DIFF_DIFFS_H
 #define USC_DIFF_DIFFS_H
 
-#include <ulpscope/diff.h>
+#include <ulpscope/x/diff.h>
 
 #include "base/arena.h"
 #include "base/keys.h"

@@ -4,7 +4,7 @@
 #ifndef USC_DIFF_LISTS_H
 #define USC_DIFF_LISTS_H
 
-#include <ulpscope/diff.h>
+#include <ulpscope/x/diff.h>
 
 enum {
     USC_DIFF_DRAWS = 1,

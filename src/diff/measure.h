@@ -3,7 +3,7 @@
 #ifndef USC_DIFF_MEASURE_H
 #define USC_DIFF_MEASURE_H
 
-#include <ulpscope/diff.h>
+#include <ulpscope/x/diff.h>
 
 /** One rounding of a dtype, relative: 2^-24 for float32; of complex numbers that of their
  * parts, of others 2^-24. */

@@ -5,7 +5,7 @@
 #ifndef USC_DRAW_DRAWS_H
 #define USC_DRAW_DRAWS_H
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 #include "base/arena.h"
 

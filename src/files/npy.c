@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The header of a .npy file is a Python dict as text. The little of Python's syntax that
 // NumPy writes there is read here; anything else is refused.
-#include <ulpscope/npy.h>
+#include <ulpscope/x/npy.h>
 
 #include <assert.h>
 #include <string.h>

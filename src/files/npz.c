@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/npy.h>
+#include <ulpscope/x/npy.h>
 
 #include "base/number.h"
 #include "files/inflate.h"

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <ulpscope/npy.h>
+#include <ulpscope/x/npy.h>
 
 #include "base/checked.h"
 #include "base/number.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Births of NaN and Inf while a program runs: flow.h. One thread hands over the calls,
 // any thread reads what was found.
-#include <ulpscope/flow.h>
+#include <ulpscope/x/flow.h>
 
 #include <inttypes.h>
 #include <pthread.h>

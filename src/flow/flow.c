@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where NaN and Inf come from, by the statistics that a trace keeps of every tensor.
-#include <ulpscope/flow.h>
+#include <ulpscope/x/flow.h>
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <ulpscope/dtype.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "base/keys.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a birth, in a trace and while a program runs: flow.h.
-#include <ulpscope/flow.h>
+#include <ulpscope/x/flow.h>
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#include <ulpscope/foreign.h>
+#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
 
 #include "base/arena.h"

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <ulpscope/npy.h>
+#include <ulpscope/x/npy.h>
 
 #include "base/checked.h"
 #include "foreign/importing.h"

@@ -5,7 +5,7 @@
 #ifndef USC_FOREIGN_IMPORTING_H
 #define USC_FOREIGN_IMPORTING_H
 
-#include <ulpscope/foreign.h>
+#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
 
 #include "base/arena.h"

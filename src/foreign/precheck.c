@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <ulpscope/foreign.h>
+#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
 
 #include "base/line.h"

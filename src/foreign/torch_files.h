@@ -6,7 +6,7 @@
 #ifndef USC_FOREIGN_TORCH_FILES_H
 #define USC_FOREIGN_TORCH_FILES_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/tensor.h>
 
 #include "run/worker.h"

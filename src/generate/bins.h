@@ -4,7 +4,7 @@
 #ifndef USC_GENERATE_BINS_H
 #define USC_GENERATE_BINS_H
 
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 
 typedef enum usc_bin_kind {
     USC_BIN_NUMBER,

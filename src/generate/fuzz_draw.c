@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The form of a random call: sizes first, then the dtype of floats, then where each
 // tensor lies. A case is a stream of its own; its draws are taken in a fixed order.
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 #include <assert.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The storage of a drawn tensor: its values, and around them what a kernel must not read.
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 #include <assert.h>
 #include <math.h>

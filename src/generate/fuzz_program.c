@@ -2,7 +2,7 @@
 // The structure of a random program: its inputs, then what each step computes of which
 // values. What fits together is not known here: a step that does not is drawn again. A
 // program is a stream of its own beside that of the case (fuzz_draw.c).
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 #include <assert.h>
 #include <string.h>

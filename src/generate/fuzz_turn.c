@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which operator and which of its examples a case is of: by its draw, whatever its steps.
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 static uint64_t draw_number(uint64_t number)
 {

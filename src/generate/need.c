@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operators ask of their arguments. A row here is a fact about torch's operators.
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 #ifndef USC_GENERATE_VALUES_H
 #define USC_GENERATE_VALUES_H
 
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 
 enum { USC_VALUES_CHUNK = 256 };
 

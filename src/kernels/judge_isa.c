@@ -2,7 +2,7 @@
 // Which of the judge's kernel tables goes with the instruction set that the library uses.
 #include "kernels/judge_kernels.h"
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #ifndef USC_KERNELS_KERNELS_H
 #define USC_KERNELS_KERNELS_H
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/stats.h>
 
 #include "tensor/convert.h"
@@ -51,7 +51,7 @@ typedef void usc_histogram_function(const void *src, size_t n, usc_binades *b);
 /* Adds the counted fields to the histogram; once, at the end. */
 typedef void usc_fold_function(usc_binades *b);
 
-/* What a kernel of magnitudes (ulpscope/sums.h) adds to: finite elements by their size.
+/* What a kernel of magnitudes (ulpscope/x/sums.h) adds to: finite elements by their size.
  */
 typedef struct usc_sums_lanes {
     double sum[USC_LANES], squares[USC_LANES]; /* of one block */

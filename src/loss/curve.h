@@ -5,7 +5,7 @@
 #ifndef USC_LOSS_CURVE_H
 #define USC_LOSS_CURVE_H
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 #include "base/line.h"
 

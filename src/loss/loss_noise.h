@@ -3,7 +3,7 @@
 #ifndef USC_LOSS_NOISE_H
 #define USC_LOSS_NOISE_H
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 enum { USC_LOSS_FEW = 8 }; /* steps below which nothing is told of noise */
 

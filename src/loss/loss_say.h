@@ -3,7 +3,7 @@
 #ifndef USC_LOSS_SAY_H
 #define USC_LOSS_SAY_H
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 /** The one sentence, cut to `size`. */
 void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_result *r,

@@ -3,7 +3,7 @@
 #ifndef USC_PACK_READ_H
 #define USC_PACK_READ_H
 
-#include <ulpscope/held.h>
+#include <ulpscope/x/held.h>
 
 #include "pack/pack_operands.h"
 #include "json/json.h"

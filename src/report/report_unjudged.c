@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last line of whatever judges: what was not judged, why, and what to do. Reports, a
 // diff and the modes inside a program hand over their counts.
-#include <ulpscope/unjudged.h>
+#include <ulpscope/x/unjudged.h>
 
 #include <stdio.h>
 #include <stdlib.h>

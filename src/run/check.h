@@ -5,7 +5,7 @@
 #ifndef USC_RUN_CHECK_H
 #define USC_RUN_CHECK_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
 
 #include "base/line.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which calls of a trace a device runs, and how: one of each signature is tried by a
 // worker; what it says is added up by operator and dtypes.
-#include <ulpscope/coverage.h>
+#include <ulpscope/x/coverage.h>
 
 #include <stdlib.h>
 #include <string.h>

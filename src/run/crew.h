@@ -5,7 +5,7 @@
 #ifndef USC_RUN_CREW_H
 #define USC_RUN_CREW_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 #include "base/line.h"
 #include "run/known.h"

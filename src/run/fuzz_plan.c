@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/fuzz.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/fuzz.h>
+#include <ulpscope/x/pattern.h>
 
 typedef struct named {
     const char *op;

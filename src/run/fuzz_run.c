@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 #include "base/number.h"
 #include "run/check.h"

@@ -4,7 +4,7 @@
 #ifndef USC_RUN_IDENTITY_H
 #define USC_RUN_IDENTITY_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 #include "json/json.h"
 

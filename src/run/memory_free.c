@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 enum { PATH_SIZE = 4096 };
 

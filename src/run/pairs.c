@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of calls of two traces as work of a crew: pairs.h. A worker opens both traces.
-#include <ulpscope/pairs.h>
+#include <ulpscope/x/pairs.h>
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which forms of an operator a device takes beside the CPU, and how long both need: one
 // call of each operator is put into each dtype and layout by a worker, or timed.
-#include <ulpscope/sides.h>
+#include <ulpscope/x/sides.h>
 
 #include <stdlib.h>
 #include <string.h>

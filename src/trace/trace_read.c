@@ -5,7 +5,7 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 #include <unistd.h>
 
 #include "base/arena.h"

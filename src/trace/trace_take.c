@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two traces of one step, recorded side by side: what one kept of tensors goes into the
 // other, which has the statistics of many steps. trace_take.h
-#include <ulpscope/trace_take.h>
+#include <ulpscope/x/trace_take.h>
 
 #include <errno.h>
 #include <stdio.h>

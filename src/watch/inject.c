@@ -3,7 +3,7 @@
 // the lowest; what is drawn follows from seed, line and the call's number alone.
 #include "watch/inject.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "base/arena.h"
 

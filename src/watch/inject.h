@@ -3,7 +3,7 @@
 #ifndef USC_WATCH_INJECT_H
 #define USC_WATCH_INJECT_H
 
-#include <ulpscope/inject.h>
+#include <ulpscope/x/inject.h>
 
 #include "json/json.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules of faults: lines of JSON. What the members mean: ulpscope/inject.h.
+// Schedules of faults: lines of JSON. What the members mean: ulpscope/x/inject.h.
 #include "watch/inject.h"
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include "base/number.h"
 

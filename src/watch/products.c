@@ -4,7 +4,7 @@
 // rounded once, uniformly within an ulp of at most eps |y|; the accumulation adds up
 // n_inner roundings of partial sums, whose squares are at most about `terms` and, at the
 // end, `squares`. docs/watch-reference.md, "Row checksums".
-#include <ulpscope/watch_products.h>
+#include <ulpscope/x/watch_products.h>
 
 #include <math.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A configuration out of "k:v,k:v": the names of NPU_ASD_CONFIG, and what it lacks said.
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
-#include <ulpscope/pattern.h>
+#include <ulpscope/x/pattern.h>
 
 #include <errno.h>
 #include <stddef.h>

@@ -3,7 +3,7 @@
 // given levels, one of which has one bit of one element flipped. Elements are normal, and
 // the largest of n is Gumbel's, by the extreme value theorem, where a log does not tell
 // how large it is.
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Logs, line by line: docs/watch-reference.md, "Log". What is no log of a watch is read
 // as a curve of gradient norms (src/loss), of one tensor on one rank.
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 #include "base/number.h"
 #include "json/json.h"

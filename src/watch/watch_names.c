@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The names of sites, detectors, kinds and reactions, from the lists of watch.h.
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A log through a watch: a step is decided when a line of a later one comes.
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include <math.h>
 #include <stdlib.h>

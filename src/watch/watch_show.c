@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A replay in words and block characters, as JSON, and as a page with a picture.
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #include <errno.h>
 #include <math.h>

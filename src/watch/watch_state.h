@@ -6,7 +6,7 @@
 #ifndef USC_WATCH_STATE_H
 #define USC_WATCH_STATE_H
 
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 #include "base/arena.h"
 #include "base/keys.h"

@@ -3,7 +3,7 @@
 #ifndef USC_WATCH_WATCHED_H
 #define USC_WATCH_WATCHED_H
 
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 #include "base/line.h"
 

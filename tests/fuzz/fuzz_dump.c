@@ -3,6 +3,8 @@
 // and of what is refused nothing stays.
 #include "fuzz.h"
 
+#include <ulpscope/x/foreign.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     usc_import_counts counts;

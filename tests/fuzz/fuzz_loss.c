@@ -2,6 +2,8 @@
 // Loss curves out of any bytes: refused with a sentence, or steps that ascend.
 #include "fuzz.h"
 
+#include <ulpscope/x/loss.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     usc_curve *c;

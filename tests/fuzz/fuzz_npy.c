@@ -2,6 +2,8 @@
 // The header of a .npy file: what is taken lies within the file, element by element.
 #include "fuzz.h"
 
+#include <ulpscope/x/npy.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     usc_npy_header h;

@@ -2,6 +2,8 @@
 // An operator pattern, a line break, and a name that is held against it.
 #include "fuzz.h"
 
+#include <ulpscope/x/pattern.h>
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     usc_error err;

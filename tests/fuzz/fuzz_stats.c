@@ -3,6 +3,9 @@
 // a stand-in is drawn from them, twice the same, and the flow of NaN and Inf reads them.
 #include "fuzz.h"
 
+#include <ulpscope/x/flow.h>
+#include <ulpscope/x/generate.h>
+
 enum { LONGEST = 48 };
 
 static void make(const usc_tensor *like, const usc_stats *s, usc_need need)

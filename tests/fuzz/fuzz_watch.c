@@ -5,6 +5,9 @@
 // refused, or gone on from.
 #include "fuzz.h"
 
+#include <ulpscope/x/watch.h>
+#include <ulpscope/x/watch_log.h>
+
 #include "base/hash.h"
 
 static usc_watch_config config_of(const uint8_t *data, size_t size, size_t *used)

@@ -4,7 +4,7 @@
 #ifndef USC_TESTS_CAPTURE_HOST_H
 #define USC_TESTS_CAPTURE_HOST_H
 
-#include <ulpscope/capture.h>
+#include <ulpscope/x/capture.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

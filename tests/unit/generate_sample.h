@@ -4,7 +4,7 @@
 #ifndef USC_TESTS_GENERATE_SAMPLE_H
 #define USC_TESTS_GENERATE_SAMPLE_H
 
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/diff.h: pairing recovers which call is which whatever is put in or left out,
+// ulpscope/x/diff.h: pairing recovers which call is which whatever is put in or left out,
 // and the distance of two tensors is what its formula says.
 #include <math.h>
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 
 #include "draw_stream.h"
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 // generators. Faults: test_draw.c, test_draw_place.c.
 #include "draw_generators.h"
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 #include "draw/draws.h"
 

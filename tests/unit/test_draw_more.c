@@ -4,7 +4,7 @@
 #include "alloc_probe.h"
 #include "draw_stream.h"
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 #include "draw/draw_special.h"
 

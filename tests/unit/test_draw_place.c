@@ -4,7 +4,7 @@
 // output: test_draw.c; honest draws: test_draw_honest.c.
 #include "draw_generators.h"
 
-#include <ulpscope/draw.h>
+#include <ulpscope/x/draw.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

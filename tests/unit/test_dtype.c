@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dtype table, conversions held against an obvious definition, and tensor views.
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/tensor.h>
 
 // cmocka wants these in front of it

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/flow.h: where NaN and Inf are born, told from those that are carried on, meant
+// ulpscope/x/flow.h: where NaN and Inf are born, told from those that are carried on, meant
 // or left in memory that nobody wrote.
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include <ulpscope/flow.h>
+#include <ulpscope/x/flow.h>
 
 enum { MOST_TENSORS = 4, ROOM = 200 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random calls: case k of seed S is the same everywhere, what is drawn can be run, and
 // hard sizes, layouts and values come up.
-#include <ulpscope/fuzz.h>
+#include <ulpscope/x/fuzz.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // held.h: orders and gauges that outputs are brought to, and what is none.
-#include <ulpscope/held.h>
+#include <ulpscope/x/held.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

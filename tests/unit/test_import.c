@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 
 #include <ulpscope/ulpscope.h>
+#include <ulpscope/x/foreign.h>
 
 #include "trace_sample.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults by a schedule: every kind on every dtype, the bits it names and no other; where,
 // when and how often; the same bits again; schedules that are refused.
-#include <ulpscope/inject.h>
+#include <ulpscope/x/inject.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

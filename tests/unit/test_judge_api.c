@@ -6,7 +6,7 @@
 
 #include "judge/judge_state.h"
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 
 #include <stdio.h>
 #if defined(__SSE2__)

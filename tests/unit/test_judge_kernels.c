@@ -3,7 +3,7 @@
 #include "judge_contenders.h"
 #include "judge_fixture.h"
 
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 
 #include <float.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <ulpscope/launch.h>
+#include <ulpscope/x/launch.h>
 
 static char folder[] = "/tmp/usc-launch-XXXXXX";
 

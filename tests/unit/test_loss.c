@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/loss.h: what is read out of the files that training programs write, and the
+// ulpscope/x/loss.h: what is read out of the files that training programs write, and the
 // sentences on those from which nothing can be read. What comparisons give is held to a
 // definition in NumPy by tests/py/test_loss.py.
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include <ulpscope/loss.h>
+#include <ulpscope/x/loss.h>
 
 /* A text, what is asked for, and the points "step:value ..."; or part of the error. */
 typedef struct sample {

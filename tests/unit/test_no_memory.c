@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ulpscope/generate.h>
-#include <ulpscope/loss.h>
-#include <ulpscope/run.h>
+#include <ulpscope/x/generate.h>
+#include <ulpscope/x/loss.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
 
 extern char **environ;

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include <ulpscope/npy.h>
+#include <ulpscope/x/npy.h>
 
 #include "trace_sample.h"
 

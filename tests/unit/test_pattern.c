@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of ulpscope/pattern.h: which operator a PATTERN selects, what is refused.
-#include <ulpscope/pattern.h>
+// The rules of ulpscope/x/pattern.h: which operator a PATTERN selects, what is refused.
+#include <ulpscope/x/pattern.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator (ulpscope/run.h) from within: the order of a budget, memory, groups of
+// The coordinator (ulpscope/x/run.h) from within: the order of a budget, memory, groups of
 // findings, what computed; and whole checks by workers that are shell scripts.
 #include <math.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
 
 #include "run/agenda.h"

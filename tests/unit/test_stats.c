@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics against a slow obvious definition in long double, over dtypes, sizes,
 // offsets and strides, and equal bits on every instruction set and thread count.
-#include <ulpscope/kernels.h>
+#include <ulpscope/x/kernels.h>
 #include <ulpscope/stats.h>
 #include <ulpscope/trace.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums of a watch against the slow obvious definition, over dtypes, sizes and strides;
 // equal bits on every instruction set; what a hash must notice.
-#include <ulpscope/kernels.h>
-#include <ulpscope/sums.h>
+#include <ulpscope/x/kernels.h>
+#include <ulpscope/x/sums.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

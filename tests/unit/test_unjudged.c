@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The line on what was not judged: most calls first, alike ones together, what helps.
-#include <ulpscope/unjudged.h>
+#include <ulpscope/x/unjudged.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

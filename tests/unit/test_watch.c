@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/watch.h: each detector stays quiet on clean runs that are hard and names what
+// ulpscope/x/watch.h: each detector stays quiet on clean runs that are hard and names what
 // is planted; the framework gives the same events whatever the order of rows and over a
 // restart. Mode asd: test_watch_asd.c. Rates and recall: `./run bench watch`.
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include <ulpscope/watch_products.h>
+#include <ulpscope/x/watch_products.h>
 
 #include "watch_run.h"
 

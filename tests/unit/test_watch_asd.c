@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mode asd of ulpscope/watch.h, held row by row to the verdicts of the published
+// Mode asd of ulpscope/x/watch.h, held row by row to the verdicts of the published
 // algorithm (docs/watch-reference.md, "Mode asd"), with what is odd about it. Each
 // verdict here was worked out by hand from the rule: v is the square of the amplitude,
 // and behind rows of 1 the average over its bias is 1, so that the first threshold is 1e6
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 static usc_watch *make(const char *text, int32_t world, const char *const *names,
                        usc_dtype dtype)

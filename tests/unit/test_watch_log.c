@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/watch_log.h: logs read and refused with a sentence that has the line, replayed
+// ulpscope/x/watch_log.h: logs read and refused with a sentence that has the line, replayed
 // to the events that a watch gives, shown; what is said of flipped bits.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <ulpscope/watch_log.h>
+#include <ulpscope/x/watch_log.h>
 
 #define HEAD                                                                             \
     "{\"ulpscope_watch\": 1, \"world\": 2, \"tensors\": [[\"a\", \"bfloat16\"], "        \

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 enum { RUN_TENSORS = 6, RUN_NUMEL = 4096, RUN_SEEN = 64 };
 

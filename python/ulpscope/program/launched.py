@@ -229,7 +229,7 @@ class Run:
 
     def _report(self, finished=False, whole=False, counts=None, error=None, taken=False):
         """Tells the program, through a file that stands whole or not at all: what
-        ulpscope/launch.h reads."""
+        ulpscope/x/launch.h reads."""
         rank, world = self._place()
         recorder = self.recorder
         what = {

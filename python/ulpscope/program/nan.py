@@ -2,7 +2,7 @@
 """Where NaN and Inf are born while a program trains.
 
 `nan_tracker` is the public context manager. Calls come in as in a capture, as statistics
-alone, and go through `usc_births` (ulpscope/flow.h) on the session's thread: no trace, no
+alone, and go through `usc_births` (ulpscope/x/flow.h) on the session's thread: no trace, no
 file, memory for what lives. With `keep_calls` they come with their data, of which the last
 stay in memory (src/capture/recent.h) until they are to be written. All wording is made in C, as for `ulpscope overflow`.
 """

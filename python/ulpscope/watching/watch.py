@@ -3,7 +3,7 @@
 
 Hooks of the optimizer, and of gradients where they are reduced over ranks, read sums and hashes
 (watch_rows.py), ranks tell each other theirs (watch_ranks.py), and detectors in C decide
-(ulpscope/watch.h, through `_core.Watch`). All wording of events is made there. docs/watch.md.
+(ulpscope/x/watch.h, through `_core.Watch`). All wording of events is made there. docs/watch.md.
 
 Needs of torch: hooks of an optimizer's step, post-accumulate-grad hooks."""
 

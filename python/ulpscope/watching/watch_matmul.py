@@ -4,7 +4,7 @@ row of the left side times the row sums of the right side. docs/watch-reference.
 
 `Linears` takes one of n calls of nn.Linear, forward and both products of its backward (mode sound);
 the sums stay on the device until they have come, the bound and what follows from it are C's
-(ulpscope/watch_products.h). `Matmuls` is what mode asd does while its checksum is on: torch.matmul and
+(ulpscope/x/watch_products.h). `Matmuls` is what mode asd does while its checksum is on: torch.matmul and
 Tensor.matmul of bfloat16. Results of the program are only read.
 
 Needs of torch: forward hooks, hooks of autograd's nodes; that torch.matmul can be replaced."""

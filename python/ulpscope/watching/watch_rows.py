@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a watch reads of tensors: sums and a hash of the bits, without ever waiting for a device.
 
-On the CPU it is one pass in C (ulpscope/sums.h), done at once. On any other device it is one torch
+On the CPU it is one pass in C (ulpscope/x/sums.h), done at once. On any other device it is one torch
 expression for all tensors of a dtype and size, so that a model of many layers has as few calls as one
 of one; results are copied to the host behind the device's work and are read one step later, where they
 have arrived. Hashes are the same on every device.

@@ -3,8 +3,8 @@
 // goes wrong, when and where; the bits that change follow from it and a seed alone.
 //
 // Threads: one injector, one thread at a time.
-#ifndef ULPSCOPE_INJECT_H
-#define ULPSCOPE_INJECT_H
+#ifndef ULPSCOPE_X_INJECT_H
+#define ULPSCOPE_X_INJECT_H
 
 #include <ulpscope/dtype.h>
 

@@ -5,10 +5,10 @@
 // generator, kinds of values), run.h (the run that judges them).
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
-#ifndef ULPSCOPE_FUZZ_H
-#define ULPSCOPE_FUZZ_H
+#ifndef ULPSCOPE_X_FUZZ_H
+#define ULPSCOPE_X_FUZZ_H
 
-#include <ulpscope/generate.h>
+#include <ulpscope/x/generate.h>
 
 USC_BEGIN_DECLS
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a watch wants of a tensor at each step, in one pass at the speed of memory: how
 // large it is, what is not finite, and a hash of its bits.
-#ifndef ULPSCOPE_SUMS_H
-#define ULPSCOPE_SUMS_H
+#ifndef ULPSCOPE_X_SUMS_H
+#define ULPSCOPE_X_SUMS_H
 
 #include <ulpscope/tensor.h>
 

@@ -2,8 +2,8 @@
 // A matrix product held to the sums of its operands: how far its rows may be off by
 // rounding alone, and whether one that is further off was computed wrongly. Who computes
 // the sums, on whatever device, feeds a watch (watch.h) with what comes of it.
-#ifndef ULPSCOPE_WATCH_PRODUCTS_H
-#define ULPSCOPE_WATCH_PRODUCTS_H
+#ifndef ULPSCOPE_X_WATCH_PRODUCTS_H
+#define ULPSCOPE_X_WATCH_PRODUCTS_H
 
 #include <ulpscope/dtype.h>
 

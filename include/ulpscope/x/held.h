@@ -3,8 +3,8 @@
 // nobody sorted, signs and rotations of the vectors of a decomposition. A device's
 // outputs are brought to the order and the gauge of what they are held to before a case
 // judges them one by one. docs/excuses.md, rows `order` and `gauge`.
-#ifndef ULPSCOPE_HELD_H
-#define ULPSCOPE_HELD_H
+#ifndef ULPSCOPE_X_HELD_H
+#define ULPSCOPE_X_HELD_H
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/tensor.h>

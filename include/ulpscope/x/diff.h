@@ -4,8 +4,8 @@
 // says of the calls accused is heard afterwards (usc_diff_hear). docs/diff.md
 //
 // Threads: one thread at a time per diff and its traces; safe else.
-#ifndef ULPSCOPE_DIFF_H
-#define ULPSCOPE_DIFF_H
+#ifndef ULPSCOPE_X_DIFF_H
+#define ULPSCOPE_X_DIFF_H
 
 #include <ulpscope/trace.h>
 

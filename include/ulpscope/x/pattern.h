@@ -11,8 +11,8 @@
 // does (or there is none) and no excluding glob does.
 //
 // Threads: safe.
-#ifndef ULPSCOPE_PATTERN_H
-#define ULPSCOPE_PATTERN_H
+#ifndef ULPSCOPE_X_PATTERN_H
+#define ULPSCOPE_X_PATTERN_H
 
 #include <ulpscope/status.h>
 

@@ -4,10 +4,10 @@
 // call.h (which calls).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
-#ifndef ULPSCOPE_COVERAGE_H
-#define ULPSCOPE_COVERAGE_H
+#ifndef ULPSCOPE_X_COVERAGE_H
+#define ULPSCOPE_X_COVERAGE_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 USC_BEGIN_DECLS
 

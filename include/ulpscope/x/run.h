@@ -5,8 +5,8 @@
 // result.h (what is kept).
 //
 // Threads: safe; a run calls its hooks in the thread that started it.
-#ifndef ULPSCOPE_RUN_H
-#define ULPSCOPE_RUN_H
+#ifndef ULPSCOPE_X_RUN_H
+#define ULPSCOPE_X_RUN_H
 
 #include <ulpscope/call.h>
 #include <ulpscope/result.h>

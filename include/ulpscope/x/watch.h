@@ -9,8 +9,8 @@
 //          USC_WATCH_SERIES_BYTES for each (tensor, rank, site) that was ever fed and for
 //          each detector that reads that site (usc_watch_bytes tells), the rows of the
 //          steps not yet decided, and USC_WATCH_EVENTS events.
-#ifndef ULPSCOPE_WATCH_H
-#define ULPSCOPE_WATCH_H
+#ifndef ULPSCOPE_X_WATCH_H
+#define ULPSCOPE_X_WATCH_H
 
 #include <stdio.h>
 

@@ -5,8 +5,8 @@
 // break.
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
-#ifndef ULPSCOPE_GENERATE_H
-#define ULPSCOPE_GENERATE_H
+#ifndef ULPSCOPE_X_GENERATE_H
+#define ULPSCOPE_X_GENERATE_H
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/call.h>

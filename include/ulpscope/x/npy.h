@@ -3,8 +3,8 @@
 // them is believed before it was checked, and no object in them is ever made.
 //
 // Threads: safe; a file that is open is closed once.
-#ifndef ULPSCOPE_NPY_H
-#define ULPSCOPE_NPY_H
+#ifndef ULPSCOPE_X_NPY_H
+#define ULPSCOPE_X_NPY_H
 
 #include <ulpscope/tensor.h>
 

@@ -4,10 +4,10 @@
 // calls), coverage.h (what a device has of a captured run).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
-#ifndef ULPSCOPE_SIDES_H
-#define ULPSCOPE_SIDES_H
+#ifndef ULPSCOPE_X_SIDES_H
+#define ULPSCOPE_X_SIDES_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 USC_BEGIN_DECLS
 

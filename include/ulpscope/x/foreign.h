@@ -5,10 +5,10 @@
 // that hooks->command names, which loads tensors and plain values and nothing else.
 //
 // Threads: safe; hooks are called in the thread that asked.
-#ifndef ULPSCOPE_FOREIGN_H
-#define ULPSCOPE_FOREIGN_H
+#ifndef ULPSCOPE_X_FOREIGN_H
+#define ULPSCOPE_X_FOREIGN_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 #include <ulpscope/verdict.h>
 
 USC_BEGIN_DECLS

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which instruction set the inner loops use. Results do not depend on it; speed does.
-#ifndef ULPSCOPE_KERNELS_H
-#define ULPSCOPE_KERNELS_H
+#ifndef ULPSCOPE_X_KERNELS_H
+#define ULPSCOPE_X_KERNELS_H
 
 #include <ulpscope/status.h>
 

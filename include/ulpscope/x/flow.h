@@ -4,8 +4,8 @@
 // read. Whether a birth is the device's fault tells a replay (run.h).
 //
 // Threads: one thread at a time per flow, where a function does not say otherwise.
-#ifndef ULPSCOPE_FLOW_H
-#define ULPSCOPE_FLOW_H
+#ifndef ULPSCOPE_X_FLOW_H
+#define ULPSCOPE_X_FLOW_H
 
 #include <ulpscope/call.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was not judged, in one line: every command that judges ends with it, and so do the
 // modes inside a program.
-#ifndef ULPSCOPE_UNJUDGED_H
-#define ULPSCOPE_UNJUDGED_H
+#ifndef ULPSCOPE_X_UNJUDGED_H
+#define ULPSCOPE_X_UNJUDGED_H
 
 #include <stddef.h>
 #include <stdint.h>

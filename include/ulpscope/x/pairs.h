@@ -4,10 +4,10 @@
 // hooks).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
-#ifndef ULPSCOPE_PAIRS_H
-#define ULPSCOPE_PAIRS_H
+#ifndef ULPSCOPE_X_PAIRS_H
+#define ULPSCOPE_X_PAIRS_H
 
-#include <ulpscope/run.h>
+#include <ulpscope/x/run.h>
 
 USC_BEGIN_DECLS
 

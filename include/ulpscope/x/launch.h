@@ -4,8 +4,8 @@
 // at all. Neighbour: python/ulpscope/_launched.py writes them.
 //
 // Threads: safe, while nobody frees the reports at hand.
-#ifndef ULPSCOPE_LAUNCH_H
-#define ULPSCOPE_LAUNCH_H
+#ifndef ULPSCOPE_X_LAUNCH_H
+#define ULPSCOPE_X_LAUNCH_H
 
 #include <ulpscope/status.h>
 

@@ -4,12 +4,12 @@
 // be seen of a flipped bit.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
-#ifndef ULPSCOPE_WATCH_LOG_H
-#define ULPSCOPE_WATCH_LOG_H
+#ifndef ULPSCOPE_X_WATCH_LOG_H
+#define ULPSCOPE_X_WATCH_LOG_H
 
 #include <stdio.h>
 
-#include <ulpscope/watch.h>
+#include <ulpscope/x/watch.h>
 
 USC_BEGIN_DECLS
 

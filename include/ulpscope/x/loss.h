@@ -3,8 +3,8 @@
 // noise that they have anyway told from a difference. Formulas: docs/loss.md.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
-#ifndef ULPSCOPE_LOSS_H
-#define ULPSCOPE_LOSS_H
+#ifndef ULPSCOPE_X_LOSS_H
+#define ULPSCOPE_X_LOSS_H
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 // other. Neighbour: trace.h.
 //
 // Threads: any thread, while nobody else has either folder open.
-#ifndef ULPSCOPE_TRACE_TAKE_H
-#define ULPSCOPE_TRACE_TAKE_H
+#ifndef ULPSCOPE_X_TRACE_TAKE_H
+#define ULPSCOPE_X_TRACE_TAKE_H
 
 #include <ulpscope/trace.h>
 

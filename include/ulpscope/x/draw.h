@@ -9,8 +9,8 @@
 //          and the float modes of the caller.
 // Threads: safe while nobody writes the operands, one thread at a time per list of
 //          findings.
-#ifndef ULPSCOPE_DRAW_H
-#define ULPSCOPE_DRAW_H
+#ifndef ULPSCOPE_X_DRAW_H
+#define ULPSCOPE_X_DRAW_H
 
 #include <ulpscope/finding.h>
 

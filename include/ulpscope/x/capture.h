@@ -7,8 +7,8 @@
 // Threads: where a function does not say otherwise, any thread may call it, also while
 // others
 //          do; none after usc_capture_close began.
-#ifndef ULPSCOPE_CAPTURE_H
-#define ULPSCOPE_CAPTURE_H
+#ifndef ULPSCOPE_X_CAPTURE_H
+#define ULPSCOPE_X_CAPTURE_H
 
 #include <ulpscope/alloc.h>
 #include <ulpscope/tensor.h>
