@@ -32,6 +32,10 @@ core_state *core_state_of(PyTypeObject *type);
  * always NULL. */
 PyObject *core_raise(const core_state *state, usc_status status, const usc_error *err);
 
+/** The class DtypeError, for what borrows tensors and holds no state: a new reference,
+ * NULL with an exception set. */
+PyObject *core_dtype_error(void);
+
 /** Text of bytes from wherever: what is no UTF-8 is replaced; None for NULL. */
 PyObject *core_text(const char *bytes);
 

@@ -60,6 +60,14 @@ int core_errors_add(PyObject *module)
     return 0;
 }
 
+PyObject *core_dtype_error(void)
+{
+    PyObject *module = PyImport_ImportModule("ulpscope._core");
+    PyObject *kind = module == NULL ? NULL : PyObject_GetAttrString(module, "DtypeError");
+    Py_XDECREF(module);
+    return kind;
+}
+
 static int set_attribute(PyObject *object, const char *name, PyObject *value)
 {
     if (value == NULL) return -1;

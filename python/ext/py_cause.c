@@ -18,6 +18,24 @@ typedef struct cause_object {
 
 /* ---- opening ---- */
 
+/* Whether what was raised is that the table lacks a dtype: it is taken for nothing. */
+static bool passed_over_dtype(void)
+{
+    PyObject *type, *value, *traceback, *kind;
+    PyErr_Fetch(&type, &value, &traceback);
+    kind = core_dtype_error();
+    const bool is = kind != NULL && PyErr_GivenExceptionMatches(type, kind);
+    Py_XDECREF(kind);
+    if (!is) {
+        PyErr_Restore(type, value, traceback);
+        return false;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return true;
+}
+
 /* Tensors of a dict by name, as an array that the caller frees with PyMem_Free(). */
 static int borrow_named(PyObject *dict, usc_cause_named **out, int *n)
 {
@@ -43,8 +61,7 @@ static int borrow_named(PyObject *dict, usc_cause_named **out, int *n)
             (*n)++;
             continue;
         }
-        if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
-        PyErr_Clear(); /* a dtype that the table lacks: it is taken for nothing */
+        if (!passed_over_dtype()) return -1;
     }
     return 0;
 }

@@ -33,8 +33,11 @@ static int read_dtype(PyObject *tensor, usc_dtype *out)
     if (text == NULL) return -1;
     const char *name = PyUnicode_AsUTF8(text);
     *out = name == NULL ? USC_DTYPE_NONE : usc_dtype_by_name(name);
-    if (*out == USC_DTYPE_NONE && name != NULL)
-        PyErr_Format(PyExc_TypeError, "dtype %s is not in the table", name);
+    if (*out == USC_DTYPE_NONE && name != NULL) {
+        PyObject *kind = core_dtype_error();
+        if (kind != NULL) PyErr_Format(kind, "dtype %s is not in the table", name);
+        Py_XDECREF(kind);
+    }
     Py_DECREF(text);
     return *out == USC_DTYPE_NONE ? -1 : 0;
 }

@@ -8,7 +8,7 @@
 #include <ulpscope/tensor.h>
 
 /** Borrows `tensor`: `*out` is valid while the caller holds it. -1 with an exception
- * set: not on the CPU (ValueError), a dtype that is not in the table (TypeError). */
+ * set: not on the CPU (ValueError), a dtype that is not in the table (DtypeError). */
 int py_tensor_borrow(PyObject *tensor, usc_tensor *out);
 
 /** The same into `room`; `*out` is NULL for NULL and None. */

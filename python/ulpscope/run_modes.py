@@ -18,7 +18,7 @@ from multiprocessing import process
 from pathlib import Path
 
 from . import _core
-from .calls.foreign import strictly, unhurt
+from .calls.foreign import unhurt
 from .program import capture, hooks, observing, reroute
 from .program.live import live_check
 from .program.nan import nan_tracker
@@ -317,9 +317,6 @@ class Run:
         joined = self.ranks and self.ranks.joined
         if world == 1 and joined:
             rank, world = joined
-        try:
+        with unhurt(lambda error: print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)):
             self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
             self.report(name, rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), *said)
-        except Exception as error:
-            strictly(error)
-            print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)

@@ -13,12 +13,18 @@ from test_check_run import check, rows
 from traces import TraceWriter
 
 import ulpscope
+from ulpscope import _core
 from ulpscope.calls import foreign
-from ulpscope.causes import host
+from ulpscope.causes import diagnose, host, parcel
+from ulpscope.causes.lab import Lab
 from ulpscope.executors.reference import Reference
+from ulpscope.judges import answers
 from ulpscope.judges.answers import Answers
+from ulpscope.sources import capture
+from ulpscope.sources.hooks import Modules
 
 A, B = torch.randn(4, 8), torch.randn(8, 3)
+UNKNOWN = torch.zeros(2, dtype=torch.uint8).view(torch.bits8)
 OURS = os.path.join(foreign.HERE, "planted.py")
 PLANT = f"""
 space = {{}}
@@ -90,6 +96,78 @@ def test_a_mistake_in_a_cause_leaves_the_verdict(monkeypatch):
     monkeypatch.delenv(foreign.STRICT)
     found = ulpscope.judge_call(*call)
     assert found.verdict == "wrong" and any("internal error of ulpscope" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("where", [(Lab, "run"), (diagnose, "search"), (parcel, "unpacked")])
+def test_a_mistake_in_the_process_that_searches_leaves_the_verdict(monkeypatch, where):
+    """The process is a fork of this one, so that it has the plant. The trial goes on, the rest ends the search."""
+    call = torch.mm, (A, B), {}, A @ B * (1 + 2.0**-9)
+    for strict in (foreign.CAUSES, None):
+        with monkeypatch.context() as plant:
+            host.end()
+            plant.setattr(*where, ours("return None + 1"))
+            if strict:
+                plant.setenv(foreign.STRICT, strict)
+            else:
+                plant.delenv(foreign.STRICT)
+            host.reserve()
+            if strict:
+                with pytest.raises(foreign.InternalError, match="NoneType"):
+                    ulpscope.judge_call(*call)
+            else:
+                found = ulpscope.judge_call(*call)
+                assert found.verdict in ("wrong", "reduced")
+                assert any("internal error of ulpscope in planted.py" in note for note in found.notes)
+    host.end()
+
+
+class Host:
+    """A job that a mode of ours looks at."""
+
+    def __init__(self):
+        self.heard = []
+
+    def step(self, line):
+        with foreign.unhurt(self.heard.append) as net:
+            ours(line)()
+        return net.failed
+
+
+@pytest.mark.parametrize("line, mistake", [("return None + 1", True), ("return theirs(torch.mm, 3)", False)])
+def test_a_job_goes_on_after_a_mistake_but_under_tests(monkeypatch, line, mistake):
+    job = Host()
+    if mistake:
+        with pytest.raises(TypeError, match="NoneType"):
+            job.step(line)
+        assert job.heard == []
+    monkeypatch.delenv(foreign.STRICT)
+    assert job.step(line) and isinstance(job.heard[0], TypeError)
+    assert not job.step("return 1")
+    with pytest.raises(KeyboardInterrupt):
+        job.step("raise KeyboardInterrupt")
+
+
+@pytest.mark.parametrize("plant", [(Modules, "_meet"), (capture.Recorder, "end"), (capture.Recorder, "close")])
+def test_a_mistake_in_a_recording_ends_the_recording_alone(monkeypatch, tmp_path, capsys, plant):
+    net = torch.nn.Linear(8, 3)
+    monkeypatch.setattr(*plant, ours("return None + 1"))
+    with pytest.raises(TypeError, match="NoneType"), ulpscope.capture(tmp_path / "strict"):
+        net(A)
+    monkeypatch.delenv(foreign.STRICT)
+    with ulpscope.capture(tmp_path / "trace") as recording:
+        net(A)
+    if plant[1] != "_meet":  # a module that cannot be met has no path
+        assert "NoneType" in recording.error and "the program goes on" in capsys.readouterr().err
+
+
+def test_a_dtype_that_is_unknown_is_no_mistake_and_a_mistake_no_dtype(monkeypatch):
+    """Only bytes are judged of a dtype that the table lacks. What is raised for it is a class of its own: a
+    TypeError is a mistake, and no reason to judge something else."""
+    with pytest.raises(_core.DtypeError, match="not in the table"):
+        _core.bring([("out", UNKNOWN, UNKNOWN)], dim=0)
+    monkeypatch.setattr(answers, "known_of", lambda *given: {"unheard": 1})
+    with pytest.raises(TypeError, match="unheard"):
+        ulpscope.judge_call(torch.mm, (A, B), {}, A @ B)
 
 
 @pytest.fixture

@@ -225,12 +225,17 @@ def storage_bytes(tensor):
     return flat.set_(tensor.untyped_storage()).to("cpu", copy=True)
 
 
+def parameters(function):
+    """Its parameters; None of a builtin, which tells none."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
 def parameter_names(function, n):
     """Names of the positional parameters, "" where they are unknown."""
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        names = []
+    names = [p.name for p in parameters(function) or ()]
     return (names + [""] * n)[:n]
 
 

@@ -50,10 +50,32 @@ def set_aside():
 noted = []  # what searches went on after
 
 
-def note(problem):
-    """Lets a search go on after a trial: a mistake of ours is kept for its end."""
-    if is_ours(searched(problem)) and our_words(problem) not in noted:
-        noted.append(our_words(problem))
+def note(words):
+    """Keeps a mistake of ours for the end of the search."""
+    if words not in noted:
+        noted.append(words)
+
+
+class tried:
+    """The net around what finds causes, where nothing but a cause is lost: `told` hears of a mistake of ours, which
+    is raised where tests of causes ask for it."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told=note):
+        self.told = told
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, problem, traceback):
+        if not isinstance(problem, Exception):
+            return False
+        if is_ours(problem):
+            if os.environ.get(STRICT) == CAUSES:
+                return False
+            self.told(our_words(problem))
+        return True
 
 
 def is_ours(problem):
@@ -98,20 +120,25 @@ def strictly(problem):
     return problem
 
 
-def searched(problem):
-    """Where nothing but a cause is lost: raised where tests of causes ask for it."""
-    if os.environ.get(STRICT) == CAUSES and is_ours(problem):
-        raise problem
-    return problem
+class unhurt:
+    """The one net inside somebody's job, which we must never end: within, what goes wrong ends the block, and
+    `told` hears of it; `failed` says so behind it. Under tests our own mistakes are raised all the same."""
 
+    __slots__ = ("told", "failed")
 
-@contextlib.contextmanager
-def unhurt():
-    """Within: nothing that goes wrong ends the program around, but as `strictly` has it."""
-    try:
-        yield
-    except Exception as problem:
-        strictly(problem)
+    def __init__(self, told=None):
+        self.told, self.failed = told, False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, problem, traceback):
+        if not isinstance(problem, Exception) or (os.environ.get(STRICT) and is_ours(problem)):
+            return False
+        self.failed = True
+        if self.told is not None:
+            self.told(problem)
+        return True
 
 
 def _innermost(tb, before=None):

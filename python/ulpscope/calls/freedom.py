@@ -39,7 +39,7 @@ def brought(freedom, outputs, truth):
     both = {p: (t.contiguous(), truth[p].contiguous()) for p, t in outputs.items() if p in truth}
     try:
         found = _core.bring([(p, *pair) for p, pair in both.items()], **freedom) if freedom else ()
-    except TypeError:  # a dtype of which only bytes are known
+    except _core.DtypeError:  # a dtype of which only bytes are known
         return outputs
     return {**outputs, **{p: torch.frombuffer(raw, dtype=outputs[p].dtype).reshape(outputs[p].shape)
                           for p, raw in zip(both, found) if raw}}  # fmt: skip

@@ -9,6 +9,7 @@ else can be reached from torch (torch.load, torch.os.system).
 
 import functools
 import types
+from collections.abc import Hashable
 
 import torch
 
@@ -38,12 +39,11 @@ def known():
 
 
 def _add(found, function, prefix, name):
-    try:
-        # F._threshold is F.threshold: of two names in one place the public one
-        if found.setdefault(function, prefix + name) == f"{prefix}_{name}":
-            found[function] = prefix + name
-    except TypeError:  # it cannot be hashed: torch hands out none of those
-        pass
+    if not isinstance(function, Hashable):  # torch hands out none of those
+        return
+    # F._threshold is F.threshold: of two names in one place the public one
+    if found.setdefault(function, prefix + name) == f"{prefix}_{name}":
+        found[function] = prefix + name
 
 
 def name_of(function):

@@ -104,7 +104,8 @@ def import_modules(recorded, named, package=None):
         try:
             import_it(module)
         except Exception as problem:  # it may be gone: the verdict of the calls of its operators says so
-            failed[module] = f"{type(foreign(problem)).__name__}: {problem}".split("\n")[0][:200]
+            foreign(problem)
+            failed[module] = f"{type(problem).__name__}: {problem}".split("\n")[0][:200]
     there = {_file(module) for module in recorded}
     for module in named:
         if _file(module) not in there:

@@ -6,6 +6,7 @@ it gets the answers of the dtypes that were captured. Serves `executors.precisio
 """
 
 import functools
+import inspect
 import math
 
 import torch
@@ -93,10 +94,12 @@ def filled(name, args, kwargs):
     tensor = given.get("input")
     if not isinstance(tensor, torch.Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
         return {}
-    try:
-        return fill(**given)
-    except TypeError:  # a form that is not known here
-        return {}
+    return fill(**given) if given.keys() <= _keywords(fill) else {}  # else a form that is not known here
+
+
+@functools.cache
+def _keywords(function):
+    return set(inspect.signature(function).parameters)
 
 
 def with_filled(name, args, kwargs, values):

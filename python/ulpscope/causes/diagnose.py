@@ -16,7 +16,7 @@ import warnings
 import torch
 
 from .. import _core
-from ..calls.foreign import foreign, note
+from ..calls.foreign import foreign, tried
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import edges, edits, emulate, fit, inside, sums
 from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_one_sided, names_range, stale, vagueness
@@ -361,10 +361,10 @@ class Search:
     def _weigh_run(self, text, run, follow):
         """Runs one mistake and tells what it changed, should this process die of a later one."""
         before = self._state()
-        try:
+        outputs = None
+        with tried():  # not every operator has every mistake
             outputs = run()
-        except Exception as problem:  # not every operator has every mistake
-            note(problem)
+        if outputs is None:
             return
         self._weigh(text, outputs, follow, run)
         if self._state() != before:
@@ -437,11 +437,9 @@ class Search:
         return text.replace(own, TWINS[own] if nearer else BOTH)
 
     def _in_twin(self, run):
-        try:
+        found = None
+        with tried():  # it may not be there in that format
             found = self.lab.in_twin(run)
-        except Exception as problem:  # not in that format
-            note(problem)
-            return None
         return found if found and self.path in found else None
 
     def _follows(self, outputs):
@@ -488,9 +486,8 @@ class Search:
         """What a mistake gives in float32, by path; nothing where it is none there."""
         self.lab.dtype = torch.float32
         try:
-            return run()
-        except Exception as problem:  # not in float32
-            note(problem)
+            with tried():  # it may be none in float32
+                return run()
             return {}
         finally:
             self.lab.dtype = torch.float64

@@ -7,7 +7,7 @@ Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 
 from dataclasses import dataclass
 
-from ..calls.foreign import note
+from ..calls.foreign import tried
 from .edges import sites
 from .edits import phrase
 from .inside import with_argument
@@ -41,11 +41,9 @@ def fitted(lab, evidence, path, spend):
         return
     most = 1 / 16 if evidence.independent() >= LEAST_ERRORS else NOTHING
     for dial in dials(lab)[:MOST_DIALS]:
-        try:
+        value = None
+        with tried():  # not every number can be another
             value = _Solver(dial, evidence, path, spend).value(most)
-        except Exception as problem:  # not every number can be another
-            note(problem)
-            continue
         if value is not None:
             plain = float(f"{value:.{WRITTEN}g}") == value
             yield ("" if plain else "looks like: ") + dial.text(value), lambda d=dial, v=value: d.run(v)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..calls.foreign import note
+from ..calls.foreign import tried
 from ..calls.mode import Mode
 from ..calls.replay import base_name, is_write, mapped, written_names
 from ..executors.precision import FUSED, IN_FLOAT64
@@ -164,20 +164,24 @@ class Recording(Mode):
         """Writes down what computes an operator from simpler ones, if that gives the like."""
         saved, n, size = (self.path, self.counter), len(self.nodes), self.size
         self.path, self.counter = node.place, 0
+        whole = True
         try:
-            with self:
-                made = inside_of(node.func)(*args, **kwargs)
-            node.inner = mapped(made, self._slot)
-            if [(s.shape, s.dtype) for s in slots_in(node.inner)] != [
-                (s.shape, s.dtype) for s in slots_in(node.result)]:  # fmt: skip
-                raise Unfit("another result")
-            node.inside = tuple(m for m in self.nodes[n:] if len(m.place) == len(node.place) + 1)
-        except Exception as problem:  # not for these arguments: it stays whole
-            note(problem)
-            del self.nodes[n:]
-            node.inner, self.size = None, size
+            with tried():  # not for these arguments: it stays whole
+                self._fill(node, args, kwargs, n)
+                whole = False
         finally:
             self.path, self.counter = saved
+        if whole:
+            del self.nodes[n:]
+            node.inner, self.size = None, size
+
+    def _fill(self, node, args, kwargs, n):
+        with self:
+            made = inside_of(node.func)(*args, **kwargs)
+        node.inner = mapped(made, self._slot)
+        if [(s.shape, s.dtype) for s in slots_in(node.inner)] != [(s.shape, s.dtype) for s in slots_in(node.result)]:
+            raise Unfit("another result")
+        node.inside = tuple(m for m in self.nodes[n:] if len(m.place) == len(node.place) + 1)
 
     def _result(self, value):
         """The slot of what an operator gave, that of an argument where it gave that back."""

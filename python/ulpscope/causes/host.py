@@ -23,7 +23,7 @@ from multiprocessing.connection import Pipe
 import torch
 
 from .._core import Findings
-from ..calls.foreign import InternalError, is_ours, our_words, searched
+from ..calls.foreign import InternalError, tried
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel, process
 from .groups import Own
@@ -211,13 +211,12 @@ class Inquiry:
         otherwise = diagnose.of_reason(worst)
         if worst is None or self.verdict.operands is None or not worst.path:
             return otherwise
-        try:
-            with _asking:
-                return self._asked({"findings": list(every), "known": known}) or otherwise
-        except Exception as problem:  # no process, no memory, nothing to send: then it is not known
-            if is_ours(searched(problem)):
-                self.verdict.internal = our_words(problem)
-            return otherwise
+        with tried(self._mistaken), _asking:  # no process, no memory, nothing to send: then it is not known
+            return self._asked({"findings": list(every), "known": known}) or otherwise
+        return otherwise
+
+    def _mistaken(self, words):
+        self.verdict.internal = words
 
     def told(self, cause, numbers=None):
         """A cause, or that none is known, with which places are off, as far as a search has seen that."""

@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 
 import torch
 
-from ..calls.foreign import foreign, note, theirs
+from ..calls.foreign import foreign, theirs, tried
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
@@ -153,11 +153,9 @@ class Lab:
     def graph(self, dtype):
         """The run in one precision as it was recorded, None where it cannot be."""
         if dtype not in self._graphs:
-            try:
+            self._graphs[dtype] = None
+            with tried():  # whatever a call does not bear
                 self._graphs[dtype] = self._recorded(dtype == torch.float64)
-            except Exception as problem:  # whatever a call does not bear
-                note(problem)
-                self._graphs[dtype] = None
         return self._graphs[dtype]
 
     def _recorded(self, wide):

@@ -7,7 +7,7 @@ operator), `lab` (runs them), `diagnose` (chooses).
 
 import torch
 
-from ..calls.foreign import note
+from ..calls.foreign import tried
 from ..executors.noise import Noise
 from .edges import together
 from .inside import apart
@@ -220,11 +220,9 @@ def noisy(lab, evidence, path):
     """The name of noise as a formula that cancels gives it, whatever the order and the functions: a
     variance in one pass, exp(x) - 1; "" where it is not."""
     for some in (one_pass(lab), *naive(lab)) if evidence.floats else ():
-        try:
+        found = []
+        with tried():  # not for these arguments
             found = [(text, lab.run(edit)[path]) for text, edit in some]
-        except Exception as problem:  # not for these arguments
-            note(problem)
-            continue
         if found and evidence.of_size([t for _, t in found]):
             return found[0][0]
     return ""

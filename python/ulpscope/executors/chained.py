@@ -6,6 +6,7 @@ calls of a captured forward."""
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.replay import is_write, mapped
 from .formats import FORMATS, NATIVE, rounded_once
@@ -91,7 +92,8 @@ class Chain(Mode):
         try:
             given = [wide(n, a) for n, a in zip(names, args)]
             return sound(func)(*given, **{k: wide(k, v) for k, v in kwargs.items()}), written
-        except (RuntimeError, NotImplementedError, TypeError, ValueError):
+        except (RuntimeError, NotImplementedError, TypeError, ValueError) as problem:
+            foreign(problem)
             return None, {}
 
     def _of_full(self, func, args, kwargs, wide):

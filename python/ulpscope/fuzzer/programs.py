@@ -19,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
+from ..calls.callable import parameters
 from ..calls.foreign import theirs
 from ..session import stress
 from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
@@ -401,10 +402,7 @@ def layer(kind, *args, **kwargs):
 @functools.cache
 def annotations(function):
     """The types that a function or a class is written with: by place, by name."""
-    try:
-        names = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin has none
-        return [], {}
+    names = parameters(function) or ()
     return [p.annotation for p in names], {p.name: p.annotation for p in names}
 
 

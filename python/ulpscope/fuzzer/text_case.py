@@ -66,9 +66,9 @@ def replayed(function, first, device, args=()):
     except CannotDraw as problem:
         raise Refused(str(problem)) from None
     except Exception as problem:
+        foreign(problem)
         if problem is not first.refused or isinstance(problem, (NameError, AttributeError, ImportError, SyntaxError)):
             raise  # the text's own assertion, or a mistake in it: no other draw would mend it
-        foreign(problem)
         if first.steps.pending:  # no module that torch does not make
             _same_refusal(on_side(program, first, device), device, first.made, problem)
         raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None

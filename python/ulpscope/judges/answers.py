@@ -126,7 +126,7 @@ class Answers:
             return case.give()
         try:
             return case.give(native)
-        except TypeError:  # a dtype of which only bytes are known
+        except _core.DtypeError:  # a dtype of which only bytes are known
             return case.bytes(native.contiguous().view(torch.uint8), short(native.dtype))
 
     # ---- other readings of the call ----
@@ -338,7 +338,7 @@ def answer_all(way, operands, path, device, **more):
     known = known_of(operands, path, device) | dict(readings=way.readings is not None) | more
     try:
         case.begin(path, device, **known)
-    except TypeError:  # a dtype of which only bytes are known
+    except _core.DtypeError:  # a dtype of which only bytes are known
         raw = device.contiguous().view(torch.uint8)
         case.begin(path, raw, bytes=raw, dtype=short(device.dtype), **known)
     now = time.perf_counter_ns()

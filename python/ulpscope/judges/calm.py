@@ -3,10 +3,11 @@
 be judged in full where it can be asked again. Serves `session.judging` and `session.api`."""
 
 import copy
-import inspect
 from dataclasses import replace
 
 import torch
+
+from ..calls.callable import parameters
 
 # Arguments that say how likely an element is dropped, and the value that drops none.
 CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropout_prob": 0.0,
@@ -29,10 +30,7 @@ def calm_call(call):
 
 def calm_arguments(fn, args, kwargs):
     """The same for the arguments of a Python callable: (args, kwargs, what was set) or None."""
-    try:
-        names = list(inspect.signature(fn).parameters)
-    except (TypeError, ValueError):  # a builtin: its keywords are all that is known
-        names = []
+    names = [p.name for p in parameters(fn) or ()]  # of a builtin its keywords are all that is known
     return _calm(names, args, kwargs)
 
 

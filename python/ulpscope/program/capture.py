@@ -16,7 +16,7 @@ import re
 import sys
 from pathlib import Path
 
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted
 
 DATA = ("full", "stats")
@@ -445,24 +445,22 @@ class capture(Shown):  # noqa: N801 - it is used like a function
             self._settle(self.ranks.joined)
         return False
 
-    @contextlib.contextmanager
     def _guarded(self):
         """What goes wrong in recording ends the recording, never the program."""
+        return unhurt(self._fail)
+
+    def _fail(self, error):
         from .. import _core
 
-        try:
-            yield
-        except Exception as error:
-            strictly(error)
-            self.hooks.active = False
-            if self.error is None:
-                self.error = f"recording failed: {error or type(error).__name__}"
-                if isinstance(error, _core.ExistsError):
-                    self.error += (" (ranks have folders of their own where the process group is "
-                                   "initialised before the capture begins)")  # fmt: skip
-                print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-            with unhurt():
-                self.recorder._unhook()
+        self.hooks.active = False
+        if self.error is None:
+            self.error = f"recording failed: {error or type(error).__name__}"
+            if isinstance(error, _core.ExistsError):
+                self.error += (" (ranks have folders of their own where the process group is "
+                               "initialised before the capture begins)")  # fmt: skip
+            print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+        with unhurt():
+            self.recorder._unhook()
 
     def step(self):
         """Ends a step, unless optimizer or data loader already do."""

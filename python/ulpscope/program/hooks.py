@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 )
 
 from .. import _core
-from ..calls.foreign import strictly
+from ..calls.foreign import unhurt
 
 SOURCES = ("optimizer", "dataloader", "manual")
 
@@ -277,11 +277,10 @@ class Modules:
         if torch.compiler.is_compiling():  # it would break the graph for us
             return
         met = self.known.get(id(module))
-        try:
-            number = met[1] if met else self._meet(module)
-        except Exception as error:  # a module that cannot be walked is run all the same
-            strictly(error)
-            number = 0
+        number = met[1] if met else 0
+        if not met:
+            with unhurt():  # a module that cannot be walked is run all the same
+                number = self._meet(module)
         self.session.enter_module(number)
         if self.forwards is not None:
             self.forwards.enter()

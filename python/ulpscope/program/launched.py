@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from .. import _core
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from . import capture, hooks
 
 PATIENCE = datetime.timedelta(minutes=5)
@@ -122,7 +122,7 @@ class Run:
     def _begin(self):
         if self.now not in self.wanted or self.finished:
             return
-        try:
+        with unhurt(self._fail) as beginning:
             if self.recorder is None:
                 self._clear()
                 self.folder = self._folder()
@@ -130,36 +130,26 @@ class Run:
                     self.options.trace / self.folder, self.options.data, self.options.ops,
                     self.options.limit, self.options.level)  # fmt: skip
             self.recorder.begin(self.now)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
-        else:
+        if not beginning.failed:
             self._report()
 
     def _begin_anew(self):
         """The program has steps after all: what came before the first is not of it."""
-        try:
+        with unhurt(self._fail) as leaving:
             recorder, self.recorder = self.recorder, None
             recorder.close(complete=False)
             shutil.rmtree(recorder.path, ignore_errors=True)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
-        else:
+        if not leaving.failed:
             self._begin()
 
     def _boundary(self):
         if self.finished:
             return
         self.steps.at_start = None
-        try:
+        with unhurt(self._fail) as ending:
             if self.recorder is not None:
                 self.recorder.end(goes_on=self.now + 1 in self.wanted)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
-            return
-        if self._is_full():
+        if ending.failed or self._is_full():
             return
         self.now += 1
         if self.now > self.last:
@@ -175,7 +165,8 @@ class Run:
         session = self.recorder and self.recorder.session
         if not session:
             return False
-        try:
+        counts = None
+        with unhurt(self._fail):
             first = len(self.recorder.steps) == 1 and self.now in self.recorder.steps
             if first:
                 session.flush()
@@ -186,12 +177,10 @@ class Run:
             if not counts["stopped"]:
                 return False
             self.recorder.steps.remove(self.now)
+            self.finished, self.steps.active = True, False
             counts = self.recorder.close(complete=False)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
+        if counts is None:
             return True
-        self.finished, self.steps.active = True, False
         self._report(counts=counts)
         if not self.options.keep_going:
             leave(2)
@@ -200,11 +189,9 @@ class Run:
     def _finish(self):
         self.finished = True
         self.steps.active = False
-        try:
+        with unhurt(self._fail) as closing:
             counts = self._close()
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
+        if closing.failed:
             return
         self._report(finished=True, counts=counts)
         if not self.options.keep_going:
@@ -264,15 +251,13 @@ class Run:
         self.steps.active = False
         counts, whole = None, False
         if self.recorder is not None:
-            try:
+            with unhurt(lambda error: self._report(error=str(error) or type(error).__name__)) as closing:
                 whole = self._ends_step() and self.wanted <= {*self.recorder.steps, self.now}
                 if self._ends_step():
                     self.recorder.end()
                     self.now += 1
                 counts = self._close(complete=whole)
-            except Exception as error:
-                strictly(error)
-                self._report(error=str(error) or type(error).__name__)
+            if closing.failed:
                 return
         if self.now > 0 or counts is not None:
             self._report(finished=whole, whole=whole, counts=counts)
@@ -302,13 +287,10 @@ def await_other_ranks():
     if not (dist.is_available() and dist.is_initialized()):
         return
     names = [f"ulpscope-captured-{rank}" for rank in range(dist.get_world_size())]
-    try:
+    with unhurt(lambda error: print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)):
         store = dist.distributed_c10d._get_default_store()
         store.set(names[dist.get_rank()], "1")
         store.wait(names, PATIENCE)
-    except Exception as error:
-        strictly(error)
-        print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)
 
 
 def leave(code):

@@ -17,7 +17,7 @@ import time
 import weakref
 from pathlib import Path
 
-from ..calls.foreign import InternalError, strictly
+from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
 from . import capture as _capture
 from . import mode as _mode
@@ -301,12 +301,9 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
         judge.announce(recorder.path, counts["bytes_copied"], counts["calls"])
 
         def finish():
-            try:
+            with unhurt(lambda error: judge.drop(recorder.path, f"recording failed: {error}")) as closing:
                 recorder.close()
-            except Exception as error:
-                judge.drop(recorder.path, f"recording failed: {error}")
-                strictly(error)
-            else:
+            if not closing.failed:
                 judge.take(recorder.path, base)
 
         threading.Thread(target=finish, daemon=True).start()

@@ -18,7 +18,7 @@ import threading
 import time
 from pathlib import Path
 
-from ..calls.foreign import strictly
+from ..calls.foreign import unhurt
 
 LIMIT_S = 300.0  # that one call may take: beyond, it hangs
 NO_ROOM = "there was no room or time"
@@ -238,12 +238,11 @@ class Judge:
             at, how = self._in_work(), self._end_of(code)
             self.settings["again"] = True
             lost = self._resume(at)
-            try:
+            with unhurt() as starting:  # the program may end, or nothing more can be started
                 with contextlib.suppress(OSError):
                     self.process.stdin.close()
                 self.process = self._start()
-            except Exception as error:  # the program ends, or nothing more can be started
-                strictly(error)
+            if starting.failed:
                 return False
             self.remarks.append(f"the process that judges {how}; {lost}, and it was started again")
             for path in self.references.values():

@@ -7,7 +7,7 @@ Needs of torch: the hooks that tell where a step ends (program/hooks)."""
 import contextlib
 import sys
 
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from ..calls.shown import Shown
 from . import capture as _capture
 from . import regions as _regions
@@ -183,17 +183,15 @@ class Mode(Shown, contextlib.ContextDecorator):
             self._start()
         self._tell()
 
-    @contextlib.contextmanager
     def _guarded(self):
         """What goes wrong in the mode ends the mode, never the program."""
-        try:
-            yield
-        except Exception as error:
-            strictly(error)
-            self.hooks.active = self.open = False
-            if self.error is None:
-                self.error = f"{self.NOUN} failed: {error or type(error).__name__}"
-                with contextlib.suppress(OSError, ValueError):
-                    print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
-            with unhurt():
-                self._close()
+        return unhurt(self._fail)
+
+    def _fail(self, error):
+        self.hooks.active = self.open = False
+        if self.error is None:
+            self.error = f"{self.NOUN} failed: {error or type(error).__name__}"
+            with contextlib.suppress(OSError, ValueError):
+                print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+        with unhurt():
+            self._close()

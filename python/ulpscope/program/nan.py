@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..calls.foreign import strictly
+from ..calls.foreign import unhurt
 from ..calls.shown import counted
 from . import capture as _capture
 from . import mode as _mode
@@ -188,12 +188,12 @@ class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
             if self.died:
                 session.keep()
             session.flush()
-        try:
+        with unhurt(self._keep_none):  # the session goes on, and so do we
             self._trace = session.kept()
-        except Exception as error:  # the session goes on, and so do we
-            strictly(error)
-            self.keep_calls = 0
-            print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
+
+    def _keep_none(self, error):
+        self.keep_calls = 0
+        print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
 
     def _end(self, goes_on):
         failed = self.recorder.session and self.recorder.session.error()

@@ -4,10 +4,10 @@
 Needs of torch: an operator's schema, its meta kernel, and tensors' aliasing."""
 
 import functools
-import inspect
 
 import torch
 
+from ..calls.callable import parameters
 from ..calls.foreign import foreign, theirs
 
 
@@ -54,13 +54,10 @@ class Function:
 
 def _keywords(fn):
     """Names that a function takes by keyword; None: any, or nobody knows."""
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
+    known = parameters(fn)
+    if known is None or any(p.kind is p.VAR_KEYWORD for p in known):
         return None
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return None
-    return {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
+    return {p.name for p in known if p.kind is not p.POSITIONAL_ONLY}
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import os
 import shutil
 
 from .. import _core
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from . import capture
 from .launched import Run
 
@@ -40,13 +40,10 @@ class UntilDiffers(Run):
         super()._begin()
         if self.finished or self.recorder is None or self.recorder.step is None:
             return
-        try:
+        with unhurt(self._fail):
             self.beside = capture.Recorder(self.recorder.path / BESIDE, "full", self.options.ops, self.options.limit,
                                            self.options.level)  # fmt: skip
             self.beside.begin(self.now)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
 
     def _begin_anew(self):
         self._drop()
@@ -68,11 +65,9 @@ class UntilDiffers(Run):
     def _boundary(self):
         if self.finished:
             return
-        try:
+        with unhurt(self._fail) as looking:
             over = self._is_over()
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
+        if looking.failed:
             return
         if over:
             self.last = self.now
@@ -124,13 +119,11 @@ class UntilDiffers(Run):
         """The program ended before a step differed."""
         if self.finished or os.getpid() != self.owner:
             return
-        try:
+        with unhurt(self._fail) as looking:
             if self.recorder is not None and self._ends_step():
                 self._is_over()  # the program's end is that of its step
             self._drop()
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
+        if looking.failed:
             return
         if self.recorder is not None and self.recorder.steps and not self._ends_step():
             self.said = f"nothing differs from {self.options.until.name} in the run's {len(self.recorder.steps)} steps"

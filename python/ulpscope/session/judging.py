@@ -14,7 +14,7 @@ from .._core import Finding, Findings
 from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
-from ..calls.foreign import foreign, is_ours, our_words
+from ..calls.foreign import foreign, tried
 from ..calls.replay import Unsupported, draws_random, same_bytes, written_names
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import diagnose, host
@@ -303,17 +303,13 @@ def explain(call, verdict, timing, seconds=host.SECONDS, groups=None):
     if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
         return
     now = time.perf_counter_ns()
-    try:
+    with tried(lambda words: setattr(verdict, "internal", words)):  # the verdict stands without
         if verdict.part is None:
             host.add_cause(call, verdict, seconds, groups)
         else:
             part = replace(verdict, answer=verdict.part.answer)
             host.add_cause(verdict.part.call, part, seconds, groups)
             verdict.cause, verdict.causes, verdict.internal = part.cause, part.causes, part.internal
-    except Exception as problem:  # the verdict stands without
-        if not is_ours(problem):
-            raise
-        verdict.internal = our_words(problem)
     timing.add("causes", now)
 
 

@@ -22,7 +22,7 @@ import zlib
 import torch
 
 from .. import _core
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted
 from . import (
     watch_audit,
@@ -143,12 +143,8 @@ def guarded(work):
     def in_guard(self, *args):
         if self.error is not None or self._closed or os.getpid() != self._owner:
             return
-        try:
-            with torch.no_grad():
-                work(self, *args)
-        except Exception as error:
-            strictly(error)
-            self._fail(error)
+        with unhurt(self._fail), torch.no_grad():
+            work(self, *args)
 
     return in_guard
 

@@ -20,7 +20,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from .. import _core
-from ..calls.foreign import strictly
+from ..calls.foreign import unhurt
 from . import watch_rows
 
 PROVEN = 4  # audits that agreed: kernels are deterministic
@@ -187,14 +187,9 @@ class Audit:
                 self.neighbours.give(batch)
             self.neighbours.compute()
 
-    @contextlib.contextmanager
     def guarded_neighbours(self):
         """What goes wrong there ends that alone."""
-        try:
-            yield
-        except Exception as error:
-            strictly(error)
-            self.neighbours.end(f"{error or type(error).__name__}".splitlines()[0][:300])
+        return unhurt(lambda error: self.neighbours.end(f"{error or type(error).__name__}".splitlines()[0][:300]))
 
     def forget(self):
         """Weights have moved: what was recorded cannot be computed again (an optimizer's closure)."""
@@ -248,14 +243,9 @@ class Audit:
         finally:
             self.busy = False
 
-    @contextlib.contextmanager
     def _guarded(self):
         """What goes wrong here ends the audit alone."""
-        try:
-            yield
-        except Exception as error:
-            strictly(error)
-            self._end_audit(f"{error or type(error).__name__}")
+        return unhurt(lambda error: self._end_audit(f"{error or type(error).__name__}"))
 
     def _end_audit(self, why):
         self.off = why.splitlines()[0][:300]

@@ -10,7 +10,7 @@ import sys
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from ..calls.foreign import strictly, unhurt
+from ..calls.foreign import unhurt
 from . import watch, watch_left
 from ..program.nan import nan_tracker
 
@@ -71,18 +71,17 @@ class Found:
     def _meet(self, optimizer, args, kwargs):
         if id(optimizer) in self.watches or self.error is not None:
             return
-        try:
+        with unhurt(self._cannot) as beginning:
             log = self.log if not self.watches or self.log is None else f"{self.log}-{len(self.watches) + 1}"
             made = watch.watch(model_of(optimizer), optimizer, self.config, log=log, keep_calls=0)
             made.tracker = self.tracker
             self.watches[id(optimizer)] = made
-            made.first_step(optimizer)
-        except watch.WatchAlarm:
-            raise
-        except Exception as error:  # the program has no part in it
-            strictly(error)
-            self.error = f"the watch cannot begin: {error}"
-            print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
+        if not beginning.failed:
+            made.first_step(optimizer)  # which may raise what the watch was asked to raise
+
+    def _cannot(self, error):
+        self.error = f"the watch cannot begin: {error}"
+        print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
 
     @property
     def n_steps(self):
