@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import pathlib
+import random
 
 import torch
 
@@ -81,16 +82,22 @@ def slow_matmul(a, b, acc=bf, step=16):
     return total.to(a.dtype)
 
 
-def kernels(which="AB", only=(), right=False):
-    """(family, planted, definition, args, wrong kernel) of the sets asked for; or the right ones."""
+def kernels(which="AB", only=(), right=False, drawn=None):
+    """(family, planted, definition, args, wrong kernel) of the sets asked for; or the right ones. `drawn`: those
+    at these places of one random order."""
     for file in sorted(pathlib.Path(__file__).parent.glob("blind_*.py")):  # they fill FAMILIES
         importlib.import_module(f"{__package__}.{file.stem}")
 
-    for name, (fn, make, mistakes, sets) in FAMILIES.items():
+    every = []
+    for name, (_, _, mistakes, sets) in FAMILIES.items():
         planted = RIGHT.get(name, []) if right else mistakes
-        for i, (words, kernel) in enumerate(planted if not only or name in only else ()):
-            if sets[i % len(sets)] in which:
-                yield name, words, fn, make(Draw(name)), kernel
+        every += [(name, words, kernel) for i, (words, kernel) in enumerate(planted if not only or name in only else ())
+                  if sets[i % len(sets)] in which]
+    if drawn is not None:
+        random.Random(2026).shuffle(every)
+    for name, words, kernel in every[drawn or slice(None)]:
+        fn, make, _, _ = FAMILIES[name]
+        yield name, words, fn, make(Draw(name)), kernel
 
 
 def kind_of(verdict, cause):
@@ -101,9 +108,9 @@ def kind_of(verdict, cause):
     return "silent" if silent else "named"
 
 
-def judged(which, only, right=False):
+def judged(which, only, right=False, drawn=None):
     """What the judge says of each mistake, as the line that --json writes."""
-    for name, words, fn, args, kernel in kernels(which, only, right):
+    for name, words, fn, args, kernel in kernels(which, only, right, drawn):
         found = ulpscope.judge_call(fn, args, outputs=kernel(*copy.deepcopy(args)))
         yield {"family": name, "words": words, "verdict": found.verdict, "cause": found.cause,
                "class": kind_of(found.verdict, found.cause)}
@@ -116,10 +123,12 @@ def main(argv=None):
     take.add_argument("--json", metavar="FILE", default=os.devnull,
                       help="write one line of JSON a mistake: family, words, verdict, cause, class")
     take.add_argument("--right", action="store_true", help="the right kernels of the sets, none to be accused")
+    take.add_argument("--draw", metavar="FROM:TO", help="only those at these places of one random order: 0:150, 150:300")
     asked = take.parse_intermixed_args(argv)
+    drawn = slice(*map(int, asked.draw.split(":"))) if asked.draw else None
     counts = dict.fromkeys(("named", "silent", "not accused"), 0)
     with open(asked.json, "w") as lines:
-        for line in judged(asked.sets, asked.family, asked.right):
+        for line in judged(asked.sets, asked.family, asked.right, drawn):
             kind = line["class"]
             counts[kind] += 1
             print(f"{kind:11} {line['family']}: {line['words']}\n"

@@ -9,6 +9,7 @@ from contextlib import nullcontext, suppress
 
 import torch
 
+from ..calls.flex import in_the_open
 from ..calls.foreign import foreign, theirs, tried
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
@@ -73,7 +74,9 @@ class Lab:
             with held or nullcontext():
                 return theirs(self.source().run, *args, **kwargs)
 
-        return _finished(outputs_of(self.call, bound, bound.run(function)))
+        with in_the_open():
+            result = bound.run(function)
+        return _finished(outputs_of(self.call, bound, result))
 
     def _put(self, bound, new):
         """All tensors of a run, and what is new in it; what the call writes stays the same tensor."""
@@ -167,7 +170,8 @@ class Lab:
             with held or nullcontext(), recording:
                 return theirs(source.run, *args, **kwargs)
 
-        result = bound.run(function)
+        with in_the_open():
+            result = bound.run(function)
         quantized = any(t.is_quantized for t in tensors_in(result))
         with recording if quantized else nullcontext():  # its integers are what is judged
             outputs = outputs_of(self.call, bound, result)
