@@ -2,7 +2,7 @@
 """Does the search of `ulpscope fuzz --stress` find what drawing misses? Kernels whose faults show at rare
 forms alone, and for each the calls that are judged until one is accused: by drawing, by the hard draws
 of --stress, and by these with the search from each. Calls, not cases, are counted: a search judges
-several for each case. docs/fuzz.md has the table that this prints.
+several for each case. docs/reference/fuzz.md has the table that this prints.
 """
 
 from __future__ import annotations

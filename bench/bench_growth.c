@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What sums of 64 to 65,536 terms really lose in float32, in the orders in which kernels
 // add, as the judge measures it: the evidence for limits that grow with the fan-in
-// (docs/verdict.md). For every K the worst honest order beside each limit, and the narrow
-// arithmetic that passes. Usage: bench_growth [--lines] [--seeds N] [--least K]
+// (docs/background/verdict.md). For every K the worst honest order beside each limit, and
+// the narrow arithmetic that passes. Usage: bench_growth [--lines] [--seeds N] [--least
+// K]
 // [--most K]
 #include "growth_orders.h"
 

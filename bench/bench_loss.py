@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often `ulpscope loss` calls honest pairs of curves different, and finds planted drifts (docs/loss.md).
+"""How often `ulpscope loss` calls honest pairs of curves different, and finds planted drifts (docs/reference/loss.md).
 
 Trains a GPT, a CNN and an LSTM, each with AdamW and small batches and with SGD and larger ones, for 240 steps a
 run: with five seeds of data and weights, with rounding of its own (another number of threads, other last bits of the

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a check over ranks costs beside the judging: c10d's store, a share, a row of a trace and of
-results, taking a part in. docs/scale.md reckons with it.
+results, taking a part in. docs/background/scale.md reckons with it.
 
     bench_shares.py [--rows N]
 """

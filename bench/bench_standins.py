@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stand-ins hide: the documented bugs of bench/verdicts and the faults of the simulated
-device, judged on real data and on what is drawn from statistics. docs/stand-ins.md has the
+device, judged on real data and on what is drawn from statistics. docs/reference/stand-ins.md has the
 tables that this prints, with a reason for each row that is lost.
 
 A documented bug is a function that draws inputs and computes from them what a right device

@@ -71,7 +71,7 @@ static const cli_entry options[] = {
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device: PATTERN:KIND[:key=value]..., ';' between "
      "them, "
-     "e.g. 'mm:tf32;*norm*:scale:nth=2' (docs/sim.md)"},
+     "e.g. 'mm:tf32;*norm*:scale:nth=2' (docs/reference/sim.md)"},
     {OPT_BUDGET, "budget", "TIME", NULL,
      "stop after 90s, 10m or 1h, the most telling calls first: one per signature (rare "
      "operators before others), one per signature and module class, then those of the "
@@ -110,7 +110,7 @@ const cli_page cmd_check_page = {
         "replayed: what this rank got is judged against what all ranks gave, from the "
         "folders rank-N beside TRACE.\n"
         "`torchrun ... -m ulpscope check ...` shares the calls among its ranks: "
-        "docs/ranks.md.\n",
+        "docs/reference/ranks.md.\n",
     .options = all_options,
     .examples =
         "  ulpscope check ulpscope-trace --device npu:0\n"

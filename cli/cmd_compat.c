@@ -60,7 +60,7 @@ const cli_page cmd_compat_page = {
         " run_overflow_check  says of every API whether its overflow is normal\n"
         "The scripts of the package (run_ut.py, run_overflow_check.py) call these with "
         "the "
-        "device that torch has. See docs/migrate-msprobe.md.\n",
+        "device that torch has. See docs/how-to/migrate-msprobe.md.\n",
     .options = options,
     .examples = "  ulpscope compat install api_accuracy_checker -o ~/shim\n"
                 "  python -m ulpscope.compat.api_accuracy_checker.run_ut.run_ut -forward "

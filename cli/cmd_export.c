@@ -46,7 +46,7 @@ const cli_page cmd_export_page = {
         "Calls that another call made are left out, and so are those that the format has "
         "no name for or cannot hold (ditorch: calls without content). Files of torch are "
         "written by torch itself. See "
-        "docs/foreign-dumps.md.\n",
+        "docs/reference/foreign-dumps.md.\n",
     .options = options,
     .examples = "  ulpscope export ulpscope-trace -o dump\n"
                 "  ulpscope export ulpscope-trace --format perfetto -o trace.json\n"

@@ -68,7 +68,8 @@ static const cli_entry own_options[] = {
      "database)"},
     {OPT_SPEC, "spec", "FILE", NULL,
      "draw from the calls that this file specifies, one JSON object a line: "
-     "{\"op\": \"my::op\"} probes its schema, \"args\" say more (docs/fuzz.md)"},
+     "{\"op\": \"my::op\"} probes its schema, \"args\" say more "
+     "(docs/reference/fuzz.md)"},
     {OPT_CORPUS, "corpus", "OUT|FILE", NULL,
      "judge first the cases that this file, or OUT/cases.txt, names: those of earlier "
      "findings, of any seed; their results go to OUT-corpus"},

@@ -40,7 +40,7 @@ const cli_page cmd_import_page = {
         "stand-ins. Files of torch (.pt, .pth) are opened with "
         "torch.load(weights_only=True): "
         "what needs more is refused, never unpickled. A dump of any size is read call by "
-        "call. See docs/foreign-dumps.md.\n",
+        "call. See docs/reference/foreign-dumps.md.\n",
     .options = options,
     .examples = "  ulpscope import dump_path/step0 -o trace --rank 0\n"
                 "  ulpscope show trace --ops '*linear*'\n"

@@ -39,7 +39,7 @@ typedef struct start_case {
     const char *asks;     /* the case as its users say it */
     const char *words;    /* what such a sentence holds; beginnings of words */
     const char *steps[6]; /* lines to type, and behind # what each is for */
-    const char *more;     /* page of docs/howto */
+    const char *more;     /* page of docs/how-to */
 } start_case;
 
 enum { OF_VALUES, OF_NAN, OF_DEVICE = 3, OF_FILES = 6 }; /* their places in cases */
@@ -207,7 +207,7 @@ static int tell(const start *s, const start_case *c)
     (void)printf("%s\n\n", c->asks);
     for (size_t i = 0; c->steps[i] != NULL; i++)
         put_step(s, c->steps[i]);
-    (void)printf("\nmore: docs/howto/%s.md\n", c->more);
+    (void)printf("\nmore: docs/how-to/%s.md\n", c->more);
     if (!knows_command(s) && names(c, COMMAND_MARK))
         puts("python train.py stands for your own command");
     if (s->device[0] == '\0' && names(c, DEVICE_MARK))

@@ -29,7 +29,7 @@ static const cli_entry own_options[] = {
      "temporal, ranks, replicas, weights, collectives, matmuls, dead, ratio, moments, "
      "audit; of other tools asd, asd-v2, megatron, turbulence, zscore, nan"},
     {OPT_CONFIG, "config", "K:V[,K:V...]", NULL,
-     "keys of NPU_ASD_CONFIG and of docs/watch-reference.md, e.g. "
+     "keys of NPU_ASD_CONFIG and of docs/reference/watch-reference.md, e.g. "
      "mode:asd,strikes_num:2"},
     {OPT_KEY, "key", "NAME", "grad_norm",
      "column, JSON key or tag of the gradient norms, where LOG is no log of a watch"},
@@ -50,7 +50,8 @@ const cli_page cmd_watch_page = {
     .command = "watch",
     .usage = "LOG [OPTIONS] | --explain [LOG | -- COMMAND [ARGS]...]",
     .about =
-        "Replays the statistics that a watched run has recorded (docs/watch.md) through "
+        "Replays the statistics that a watched run has recorded "
+        "(docs/background/watch.md) through "
         "detectors of silent corruption: what was abnormal, at which step, in which "
         "tensor, on which rank.\n"
         "\n"
@@ -324,7 +325,7 @@ static void print_explained(const arguments *a, const explained *e, const char *
     if (by_tensor) print_tensors(e);
     puts("\nclean: alarms where nothing was flipped. What is not seen lies within what "
          "gradients\ndo by themselves; checks of matmuls, copies and weights see flips "
-         "that no statistic\nof a gradient does: docs/watch.md.");
+         "that no statistic\nof a gradient does: docs/background/watch.md.");
 }
 
 /* `on`: what the levels of `log` are of, in words. */

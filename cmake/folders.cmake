@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The folders of src/ and what each may use: docs/architecture.md, "Layers". One line here
+# The folders of src/ and what each may use: docs/background/architecture.md, "Layers". One line here
 # is the only place that says so. Each folder is an OBJECT library usc_FOLDER; what it may
 # use holds for what those use in turn, too. With the tests, a program is linked from the
 # objects of each folder and of what it may use, and of nothing else: a call that goes

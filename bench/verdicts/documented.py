@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Documented bugs of real backends that one isolated call can show, each with its control:
-the same call computed rightly. docs/benchmark.md lists those that no single call shows."""
+the same call computed rightly. docs/background/benchmark.md lists those that no single call shows."""
 
 from dataclasses import dataclass, field
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ulpscope diff --json`: docs/diff.md, "JSON"; see diff.h.
+// `ulpscope diff --json`: docs/reference/diff.md, "JSON"; see diff.h.
 #include "diff/diff.h"
 
 #include <inttypes.h>

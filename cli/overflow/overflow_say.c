@@ -45,7 +45,7 @@ static void put_source(const usc_call *call, const overflow_source *s)
     fputs("\n", stdout);
 }
 
-/* ---- JSON: docs/report.md, "ulpscope overflow --json" ---- */
+/* ---- JSON: docs/reference/report.md, "ulpscope overflow --json" ---- */
 
 static void put_text(const char *name, const char *value)
 {

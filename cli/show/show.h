@@ -31,7 +31,7 @@ void show_stack(const usc_call *call);
 /** Whether a text is JSON. */
 bool show_json_valid(const char *json);
 
-/** One line of JSON: docs/report.md, "ulpscope show --json". */
+/** One line of JSON: docs/reference/report.md, "ulpscope show --json". */
 void show_json(const usc_call *call);
 
 #endif

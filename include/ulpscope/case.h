@@ -2,8 +2,8 @@
 // A case: the escalation of one call, output by output, as a machine that asks. It names
 // the operand that it needs next; whoever has one (a worker with torch, a pack, a test
 // bench) answers; it ends in findings. Order, thresholds, excuses, ties and words are
-// here and nowhere else. The wants in the order in which they come: docs/case.md; the
-// rule: docs/verdict.md.
+// here and nowhere else. The wants in the order in which they come:
+// docs/background/case.md; the rule: docs/background/verdict.md.
 //
 // Threads: one thread at a time per case.
 #ifndef ULPSCOPE_CASE_H
@@ -132,9 +132,9 @@ typedef enum usc_given_form {
  * An answer. Tensors may be NULL where the list above has none of that letter.
  *
  * Sums:  S of a slope (a); S and N (a, b: float32 or float64, in float32 roundings of
- *        one, docs/metrics.md, 2; NULL where they are 0) of all replays up to want.upto,
- *        of all losses, of all noises; for ROUNDED a uint8 of kinds that may stand where
- *        the truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner
+ *        one, docs/reference/metrics.md, 2; NULL where they are 0) of all replays up to
+ * want.upto, of all losses, of all noises; for ROUNDED a uint8 of kinds that may stand
+ * where the truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner
  *        (float64) and where there is one (uint8 or bool), and for NEAR_STEP of steps;
  *        for ADMISSIBLE all that runs gave, along a first axis.
  */

@@ -2,7 +2,7 @@
 // Why an output is accused, as far as the result alone shows it: what is off, what it
 // holds, and whether the whole is the truth moved, scaled, clamped or cut to fewer bits.
 // No operator is run here; who can run one weighs the numbers of such a run against the
-// same output. A cause never changes a verdict. docs/causes.md.
+// same output. A cause never changes a verdict. docs/reference/causes.md.
 //
 // Threads: one thread at a time per usc_cause.
 #ifndef ULPSCOPE_CAUSE_H

@@ -13,7 +13,8 @@
 USC_BEGIN_DECLS
 
 /* id, code in results, share of an output's elements that it may cover, words of a note.
- * The whole list of excuses, with those that are no elements': docs/excuses.md. */
+ * The whole list of excuses, with those that are no elements': docs/reference/excuses.md.
+ */
 #define USC_EXCUSE_LIST(X)                                                               \
     X(CORNER, "corner", 1 / 32., "a corner of the function")                             \
     X(WRITTEN_TWICE, "written_twice", 1, "several updates write them")                   \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The judge: a verdict over operands. It never runs an operator; executors hand it what
 // the device gave (D), what is true (R, float64), what an honest float32 computation
-// gives (Y), and replays of both on perturbed inputs. The rule: docs/verdict.md; every
-// formula: docs/metrics.md, 2.
+// gives (Y), and replays of both on perturbed inputs. The rule:
+// docs/background/verdict.md; every formula: docs/reference/metrics.md, 2.
 //
 // Threads: one thread at a time per judge, which may have threads of its own inside a
 // call;
@@ -133,8 +133,8 @@ USC_API USC_NODISCARD usc_status usc_judge_sums(usc_judge *judge, double *s, dou
  * outputs end here. It may come before any replay: replays only widen the scale of a
  * score, so that a PASS stands, with bits that are a lower bound.
  *
- * Numbers: docs/metrics.md, 2. Same bits whatever thread count, ISA and strides.
- * Errors:  none.
+ * Numbers: docs/reference/metrics.md, 2. Same bits whatever thread count, ISA and
+ * strides. Errors:  none.
  */
 USC_API USC_NODISCARD usc_status usc_judge_look(usc_judge *judge, usc_judgement *out,
                                                 usc_error *err);
@@ -203,7 +203,7 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
  *          reference and scale float64, or float32 where the device's output is not
  *          float64; what a float32 reference has lost itself counts as the device's.
  *          Others: the same dtype.
- * Units:   scores in float32 roundings of max(|R|, S), docs/metrics.md, 2.
+ * Units:   scores in float32 roundings of max(|R|, S), docs/reference/metrics.md, 2.
  * Memory:  keeps nothing; takes up to 41 bytes an element (float64: 49) while it runs.
  *          options NULL: the C library's allocator, the caller's thread.
  * Threads: safe while nobody writes the tensors.

@@ -2,7 +2,7 @@
 // What is kept of an output for whoever judges what a device gives for it later, without
 // the operator: the operands of a pack by their names there, and what is known of the
 // output. A case that keeps (case.h) fills it, a pack reads it back.
-// docs/pack-format.md.
+// docs/reference/pack-format.md.
 #ifndef ULPSCOPE_KEPT_H
 #define ULPSCOPE_KEPT_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verdicts on outputs that lie in files, without torch, device or trace: against a pack
 // that `ulpscope pack` wrote, or against a file of references. Formats:
-// docs/pack-format.md. What is found goes to OUT/result.db, as from a check.
+// docs/reference/pack-format.md. What is found goes to OUT/result.db, as from a check.
 //
 // Threads: safe; two calls at a time need two folders of results.
 #ifndef ULPSCOPE_PACK_H

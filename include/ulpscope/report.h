@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only renderer: one result database in; terminal table, CSV, JSON and HTML out. It
-// never prints: everything goes to a sink of the caller. Formats: docs/report.md.
+// never prints: everything goes to a sink of the caller. Formats:
+// docs/reference/report.md.
 //
 // Threads: one thread at a time per report and per sink.
 #ifndef ULPSCOPE_REPORT_H
@@ -85,7 +86,8 @@ USC_API void usc_report_close(usc_report *report);
 
 /**
  * Takes an earlier run as the baseline: from here on a call is flagged only where it is
- * new or worse than there (docs/report.md, "Baseline"). At most once per report.
+ * new or worse than there (docs/reference/report.md, "Baseline"). At most once per
+ * report.
  *
  * path:    a result.db, a folder that holds one, or a result.json.
  * Errors:  USC_E_NOT_FOUND, USC_E_CORRUPT (neither of them), USC_E_ARG (another

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The result database OUT/result.db: what one check found. Self-contained: a report needs
-// no trace. Format: docs/trace-format.md, "Results".
+// no trace. Format: docs/reference/trace-format.md, "Results".
 //
 // Threads: one thread at a time per handle; several processes may read one database.
 #ifndef ULPSCOPE_RESULT_H
@@ -75,7 +75,7 @@ USC_API void usc_result_discard(usc_result *r);
 
 typedef struct usc_metric {
     int output;       /* index of the output, -1: the call */
-    const char *name; /* "max", "mid", "rel", "fan_in", ...: docs/metrics.md */
+    const char *name; /* "max", "mid", "rel", "fan_in", ...: docs/reference/metrics.md */
     double value;
     const char
         *text; /* for what is no number (JSON: "score_histogram", "sizes"); or NULL */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards: the rules by which other tools pass or accuse an output, each by its name,
 // so that a team can hold its own rule, ours and everybody else's against one output.
-// They are reproduced as they are, known defects included: docs/metrics.md, 3.
+// They are reproduced as they are, known defects included: docs/reference/metrics.md, 3.
 // Neighbour: judge.h holds our own rule.
 //
 // Threads: safe while nobody writes the operands.
@@ -72,7 +72,7 @@ typedef struct usc_standard_operands {
 } usc_standard_operands;
 
 typedef struct usc_opinion_metric {
-    const char *name; /* static; docs/metrics.md, 3 */
+    const char *name; /* static; docs/reference/metrics.md, 3 */
     double value;
 } usc_opinion_metric;
 
@@ -93,17 +93,16 @@ typedef struct usc_opinion {
  *
  * An operand that the standard reads and that is NULL is replaced by the nearest other
  * one, rounded where the dtype asks for it; `stand_in` says so. The list is in
- * docs/metrics.md, 3.
+ * docs/reference/metrics.md, 3.
  *
  * Shapes:  any strides, empty is allowed. An operand whose dims differ from the device's
  *          is a WRONG output (reference, native, benchmark alike), not an error.
  *          device: any dtype of the table. Floats may come in any float dtype.
- * Numbers: docs/metrics.md, 3. Same bits whatever the strides and the thread's modes.
- * Memory:  allocates nothing, keeps no pointer; needs 64 KiB of stack.
- * Threads: safe while nobody writes the operands.
- * Errors:  USC_E_UNSUPPORTED for `ulpscope` (usc_judge_open is that rule), USC_E_ARG
- *          where no operand is there to compare with, USC_E_DTYPE, USC_E_SHAPE (a tensor
- *          that is no tensor); *out is zero then.
+ * Numbers: docs/reference/metrics.md, 3. Same bits whatever the strides and the thread's
+ * modes. Memory:  allocates nothing, keeps no pointer; needs 64 KiB of stack. Threads:
+ * safe while nobody writes the operands. Errors:  USC_E_UNSUPPORTED for `ulpscope`
+ * (usc_judge_open is that rule), USC_E_ARG where no operand is there to compare with,
+ * USC_E_DTYPE, USC_E_SHAPE (a tensor that is no tensor); *out is zero then.
  */
 USC_API USC_NODISCARD usc_status usc_standard_judge(const usc_standard *standard,
                                                     const usc_standard_operands *operands,

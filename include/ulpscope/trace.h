@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The trace on disk: a folder with trace.db (SQLite) and tensors-NNNNN.safetensors.
-// Format: docs/trace-format.md. One writer at a time; a closed trace is immutable.
+// Format: docs/reference/trace-format.md. One writer at a time; a closed trace is
+// immutable.
 //
 // Threads: one thread at a time per writer and per reader; one writer at a time per
 // trace.
@@ -111,8 +112,9 @@ typedef struct usc_call_row {
     int64_t step;
     usc_phase phase;
     int64_t op, module, stack, parent;
-    int64_t thread;     /* a small number per thread of this process */
-    const char *args;   /* JSON {"args": [...], "kwargs": {...}}; docs/trace-format.md */
+    int64_t thread; /* a small number per thread of this process */
+    const char
+        *args; /* JSON {"args": [...], "kwargs": {...}}; docs/reference/trace-format.md */
     const char *state;  /* JSON {"autocast": ..., "rng": ...}; NULL: nothing to say */
     const char *status; /* "ok", "raised", "unfinished" */
     bool composite;     /* recorded as the parent of the calls below it */

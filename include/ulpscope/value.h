@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments, the state and the stack of a call as trees of values. JSON
-// (docs/trace-format.md, "Arguments") exists at the edge of a trace only. Neighbour:
-// call.h.
+// (docs/reference/trace-format.md, "Arguments") exists at the edge of a trace only.
+// Neighbour: call.h.
 //
 // Threads: safe.
 #ifndef ULPSCOPE_VALUE_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments and results of a Python function: JSON as docs/trace-format.md says, tensors
-// with their paths. All under the GIL; nothing of the program's own code runs.
+// Arguments and results of a Python function: JSON as docs/reference/trace-format.md
+// says, tensors with their paths. All under the GIL; nothing of the program's own code
+// runs.
 #ifndef PY_API_ARGS_H
 #define PY_API_ARGS_H
 

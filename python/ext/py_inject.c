@@ -109,8 +109,8 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc,
-     "Injector(schedule, seed=0)\n--\n\nFaults by a schedule: docs/watch-reference.md."},
+    {Py_tp_doc, "Injector(schedule, seed=0)\n--\n\nFaults by a schedule: "
+                "docs/reference/watch-reference.md."},
     {Py_tp_new, injector_new},
     {Py_tp_dealloc, injector_dealloc},
     {Py_tp_methods, methods},

@@ -20,7 +20,7 @@ static usc_status compute(reads *read, const usc_tensor *views, Py_ssize_t n,
 }
 
 /* Rows are what lies in memory: three doubles and four words. */
-_Static_assert(sizeof(usc_sums) == 56, "docs/metrics.md, Sums of a watch");
+_Static_assert(sizeof(usc_sums) == 56, "docs/reference/metrics.md, Sums of a watch");
 
 /* Tensors [first, first + n), n <= AT_ONCE. */
 static int fill_rows(PyObject *module, reads *read, PyObject *tensors, Py_ssize_t first,
@@ -67,7 +67,7 @@ static PyMethodDef functions[] = {
     {"sums", (PyCFunction)(void (*)(void))sums, METH_VARARGS | METH_KEYWORDS,
      "sums(tensors, hashed=True)\n--\n\nOf each tensor on the CPU a row of 56 bytes: "
      "max |x|, sum |x|, sum x^2 (float64), elements, NaN and Inf, zeros (int64), hash or "
-     "0 (uint64): docs/metrics.md."},
+     "0 (uint64): docs/reference/metrics.md."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -314,7 +314,8 @@ static PyType_Slot slots[] = {
     {Py_tp_new, (void *)watch_new},
     {Py_tp_dealloc, (void *)watch_dealloc},
     {Py_tp_methods, methods},
-    {Py_tp_doc, "Watch(config='', mode='sound', world=1): docs/watch-reference.md."},
+    {Py_tp_doc,
+     "Watch(config='', mode='sound', world=1): docs/reference/watch-reference.md."},
     {0, NULL},
 };
 

@@ -8,7 +8,7 @@
         k = ints(1, 65)
         return torch.matmul(tensor(ints(1, 33), k), tensor(k, ints(1, 33)))
 
-`torch` is torch, whose functions take generators too. docs/howto/test-a-kernel.md.
+`torch` is torch, whose functions take generators too. docs/how-to/test-a-kernel.md.
 """
 
 from .fuzzer.programs import DEVICE, call, layer, tensor

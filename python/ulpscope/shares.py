@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`torchrun -m ulpscope check ...`: the ranks of a job share one check (docs/ranks.md).
+"""`torchrun -m ulpscope check ...`: the ranks of a job share one check (docs/reference/ranks.md).
 
 Each rank runs the program as a child, which asks here for its next share of the calls (cli/common/shares.c
 has the lines). Who works on what stands in c10d's store, one counter that all add to; a beating

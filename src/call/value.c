@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments of a call out of their JSON. One object of one member stands for what JSON
-// lacks: docs/trace-format.md, "Arguments".
+// lacks: docs/reference/trace-format.md, "Arguments".
 #include <ulpscope/value.h>
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rounding alone, amplified by the model, makes of a result, beside what the two
-// runs make of it; formulas in docs/diff.md. The replays are made by who calls.
+// runs make of it; formulas in docs/reference/diff.md. The replays are made by who calls.
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One pair of calls: what came in, what came out, how far apart it lies, and where that
-// began. The rule is docs/diff.md's.
+// began. The rule is docs/reference/diff.md's.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

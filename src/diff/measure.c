@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One pass over two tensors; formulas in docs/diff.md. Neighbours: diff.c (what a
-// distance means), kernels (widening).
+// One pass over two tensors; formulas in docs/reference/diff.md. Neighbours: diff.c (what
+// a distance means), kernels (widening).
 #include "diff/measure.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@ double usc_diff_rounding(const char *dtype_name);
 /**
  * The distance of two views of equal sizes, in one pass over both.
  *
- * Numbers: docs/diff.md. `scale` is a size that an element counts as at least.
+ * Numbers: docs/reference/diff.md. `scale` is a size that an element counts as at least.
  * Errors:  USC_E_SHAPE and USC_E_RANGE of the views.
  */
 USC_NODISCARD usc_status usc_diff_elements(const usc_tensor *a, const usc_tensor *b,

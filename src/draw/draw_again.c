@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stretches that come again: rows, columns, blocks, heads or lanes that share a stream,
 // at whatever distance, in one answer or in two, as they are or mirrored. A stretch is as
-// long as chance never repeats. Formulas: docs/metrics.md, 4.
+// long as chance never repeats. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draws.h"
 
 #include "base/number.h"

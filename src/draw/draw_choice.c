@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws of permutations and of categories. Formulas: docs/metrics.md, 4.
+// Draws of permutations and of categories. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draws.h"
 
 #include "case/findings.h"

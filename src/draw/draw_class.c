@@ -2,7 +2,7 @@
 // Whether draws hang on their place: the elements of an index, of some neighbours or of a
 // residue along any axis, of a tile, of a stretch, must be even among themselves. Places
 // are laid out here (draw_place.h) and summed; what is said of a class that is off is in
-// draw_class_say.c. Formulas: docs/metrics.md, 4.
+// draw_class_say.c. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draw_place.h"
 
 #include "case/findings.h"

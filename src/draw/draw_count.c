@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counts of what was drawn: hits of one probability, runs of them, categories, values
-// that come again. Formulas: docs/metrics.md, 4.
+// that come again. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

@@ -4,7 +4,7 @@
 // number that can be made of one answer lies where those of the others lie. The draws
 // calibrate the tests themselves, so that outputs whose elements hang together
 // (attention with dropout) are judged with as much power as they have. Formulas:
-// docs/metrics.md, 4.
+// docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

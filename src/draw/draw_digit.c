@@ -2,7 +2,7 @@
 // Digits of what was drawn: every stretch of bits of whole numbers, their residues by
 // small primes, and the bits of even numbers as far as rounding leaves them. A generator
 // whose low bits are stuck is even to whoever looks at sizes alone. Formulas:
-// docs/metrics.md, 4.
+// docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

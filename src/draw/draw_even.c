@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether numbers look like independent even draws from [0, 1). Formulas:
-// docs/metrics.md,
+// docs/reference/metrics.md,
 // 4. Everything is summed in one order on one thread.
 #include "draw/draw_place.h"
 #include "draw/draw_special.h"

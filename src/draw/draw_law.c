@@ -2,7 +2,7 @@
 // The laws of torch's random operators. A value of a discrete law owns the part of [0, 1)
 // that is as long as its probability; one of a continuous law the part that rounding to
 // its dtype leaves open. Drawn honestly, a point taken at chance from each element's part
-// is even on [0, 1), whatever the law. Formulas: docs/metrics.md, 4.
+// is even on [0, 1), whatever the law. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

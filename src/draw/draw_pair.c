@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of draws a power of two apart, in the flat order and along every axis, and of the
 // two halves: whether one tells anything of the other, be it not in proportion. Pairs of
-// one distance share no element, so that they are independent. Formulas: docs/metrics.md,
-// 4.
+// one distance share no element, so that they are independent. Formulas:
+// docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

@@ -3,7 +3,7 @@
 // outputs of dropouts. With at least as many equations as half the unknowns the vertex of
 // a box that a linear program finds is the mask itself; with fewer as long as few are
 // dropped. Whether it is, tells the same search on outputs whose masks are known.
-// Formulas: docs/metrics.md, 4.
+// Formulas: docs/reference/metrics.md, 4.
 #include "draw/draws.h"
 
 #include "base/compiler.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tails of even numbers, and smooth waves over [0, 1): a tail that is clipped or redrawn,
-// a normal made of a few even numbers. Formulas: docs/metrics.md, 4.
+// a normal made of a few even numbers. Formulas: docs/reference/metrics.md, 4.
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

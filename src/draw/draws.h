@@ -10,7 +10,7 @@
 #include "base/arena.h"
 
 /* Each test has a chance of about CHANCE of a false alarm; all of one call together stay
- * near 1e-6 (docs/operators.md, "Random operators"). */
+ * near 1e-6 (docs/reference/operators.md, "Random operators"). */
 #define USC_DRAW_CHANCE 1e-7
 #define USC_DRAW_SIGMAS 5.33 /* the same of one normal deviate, either side */
 /* What a family of many tests shares: classes of places, pairs, digits, tails, repeats.
@@ -143,7 +143,7 @@ bool usc_counts_odd(const double *came, const double *due, int64_t n, usc_clause
 /** Of values of a continuous law: one that comes too often, or fills the end. */
 bool usc_values_repeat(usc_draws *d, usc_clause *out);
 
-/* ---- laws; docs/metrics.md, 4 ---- */
+/* ---- laws; docs/reference/metrics.md, 4 ---- */
 
 typedef struct usc_law usc_law;
 

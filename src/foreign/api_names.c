@@ -22,8 +22,9 @@ static const struct {
 enum { N_SPACES = sizeof spaces / sizeof spaces[0] };
 
 /* Methods by which Python runs an operator of the language, and the name under which
- * torch hands it on: a trace has the latter (docs/levels.md), msprobe wraps the former.
- * Of several that torch hands on under one name, the first is what is written most often.
+ * torch hands it on: a trace has the latter (docs/reference/levels.md), msprobe wraps the
+ * former. Of several that torch hands on under one name, the first is what is written
+ * most often.
  */
 static const struct {
     const char *dunder, *method;

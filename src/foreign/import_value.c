@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments as a dump describes them become the arguments of a trace:
-// docs/trace-format.md, "Arguments".
+// docs/reference/trace-format.md, "Arguments".
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two tables of the Ascend precheck, made of a check of an imported dump: by call
 // forward and backward in one row, and by output. A call is named as its dump names it
-// (state "dumped", import_ascend_v1.c). Columns: docs/migrate-msprobe.md.
+// (state "dumped", import_ascend_v1.c). Columns: docs/how-to/migrate-msprobe.md.
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The decision: from what a pass counted to a verdict. Thresholds are the table below;
-// docs/verdict.md says what they mean, docs/metrics.md, 2 gives every formula.
+// docs/background/verdict.md says what they mean, docs/reference/metrics.md, 2 gives
+// every formula.
 #include "judge/judge_state.h"
 
 #include "base/float_env.h"
@@ -15,10 +16,10 @@
  * precision; F is the fan-in, since errors of F roundings add up like a random walk.
  * `few` is the limit of an operator of one input: there is no order in which to round
  * otherwise. What sums of 64 to 65,536 terms lose is measured by `./run bench growth-c`,
- * whose table stands in docs/verdict.md: one accumulator loses most of all orders, as
- * sqrt(F) where terms do not vanish beneath the sum; what it loses where they do is
- * computed for the call at hand (USC_EXCUSE_ORDER_OF_ADDING), so no limit has room for
- * it. */
+ * whose table stands in docs/background/verdict.md: one accumulator loses most of all
+ * orders, as sqrt(F) where terms do not vanish beneath the sum; what it loses where they
+ * do is computed for the call at hand (USC_EXCUSE_ORDER_OF_ADDING), so no limit has room
+ * for it. */
 static const struct limit {
     const char *what;
     double base, slope, few, cap;

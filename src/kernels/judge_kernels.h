@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the judge over one block of elements, one table per instruction set,
-// equal bits in all of them. Definitions: docs/metrics.md, 2. Neighbours: judge_kernels.c
-// (scalar, the definition), judge_kernels_avx2.c, judge_kernels_avx512.c, judge_pass.c
-// (the caller).
+// equal bits in all of them. Definitions: docs/reference/metrics.md, 2. Neighbours:
+// judge_kernels.c (scalar, the definition), judge_kernels_avx2.c, judge_kernels_avx512.c,
+// judge_pass.c (the caller).
 #ifndef USC_JUDGE_KERNELS_H
 #define USC_JUDGE_KERNELS_H
 

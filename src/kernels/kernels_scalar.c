@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scalar kernels: the definition of the statistics (docs/metrics.md, 1) that every
-// other instruction set must meet bit for bit.
+// The scalar kernels: the definition of the statistics (docs/reference/metrics.md, 1)
+// that every other instruction set must meet bit for bit.
 #include "kernels/kernels.h"
 
 #include <math.h>

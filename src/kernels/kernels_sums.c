@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Magnitudes and the hash of a watch, scalar: the definition (docs/metrics.md, 1.6) that
-// every other instruction set must meet bit for bit.
+// Magnitudes and the hash of a watch, scalar: the definition
+// (docs/reference/metrics.md, 1.6) that every other instruction set must meet bit for
+// bit.
 #include "kernels/kernels.h"
 
 #include <math.h>

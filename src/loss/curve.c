@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A curve out of the points that a reader found: which names are losses, steps in order,
-// what a resumed run gave twice. docs/loss.md, section 1.
+// what a resumed run gave twice. docs/reference/loss.md, section 1.
 #include "loss/curve.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of the names in a file is the loss: docs/loss.md, section 1. Training before what
-// is held out, the loss itself before parts of it; then the name with the most values,
-// then the most digits, then the more usual name.
+// Which of the names in a file is the loss: docs/reference/loss.md, section 1. Training
+// before what is held out, the loss itself before parts of it; then the name with the
+// most values, then the most digits, then the more usual name.
 #include "loss/curve.h"
 
 #include <ctype.h>

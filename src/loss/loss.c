@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two loss curves, their difference, and the noise that it has to exceed. Formulas:
-// docs/loss.md, sections 2 and 3.
+// docs/reference/loss.md, sections 2 and 3.
 #include <ulpscope/x/loss.h>
 
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cannot be told of two curves, and what would tell it: docs/loss.md, section 3. No
-// rule says that they differ; "the same" is said only where something was looked at that
-// would have shown a fault.
+// What cannot be told of two curves, and what would tell it: docs/reference/loss.md,
+// section 3. No rule says that they differ; "the same" is said only where something was
+// looked at that would have shown a fault.
 #include "loss/loss_say.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much a curve wavers: docs/loss.md, section 2.
+// How much a curve wavers: docs/reference/loss.md, section 2.
 #ifndef USC_LOSS_NOISE_H
 #define USC_LOSS_NOISE_H
 

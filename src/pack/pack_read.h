@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PACK/pack.json, call by call. Format: docs/pack-format.md.
+// PACK/pack.json, call by call. Format: docs/reference/pack-format.md.
 #ifndef USC_PACK_READ_H
 #define USC_PACK_READ_H
 

@@ -206,7 +206,7 @@ function standardsCard(details) {
       m.value.reason + (m.value.stand_in ? ` (${m.value.stand_in})` : "")])));
 }
 
-/* [meaning, unit] of each metric; formulas in docs/metrics.md. */
+/* [meaning, unit] of each metric; formulas in docs/reference/metrics.md. */
 const METRICS = {
   max: ["error of the worst element", "roundings"], mid: ["error of the median element", "roundings"],
   q99: ["error of the 99th percentile", "roundings"], rel: ["median error relative to the values", "roundings"],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sorts calls into cases and decides which of them a baseline knows. Rule:
-// docs/report.md, "Baseline".
+// docs/reference/report.md, "Baseline".
 #include "report/report_cases.h"
 
 #include <math.h>

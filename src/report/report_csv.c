@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// result.csv and details.csv. Columns: docs/report.md.
+// result.csv and details.csv. Columns: docs/reference/report.md.
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// result.json. Schema: docs/report.md.
+// result.json. Schema: docs/reference/report.md.
 #include "report/report_json.h"
 
 #include <ulpscope/version.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How much of a check was judged: a pass that covers little of a model must not look like
-// one that covers it. docs/report.md, "Exit code".
+// one that covers it. docs/reference/report.md, "Exit code".
 #include "report/report_summary.h"
 
 static bool is_missing(usc_verdict verdict)

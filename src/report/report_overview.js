@@ -179,5 +179,5 @@ function drawWords() {
     ...ORDER.map((v) => [v, MEANS[v]])];
   byId("words").append(el("details", { class: "card" },
     el("summary", null, el("h2", { id: "words-title" }, "What the words mean")), list(words),
-    el("p", { class: "quiet" }, "The rule: docs/verdict.md. Formulas: docs/metrics.md. This page and the files beside it: docs/report.md.")));
+    el("p", { class: "quiet" }, "The rule: docs/background/verdict.md. Formulas: docs/reference/metrics.md. This page and the files beside it: docs/reference/report.md.")));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the trace tells stands first, what a worker found takes its place where there is
-// any. The protocol of a row: docs/architecture.md.
+// any. The protocol of a row: docs/background/architecture.md.
 #include "run/row.h"
 
 #include <stdio.h>

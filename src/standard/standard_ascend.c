@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ascend-v1: cosine, then the largest error, then shares of relative errors, each able to
-// end the matter. docs/metrics.md, 3. Neighbour: standard_ascend_ratio.c.
+// end the matter. docs/reference/metrics.md, 3. Neighbour: standard_ascend_ratio.c.
 #include "standard/standard_trial.h"
 
 #include <float.h>

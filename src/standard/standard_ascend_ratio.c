@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ascend standards that know small values, ulps and a second device: one pass of
-// counts over an answer and the raised run, then a rule each. docs/metrics.md, 3.
+// counts over an answer and the raised run, then a rule each.
+// docs/reference/metrics.md, 3.
 #include "standard/standard_trial.h"
 
 #include <float.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that look at representations: units in the last place, and equal bits.
-// docs/metrics.md, 3.
+// docs/reference/metrics.md, 3.
 #include "standard/standard_trial.h"
 
 #include <math.h>

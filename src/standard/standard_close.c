@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards that ask whether elements are close: |a - b| <= atol + rtol |b|, computed as
-// torch computes it, in the dtype of the tensors. docs/metrics.md, 3.
+// torch computes it, in the dtype of the tensors. docs/reference/metrics.md, 3.
 #include "standard/standard_trial.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Standards with one number for the whole tensor: cosine, normalised mean squared error,
-// and errors distributed like those of the CPU in the same dtype. docs/metrics.md, 3.
+// and errors distributed like those of the CPU in the same dtype.
+// docs/reference/metrics.md, 3.
 #include "standard/standard_trial.h"
 
 #include <float.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of one tensor: cuts the walk into blocks and spans, runs the kernels over
-// them on one or more threads, and adds up in a fixed order (docs/metrics.md, 1).
+// them on one or more threads, and adds up in a fixed order (docs/reference/metrics.md,
+// 1).
 #include <ulpscope/stats.h>
 
 #include "base/compiler.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Magnitudes and the hash of one tensor: block by block, so that the bytes are still in
-// the nearest cache when they are hashed. Formulas: docs/metrics.md, 1.6.
+// the nearest cache when they are hashed. Formulas: docs/reference/metrics.md, 1.6.
 #include <ulpscope/x/sums.h>
 
 #include "base/float_env.h"

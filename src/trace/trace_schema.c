@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables of trace.db. Names are the contract of docs/trace-format.md.
+// The tables of trace.db. Names are the contract of docs/reference/trace-format.md.
 #include "trace/trace_schema.h"
 
 #include <ulpscope/trace.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of trace.db and the statements of writer and reader: docs/trace-format.md.
+// Tables of trace.db and the statements of writer and reader:
+// docs/reference/trace-format.md.
 #ifndef USC_TRACE_SCHEMA_H
 #define USC_TRACE_SCHEMA_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files that hold blobs: tensors-NNNNN.safetensors, with `.part` at the end while
-// open. A reserved header is filled in when a shard is sealed: docs/trace-format.md.
+// open. A reserved header is filled in when a shard is sealed:
+// docs/reference/trace-format.md.
 #ifndef USC_TRACE_SHARD_H
 #define USC_TRACE_SHARD_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mode asd: torch_npu's feature value detection, version 3 (NPU_ASD_CONFIG), as its
-// published source has it, with what is odd about it (docs/watch-reference.md has the
-// list). Of every grad_sample_interval-th parameter of two and more axes, by its leaf
-// module, the squared maximum against a moving average. What becomes of an anomaly:
+// published source has it, with what is odd about it (docs/reference/watch-reference.md
+// has the list). Of every grad_sample_interval-th parameter of two and more axes, by its
+// leaf module, the squared maximum against a moving average. What becomes of an anomaly:
 // asd_strikes.c. Rows of a step come in order of tensors, not of the backward pass.
 #include "watch/asd.h"
 

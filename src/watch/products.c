@@ -3,7 +3,7 @@
 // for matrix operations", 1984) with a bound from the variance of rounding: a result is
 // rounded once, uniformly within an ulp of at most eps |y|; the accumulation adds up
 // n_inner roundings of partial sums, whose squares are at most about `terms` and, at the
-// end, `squares`. docs/watch-reference.md, "Row checksums".
+// end, `squares`. docs/reference/watch-reference.md, "Row checksums".
 #include <ulpscope/x/watch_products.h>
 
 #include <math.h>

@@ -2,7 +2,8 @@
 // A site followed over time, tensor by tensor and rank by rank, by two numbers in log2:
 // the level (mean |x|) and the peak (largest |x| against the mean, which one changed
 // element moves and a change of data or of scale does not). What all tensors of a rank do
-// together is the data's, or the scaler's, and taken off before. docs/watch-reference.md.
+// together is the data's, or the scaler's, and taken off before.
+// docs/reference/watch-reference.md.
 #ifndef USC_WATCH_TRACK_H
 #define USC_WATCH_TRACK_H
 

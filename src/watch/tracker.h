@@ -2,7 +2,8 @@
 // One number over time: its last 64 accepted values, their median and median absolute
 // deviation, and the few that were not accepted, from which a lasting shift is told. In
 // the log2 domain: a unit is a 128th of a factor of two, which is finer than anything
-// decided here, so that a value takes two bytes. docs/watch-reference.md, "Tracker".
+// decided here, so that a value takes two bytes. docs/reference/watch-reference.md,
+// "Tracker".
 #ifndef USC_WATCH_TRACKER_H
 #define USC_WATCH_TRACKER_H
 

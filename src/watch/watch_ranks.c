@@ -3,7 +3,7 @@
 // the schedule does to all of them says nothing here, what one device does shows at once.
 // Of each tensor the deviation of every rank from the median rank, less what that rank
 // has in common over all its tensors (its batch), against how far ranks of this tensor
-// usually lie apart. Needs three ranks. docs/watch-reference.md, "Detectors".
+// usually lie apart. Needs three ranks. docs/reference/watch-reference.md, "Detectors".
 #include "watch/track.h"
 
 #include <math.h>

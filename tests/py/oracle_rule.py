@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The judge's rule in plain float64, written from docs/metrics.md, 2 alone: slow, sorted
+"""The judge's rule in plain float64, written from docs/reference/metrics.md, 2 alone: slow, sorted
 quantiles, one tensor at a time. Tests hold the C judge against it."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the calls of a pack on a device and saves what it gives: what somebody with firmware
-or a simulator would write. Knows of a pack only what docs/pack-format.md says.
+or a simulator would write. Knows of a pack only what docs/reference/pack-format.md says.
 
     python run_pack.py PACK OUTPUTS [DEVICE]"""
 

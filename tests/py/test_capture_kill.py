@@ -23,7 +23,7 @@ from traces import small_trace
 from ulpscope import _core
 
 HERE = Path(__file__).parent
-# As docs/trace-format.md promises: what is lost is not older than the one, or not further
+# As docs/reference/trace-format.md promises: what is lost is not older than the one, or not further
 # back than the other.
 WINDOW_NS = 200_000_000
 WINDOW_BYTES = 64 << 20

@@ -119,10 +119,10 @@ def test_the_page_holds_all_that_differs(captured, tmp_path):
 
 
 def test_the_page_knows_where_differences_begin():
-    """The bold kinds of the table in docs/diff.md, all of them."""
+    """The bold kinds of the table in docs/reference/diff.md, all of them."""
     home = Path(__file__).resolve().parents[2]
     listed = re.search(r"begins = new Set\((\[.*?\])\)", (home / "cli/diff/diff_page.js").read_text())[1]
-    assert set(json.loads(listed)) == set(re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/diff.md").read_text(), re.M))
+    assert set(json.loads(listed)) == set(re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/reference/diff.md").read_text(), re.M))
 
 
 def test_rounding_keeps_within_its_limit(captured):
@@ -379,7 +379,7 @@ def test_what_is_no_pair_of_traces_is_refused(captured, tmp_path):
 
 
 def test_the_commands_of_the_page_do_what_it_says(tmp_path):
-    page = (Path(__file__).resolve().parents[2] / "docs/howto/where-do-two-runs-part.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/where-do-two-runs-part.md").read_text()
     python = STEP.replace("sys.argv[1], int(sys.argv[2]), int(sys.argv[3])", '"sim:0", 1, 0')
     (tmp_path / "step.py").write_text(python)
     said = []

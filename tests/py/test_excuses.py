@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/excuses.md: it has every excuse of the C list, and what its rows name exists."""
+"""docs/reference/excuses.md: it has every excuse of the C list, and what its rows name exists."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ def table(text):
     return [[cell.strip().strip("`") for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-ROWS = table((ROOT / "docs" / "excuses.md").read_text())
+ROWS = table((ROOT / "docs" / "reference" / "excuses.md").read_text())
 CODES = [row[0] for row in ROWS]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sets of docs/excuses.md: what an excuse admits passes, and a value one step outside is
+"""The sets of docs/reference/excuses.md: what an excuse admits passes, and a value one step outside is
 accused: at significands near 1, 1.5 and 2, in float32, bfloat16 and float16."""
 
 from dataclasses import dataclass, field, replace

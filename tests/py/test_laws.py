@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The laws of docs/architecture.md, held by reading the sources: who may use whom, what is
+"""The laws of docs/background/architecture.md, held by reading the sources: who may use whom, what is
 exported, what is documented. Each law has a planted offence that must be caught."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_the_linker_holds_each_folder_to_what_it_may_use(tmp_path):
 
 def test_the_table_of_the_architecture_says_what_the_linker_holds():
     rows = re.findall(r"^\| `src/(\w+)` \|[^|]*\| ([a-z, ]*)\|$",
-                      (ROOT / "docs" / "architecture.md").read_text(), re.M)  # fmt: skip
+                      (ROOT / "docs" / "background" / "architecture.md").read_text(), re.M)  # fmt: skip
     lines = re.findall(r"^usc_folder\((\w+)(?: USES ([a-z ]+))?",
                        (ROOT / "cmake" / "folders.cmake").read_text(), re.M)  # fmt: skip
     said = {name: set(uses.replace(",", " ").split()) for name, uses in rows}

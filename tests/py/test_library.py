@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """libulpscope by itself: configured without Python, built, installed, and found by
-pkg-config and by CMake; the examples of docs/c-api.md on it, and the program."""
+pkg-config and by CMake; the examples of docs/reference/c-api.md on it, and the program."""
 
 from __future__ import annotations
 
@@ -153,11 +153,11 @@ EXPECTED = {"write_trace": write_trace, "judge_two_buffers": judge_two_buffers, 
 
 
 def test_the_code_of_the_manual_is_code_of_the_examples():
-    blocks = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "c-api.md").read_text(), re.M | re.S)
+    blocks = re.findall(r"^```c\n(.*?)^```", (ROOT / "docs" / "reference" / "c-api.md").read_text(), re.M | re.S)
     code = "".join(path.read_text() for path in EXAMPLES)
     assert len(blocks) >= 2 and all(block in code for block in blocks)
     headers = {p.name for p in (ROOT / "include" / "ulpscope").glob("*.h")}
-    assert headers - set(re.findall(r"`([a-z_]+\.h)`", (ROOT / "docs" / "c-api.md").read_text())) == {
+    assert headers - set(re.findall(r"`([a-z_]+\.h)`", (ROOT / "docs" / "reference" / "c-api.md").read_text())) == {
         "api.h", "ulpscope.h"}  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ulpscope loss`: what a comparison gives is held to a definition of it in NumPy (docs/loss.md),
+"""`ulpscope loss`: what a comparison gives is held to a definition of it in NumPy (docs/reference/loss.md),
 differences that are planted must be found, and honest pairs of curves called the same. What is
 read out of which file: tests/unit/test_loss.c."""
 

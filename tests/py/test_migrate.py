@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/migrate-torch-musa.md, migrate-ditorch.md: each row of their tables names a test that
+"""docs/how-to/migrate-torch-musa.md, migrate-ditorch.md: each row of their tables names a test that
 exists, of the tool or of a defect that is known of it."""
 
 import re
@@ -37,7 +37,7 @@ def offences(text, page):
 
 @pytest.mark.parametrize("page", LEAST)
 def test_each_row_names_a_test(page):
-    text = (ROOT / "docs" / f"{page}.md").read_text()
+    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text()
     assert offences(text, page) == [] and len(rows(text)) >= LEAST[page]
 
 
@@ -51,7 +51,7 @@ def test_a_row_without_a_test_is_caught():
 def test_each_case_of_the_peers_is_on_a_page():
     """What test_live_peers plants or passes by name is told to who comes from that tool."""
     code = (ROOT / "tests/py/test_live_peers.py").read_text()
-    told = {p: (ROOT / "docs" / f"{p}.md").read_text() for p in LEAST}
+    told = {p: (ROOT / "docs" / "how-to" / f"{p}.md").read_text() for p in LEAST}
     for tool, name in re.findall(r'^    "(torch_musa|ditorch): (.+?)": ', code, re.M):
         page = f"migrate-{tool.replace('_', '-')}"
         assert f"test_live_peers.py::{name}`" in told[page], f"{page}.md lacks {name}"
@@ -60,7 +60,7 @@ def test_each_case_of_the_peers_is_on_a_page():
 @pytest.mark.parametrize("page", LEAST)
 def test_the_chinese_page_has_the_same_tools(page):
     """What the page names as theirs, but for defects and lists of variables, stands there, too."""
-    text = (ROOT / "docs" / f"{page}.md").read_text().partition("## Known defects")[0]
-    chinese = (ROOT / "docs" / "zh" / f"{page}.md").read_text()
+    text = (ROOT / "docs" / "how-to" / f"{page}.md").read_text().partition("## Known defects")[0]
+    chinese = (ROOT / "docs" / "how-to" / f"{page}.zh.md").read_text()
     names = {n for row in rows(text) for n in re.findall(r"`(\w+)[`(]", row[0])}
     assert len(names) > 12 and [n for n in sorted(names) if n not in chinese] == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The defects of msprobe that docs/migrate-msprobe.md numbers, one row each: what must pass
+"""The defects of msprobe that docs/how-to/migrate-msprobe.md numbers, one row each: what must pass
 passes, and what its defect would let go, or would accuse, is judged rightly. Where msprobe's own
 rule is among our standards, the row shows the defect there first."""
 
@@ -177,7 +177,7 @@ def every_rule_can_fail(_):
 
 @row(10)
 def limits_are_those_of_the_page(_):
-    line = re.search(r"^\| `ascend-absolute`: normal elements.*$", (ROOT / "docs/metrics.md").read_text(), re.M)
+    line = re.search(r"^\| `ascend-absolute`: normal elements.*$", (ROOT / "docs/reference/metrics.md").read_text(), re.M)
     bounds = [2.0 ** int(e) for e in re.findall(r"2\^(-\d+)", line.group())]
     x = torch.ones(100, dtype=torch.float64)
     for dtype, bound in zip((torch.float16, torch.bfloat16, torch.float32), bounds, strict=True):
@@ -551,7 +551,7 @@ def test_defect_is_absent(number, tmp_path):
     ROWS[number](tmp_path)
 
 
-@pytest.mark.parametrize("page", ["docs/migrate-msprobe.md", "docs/zh/migrate-msprobe.md"])
+@pytest.mark.parametrize("page", ["docs/how-to/migrate-msprobe.md", "docs/how-to/migrate-msprobe.zh.md"])
 def test_every_number_of_the_page_has_a_row(page):
     named = [int(n) for n in re.findall(r"^\| (\d+) \|", (ROOT / page).read_text(), re.M)]
     assert named == sorted(ROWS) == list(range(1, len(ROWS) + 1))

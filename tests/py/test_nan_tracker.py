@@ -232,7 +232,7 @@ def test_memory_does_not_grow_with_the_run():
 
 def test_the_howto_says_what_it_finds():
     """Its first block, with a `train` that overflows, says its first sentence."""
-    page = (Path(__file__).resolve().parents[2] / "docs/howto/where-was-this-nan-born.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/where-was-this-nan-born.md").read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.S | re.M)
     code, said = (next(text for kind, text in blocks if kind == wanted) for wanted in ("python", ""))
     program = "import torch\ndef train():\n    (torch.ones(128).half() * 3e5).sum()\n" + code

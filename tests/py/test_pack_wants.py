@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pack answers what a case asks of the device's own worker: of quantizations, gradients at
 corners, tied maxima, sums over steps and narrower arithmetic, and of all that goes free
-(docs/excuses.md), honest and with a planted bug, it comes to the verdict of a check, with its bits
+(docs/reference/excuses.md), honest and with a planted bug, it comes to the verdict of a check, with its bits
 and its sentence."""
 
 import json
@@ -265,7 +265,7 @@ TOGETHER = {
     "none: of one output": (HALVES, lambda x: (x.exp(), 7 * x), "pass"),
     "none: the other is off": (HALVES, lambda x: (x.exp() * 1.01, 7 * x), "wrong"),
 }  # fmt: skip
-# ---- the rows of docs/excuses.md ----
+# ---- the rows of docs/reference/excuses.md ----
 
 DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "unsaid"}
 # Rows that no pack and no trace has: of callables, of a formula in place of an operator, of ranks, of what a device

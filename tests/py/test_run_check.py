@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/howto/check-while-it-trains.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/how-to/check-while-it-trains.md"
 TRAIN = """
 import torch, ulpscope.sim
 net = torch.nn.Sequential()

@@ -95,7 +95,7 @@ def test_a_variable_that_is_no_list_is_said_and_the_command_runs(tmp_path):
 
 def test_the_howto_convicts_both_operators_of_the_demo(tmp_path):
     root = Path(__file__).resolve().parents[2]
-    page = (root / "docs/howto/which-operator-is-guilty.md").read_text()
+    page = (root / "docs/how-to/which-operator-is-guilty.md").read_text()
     folder = tmp_path / "examples" / "demo"
     folder.mkdir(parents=True)
     shutil.copy(root / "LICENSE", tmp_path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/trace-format.md, read as a stranger would: a trace written in C, opened with the
+"""docs/reference/trace-format.md, read as a stranger would: a trace written in C, opened with the
 sqlite3 module and the safetensors package alone. At the end once through `_core`."""
 
 import gc
@@ -63,7 +63,7 @@ def test_database_says_what_it_is(trace):
 
 
 def test_tables_are_the_documented_ones(trace):
-    text = (ROOT / "docs/trace-format.md").read_text().split("## Results")[0]
+    text = (ROOT / "docs/reference/trace-format.md").read_text().split("## Results")[0]
     documented = {
         m[1]: [c.strip().strip("`") for c in m[2].split(",")]
         for m in re.finditer(r"^\| `(\w+)` \| ([^|]+) \|", text, re.M)

@@ -517,7 +517,7 @@ def test_a_killed_rank_ends_nobody_else_by_the_watch(config, tmp_path):
     assert done.returncode not in (0, 2) and "the watch failed" not in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("page", ["watch-reference.md", "zh/watch.md"])
+@pytest.mark.parametrize("page", ["reference/watch-reference.md", "background/watch.zh.md"])
 def test_a_reference_has_every_key_and_variable(page):
     """With its default, in English and in Chinese; and no other key."""
     text = (Path(__file__).resolve().parents[2] / "docs" / page).read_text()

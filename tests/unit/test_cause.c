@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causes that a result alone shows: of every pattern a case that is named and a near miss
-// that is not. docs/causes.md.
+// that is not. docs/reference/causes.md.
 #include "cause_bench.h"
 
 /* ---- what spoils ---- */

@@ -60,7 +60,7 @@ static usc_sums of(usc_dtype dtype, const void *data, int64_t n)
     return compute(&t);
 }
 
-/* docs/metrics.md as it stands. */
+/* docs/reference/metrics.md as it stands. */
 static uint64_t slow_hash(const unsigned char *bytes, size_t size)
 {
     uint64_t sum = 0;

@@ -134,7 +134,7 @@ typedef struct usc_capture_call {
     int64_t module, stack; /* usc_capture_module, usc_capture_stack; 0: none */
     int64_t parent;        /* sequence of the composite call around it; 0: none */
     int64_t thread;
-    const char *args;  /* JSON as docs/trace-format.md says */
+    const char *args;  /* JSON as docs/reference/trace-format.md says */
     const char *state; /* JSON or NULL */
     bool composite;
     const usc_capture_tensor *tensors; /* all tensor arguments, role USC_ROLE_IN */

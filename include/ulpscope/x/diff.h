@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two traces side by side: which call of one is which of the other, and where the first
 // difference is made, apart from where it only shows. No operator runs; what a replay
-// says of the calls accused is heard afterwards (usc_diff_hear). docs/diff.md
+// says of the calls accused is heard afterwards (usc_diff_hear). docs/reference/diff.md
 //
 // Threads: one thread at a time per diff and its traces; safe else.
 #ifndef ULPSCOPE_X_DIFF_H
@@ -208,7 +208,7 @@ typedef struct usc_diff_options {
 /**
  * Pairs the calls of two traces and compares what they did.
  *
- * Numbers: docs/diff.md.
+ * Numbers: docs/reference/diff.md.
  * Memory:  *out is freed by usc_diff_close and needs both traces until then; about 400
  *          bytes for each call. Traces are read from; what they handed out is invalid.
  * Threads: one thread at a time per diff and its traces.

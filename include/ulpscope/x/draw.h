@@ -2,8 +2,8 @@
 // Random operators. No two devices draw the same numbers, so that draws are judged by
 // what all honest draws have in common: values that can be drawn, the law, independence
 // of place, two calls that have nothing to do with each other. Nothing here runs an
-// operator or draws. What is promised: docs/operators.md; every formula:
-// docs/metrics.md, 4.
+// operator or draws. What is promised: docs/reference/operators.md; every formula:
+// docs/reference/metrics.md, 4.
 //
 // Numbers: one order on one thread: the same bits whatever the number of threads, the ISA
 //          and the float modes of the caller.

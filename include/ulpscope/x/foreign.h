@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dumps of other tools as traces, and traces as dumps that other tools read:
-// docs/foreign-dumps.md. Whatever a dump says is checked before it is believed, and
-// nothing in it is ever run: files of torch are opened by a worker process of the program
-// that hooks->command names, which loads tensors and plain values and nothing else.
+// docs/reference/foreign-dumps.md. Whatever a dump says is checked before it is believed,
+// and nothing in it is ever run: files of torch are opened by a worker process of the
+// program that hooks->command names, which loads tensors and plain values and nothing
+// else.
 //
 // Threads: safe; hooks are called in the thread that asked.
 #ifndef ULPSCOPE_X_FOREIGN_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random calls: from an example of an operator's call, other calls of it. Case k of seed
 // S is a function of S, k and the example alone, the same on every machine, in any thread
-// and order: no draw depends on another case (docs/fuzz.md). Neighbours: generate.h (the
-// generator, kinds of values), run.h (the run that judges them).
+// and order: no draw depends on another case (docs/reference/fuzz.md). Neighbours:
+// generate.h (the generator, kinds of values), run.h (the run that judges them).
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
 #ifndef ULPSCOPE_X_FUZZ_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Made-up data. A counter-based generator: element i of a stream is a function of (seed,
 // number, i), the same on every machine, thread and order. On it stand stand-ins, tensors
-// drawn from the statistics of real ones (docs/stand-ins.md), and values on which kernels
-// break.
+// drawn from the statistics of real ones (docs/reference/stand-ins.md), and values on
+// which kernels break.
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
 #ifndef ULPSCOPE_X_GENERATE_H
@@ -87,8 +87,8 @@ USC_API usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace
  *          behind the other: floats in memory order, broadcast axes once; others in
  *          row-major order. `size` is their number times the element's size
  *          (usc_stand_in_size).
- * Numbers: docs/stand-ins.md. Counts of NaN, Inf, zero, subnormals and binades are exact
- *          where the statistics counted every element; min and max are met exactly.
+ * Numbers: docs/reference/stand-ins.md. Counts of NaN, Inf, zero, subnormals and binades
+ * are exact where the statistics counted every element; min and max are met exactly.
  * Memory:  allocates while it runs 64 KiB and what one row needs.
  * Errors:  USC_E_CORRUPT for statistics that no tensor of that form has (what and how
  *          many), USC_E_ARG (size), USC_E_DTYPE, USC_E_SHAPE, USC_E_RANGE, USC_E_NOMEM;

@@ -2,7 +2,7 @@
 // What some operators leave free in their outputs together: the order of values that
 // nobody sorted, signs and rotations of the vectors of a decomposition. A device's
 // outputs are brought to the order and the gauge of what they are held to before a case
-// judges them one by one. docs/excuses.md, rows `order` and `gauge`.
+// judges them one by one. docs/reference/excuses.md, rows `order` and `gauge`.
 #ifndef ULPSCOPE_X_HELD_H
 #define ULPSCOPE_X_HELD_H
 

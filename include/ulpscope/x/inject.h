@@ -10,8 +10,8 @@
 
 USC_BEGIN_DECLS
 
-/* id, name in a schedule, what it does to the chosen elements; docs/watch-reference.md,
- * "Faults" */
+/* id, name in a schedule, what it does to the chosen elements;
+ * docs/reference/watch-reference.md, "Faults" */
 #define USC_INJECT_LIST(X)                                                               \
     X(FLIP, "flip", "one bit flips: `bit`, or one that is drawn")                        \
     X(MASK, "mask", "the bits of `mask` flip, or `bits` that are drawn")                 \

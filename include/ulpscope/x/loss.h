@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loss curves: read from what training programs write, held against each other, with the
-// noise that they have anyway told from a difference. Formulas: docs/loss.md.
+// noise that they have anyway told from a difference. Formulas: docs/reference/loss.md.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
 #ifndef ULPSCOPE_X_LOSS_H
@@ -138,12 +138,10 @@ typedef struct usc_loss_result {
  * file.
  *
  * Units:   those of the losses; `relative` is a share, not per cent.
- * Numbers: docs/loss.md. NaN or Inf on one side alone is a difference; on both sides at
- *          one step it is left out.
- * Memory:  *out is freed by usc_loss_free; NULL after an error. Keeps nothing of the
- *          curves.
- * Errors:  USC_E_RANGE (no step in common; steps of which only one side gives the
- *          numbers), USC_E_NOMEM.
+ * Numbers: docs/reference/loss.md. NaN or Inf on one side alone is a difference; on both
+ * sides at one step it is left out. Memory:  *out is freed by usc_loss_free; NULL after
+ * an error. Keeps nothing of the curves. Errors:  USC_E_RANGE (no step in common; steps
+ * of which only one side gives the numbers), USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_loss_compare(const usc_curve *a, const usc_curve *b,
                                                   const usc_loss_options *options,
@@ -162,7 +160,8 @@ USC_API USC_NODISCARD usc_status usc_loss_table(const usc_curve *a, const usc_cu
                                                 const usc_loss_result *result, int width,
                                                 FILE *to, usc_error *err);
 
-/** Writes one JSON object in a line: docs/loss.md, "JSON". Errors: USC_E_IO, USC_E_NOMEM.
+/** Writes one JSON object in a line: docs/reference/loss.md, "JSON". Errors: USC_E_IO,
+ * USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_loss_json(const usc_curve *a, const usc_curve *b,
                                                const usc_loss_result *result, FILE *to,

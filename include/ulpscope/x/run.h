@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator: hands the calls of a trace to worker processes and keeps what they
-// find. A worker is any program that speaks the line protocol (docs/architecture.md);
-// one that dies or hangs costs the call that it held. Neighbours: call.h (which calls),
-// result.h (what is kept).
+// find. A worker is any program that speaks the line protocol
+// (docs/background/architecture.md); one that dies or hangs costs the call that it held.
+// Neighbours: call.h (which calls), result.h (what is kept).
 //
 // Threads: safe; a run calls its hooks in the thread that started it.
 #ifndef ULPSCOPE_X_RUN_H
@@ -21,9 +21,9 @@ USC_BEGIN_DECLS
 enum { USC_SHARE_LATER = -1, USC_SHARE_OVER = -2, USC_SHARE_LOST = -3 };
 
 /**
- * Processes that check one trace together (docs/ranks.md). All choose the same calls, cut
- * them into the same shares and claim these; rank 0 writes OUT, the others OUT/part-N,
- * and rank 0 takes that in at the end.
+ * Processes that check one trace together (docs/reference/ranks.md). All choose the same
+ * calls, cut them into the same shares and claim these; rank 0 writes OUT, the others
+ * OUT/part-N, and rank 0 takes that in at the end.
  */
 typedef struct usc_run_ranks {
     void *ctx;
@@ -145,8 +145,8 @@ typedef struct usc_pack_run_options {
 } usc_pack_run_options;
 
 /**
- * Packs a trace: writes inputs and operands of its calls (docs/pack-format.md). The
- * folder appears when it is complete; hooks->say hears what is in it.
+ * Packs a trace: writes inputs and operands of its calls (docs/reference/pack-format.md).
+ * The folder appears when it is complete; hooks->say hears what is in it.
  *
  * Threads: as usc_check_trace.
  * Errors:  as usc_check_trace; USC_E_EXISTS where `out` is there; USC_E_UNSUPPORTED where

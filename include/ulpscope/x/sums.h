@@ -15,7 +15,7 @@ typedef struct usc_sums {
     int64_t numel;       /* elements looked at: all of them */
     int64_t n_nonfinite; /* NaN and Inf */
     int64_t n_zero;      /* +0 and -0 */
-    uint64_t hash64;     /* of the bytes, docs/metrics.md, 1.6 */
+    uint64_t hash64;     /* of the bytes, docs/reference/metrics.md, 1.6 */
 } usc_sums;
 
 /**
@@ -24,8 +24,8 @@ typedef struct usc_sums {
  *
  * Shapes:  any, any strides; 0-d and empty are allowed.
  * Units:   the tensor's own; integers and bool as numbers.
- * Numbers: docs/metrics.md, 1.6: sums in double over 16 lanes in blocks of 4096 elements,
- *          blocks added in index order: same bits on every ISA. The hash is a sum over
+ * Numbers: docs/reference/metrics.md, 1.6: sums in double over 16 lanes in blocks of 4096
+ * elements, blocks added in index order: same bits on every ISA. The hash is a sum over
  *          words of 8 bytes that depends on their places: of two parts of a tensor, cut
  *          where a word ends, it may be taken apart, in any order; any change of one bit
  *          changes it for certain.

@@ -2,7 +2,7 @@
 // Watching a training run for silent corruption: statistics of tensors in, step by step,
 // events out, with the tensor and the rank named. Nothing here reads a clock, a tensor or
 // the environment: who watches feeds numbers and says what time it is.
-// docs/watch-reference.md has each rule with its formula.
+// docs/reference/watch-reference.md has each rule with its formula.
 //
 // Threads: one thread at a time per watch; different watches are independent.
 // Memory:  bounded. A watch of T tensors on W ranks holds at most

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A watch offline: recorded statistics, of our own (docs/watch-reference.md, "Log") or
-// the gradient norms that training programs write, through any detectors; and what would
-// be seen of a flipped bit.
+// A watch offline: recorded statistics, of our own (docs/reference/watch-reference.md,
+// "Log") or the gradient norms that training programs write, through any detectors; and
+// what would be seen of a flipped bit.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
 #ifndef ULPSCOPE_X_WATCH_LOG_H
@@ -99,7 +99,8 @@ USC_API USC_NODISCARD usc_status usc_watch_replay_table(const usc_watch_replay *
                                                         int width, FILE *to,
                                                         usc_error *err);
 
-/** Writes one JSON object in a line: docs/watch-reference.md, "--json". Errors: as above.
+/** Writes one JSON object in a line: docs/reference/watch-reference.md, "--json". Errors:
+ * as above.
  */
 USC_API USC_NODISCARD usc_status usc_watch_replay_json(const usc_watch_replay *replay,
                                                        FILE *to, usc_error *err);

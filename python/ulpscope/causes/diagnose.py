@@ -4,7 +4,7 @@
 A mistake is named when its emulation on the CPU reproduces what the device gave: the same
 bits on 99 % of the elements that rounding does not explain, or errors at least 8 times
 smaller than those against the truth. Damage to a few elements is named by its place and
-content; noise whose emulation only correlates with it, by its format. docs/causes.md.
+content; noise whose emulation only correlates with it, by its format. docs/reference/causes.md.
 What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 

@@ -3,7 +3,7 @@
 its inputs. Serves `judges.outputs`.
 
 An operator that adds products of its inputs, each with weight 1, gives sum (a b)^2 when it
-is run on the squares of its inputs: at least half of the square of S (docs/metrics.md, 2), for
+is run on the squares of its inputs: at least half of the square of S (docs/reference/metrics.md, 2), for
 one replay and without the luck of a draw. Weights are squared along with an argument.
 Float32 will do: squares that it does not hold only leave the question to replays.
 """

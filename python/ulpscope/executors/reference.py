@@ -2,7 +2,7 @@
 """The operands of a verdict: a call's float64 reference and its float32 yardstick, also on
 perturbed inputs. Everything runs on the CPU; nothing here decides.
 
-The formulas are in docs/verdict.md; the perturbation itself is `_core.perturb`.
+The formulas are in docs/background/verdict.md; the perturbation itself is `_core.perturb`.
 """
 
 import contextlib

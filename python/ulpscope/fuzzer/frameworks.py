@@ -6,7 +6,7 @@ torch for tensors and the gradients that are asked for.
 What such a module may have beside torch's names: `Tensor` with methods as functions of their first argument, where its own
 tensors have others; `from_torch` and `to_torch` in place of DLPack; `vjp(function, *tensors) -> (results, pullback)` where it has
 no `autograd.grad` (or `grad`) of torch's kind; `load(module, weights)` where modules lay out weights, by torch's names, in
-another way. docs/migrate-autotest.md."""
+another way. docs/how-to/migrate-autotest.md."""
 
 import functools
 import importlib

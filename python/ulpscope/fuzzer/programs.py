@@ -91,7 +91,7 @@ def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, hig
     """
     A tensor of drawn values. Sizes, dtype and all others may be generators.
 
-    `values` is a kind ("ties", "nan", "index", ...: docs/fuzz.md; None: any but NaN and Inf);
+    `values` is a kind ("ties", "nan", "index", ...: docs/reference/fuzz.md; None: any but NaN and Inf);
     with `low` and `high` values are even in [low, high). `layout`: "any", None (row-major) or one of
     transposed, sliced, storage-offset, expanded, channels_last.
     """

@@ -2,7 +2,7 @@
 """What the error of a call means for the loss, to first order: |<dL/dy, y_device - R>|.
 
 The gradient dL/dy of a call's output is an input of the backward calls of its autograd
-node, which a trace names (`call.state`, docs/trace-format.md). It is taken from there or
+node, which a trace names (`call.state`, docs/reference/trace-format.md). It is taken from there or
 not at all: whatever could be another tensor leaves the effect out.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings over the outputs of one call: a case in C asks (docs/case.md), `answers` tells, and `rows` and
+"""Findings over the outputs of one call: a case in C asks (docs/background/case.md), `answers` tells, and `rows` and
 `products` have the pieces of large calls. Serves `session.judging`."""
 
 from .. import _core

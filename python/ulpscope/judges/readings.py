@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other readings of one call, which are as right as its own: the operands of each, made when a case
-first asks for it (docs/case.md). Serves `answers`; nothing here decides."""
+first asks for it (docs/background/case.md). Serves `answers`; nothing here decides."""
 
 import math
 

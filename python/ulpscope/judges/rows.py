@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces of a large call, of which a case asks one after the other (docs/case.md). Where every row of
+"""The pieces of a large call, of which a case asks one after the other (docs/background/case.md). Where every row of
 the outputs hangs on its own row of the inputs, some rows at a time, so that the operands of one piece are
 all that memory has to hold. Where an output is a product of large matrices, the rows that the case chose:
 `products`. Serves `outputs`.

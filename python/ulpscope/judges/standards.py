@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Other tools' rules over a call: which operands they need, what each says of every output,
-and the worst of it. The rules are C (`_core.Standard`); docs/metrics.md, 3.
+and the worst of it. The rules are C (`_core.Standard`); docs/reference/metrics.md, 3.
 
 `session.judging` asks for the opinion that decides or for those that are compared with ours. A
 standard that cannot say anything says `unjudged`; nothing here raises.

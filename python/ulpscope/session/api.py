@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verdicts for kernel authors: `judge_call` on outputs that some device gave, `check_call`
-on what a callable computes. Bound in `ulpscope`; described in docs/python.md."""
+on what a callable computes. Bound in `ulpscope`; described in docs/reference/python.md."""
 
 import copy
 import functools
@@ -113,7 +113,7 @@ def judge_call(
     only what was returned is judged.
 
     `standard` names another rule, e.g. "torch-close" or "allclose:1e-3,1e-3"
-    (docs/metrics.md, 3): the verdict is then `pass`, `wrong` or `unjudged`, `status` is in
+    (docs/reference/metrics.md, 3): the verdict is then `pass`, `wrong` or `unjudged`, `status` is in
     that rule's words, and bits are NaN. `benchmark` is what a second device returned, for
     the standards that compare with one.
 

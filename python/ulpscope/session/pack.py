@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ulpscope pack TRACE -o PACK`, in a worker (`worker`): the inputs of every call and the
 operands of its judge, as files that `ulpscope judge` reads without torch. The manifest is the
-coordinator's (src/run/pack_run.c). Format: docs/pack-format.md.
+coordinator's (src/run/pack_run.c). Format: docs/reference/pack-format.md.
 """
 
 import json

@@ -3,7 +3,7 @@
 
 Mistakes are planted into the right results of each call and judged as a device's would be:
 those with a size are made smaller until they pass, those without are caught or not. Needs
-no device. The mistakes are the ones that `causes.diagnose` names. docs/causes.md.
+no device. The mistakes are the ones that `causes.diagnose` names. docs/reference/causes.md.
 """
 
 import json

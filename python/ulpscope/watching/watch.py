@@ -3,7 +3,7 @@
 
 Hooks of the optimizer, and of gradients where they are reduced over ranks, read sums and hashes
 (watch_rows.py), ranks tell each other theirs (watch_ranks.py), and detectors in C decide
-(ulpscope/x/watch.h, through `_core.Watch`). All wording of events is made there. docs/watch.md.
+(ulpscope/x/watch.h, through `_core.Watch`). All wording of events is made there. docs/background/watch.md.
 
 Needs of torch: hooks of an optimizer's step, post-accumulate-grad hooks."""
 
@@ -705,7 +705,7 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
         for event in w.events():
             print(event.sentence)
 
-    `config`: "k:v,k:v" (docs/watch-reference.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
+    `config`: "k:v,k:v" (docs/reference/watch-reference.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
     action, weights_every, matmul_every, audit, neighbour, keep_calls and exit_code as well; arguments count
     before it.
     `process_group`: over which ranks are held against each other; None: that of the model's

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of n micro-batches computed again, and its gradients compared bit by bit: the check that sees a
-fault of any operator. docs/watch-reference.md, "Audit".
+fault of any operator. docs/reference/watch-reference.md, "Audit".
 
 The model's inputs, buffers, random streams and autocast are kept where the micro-batch begins, the
 gradients of its outputs and hashes of what it gives each parameter as the backward goes. Before the

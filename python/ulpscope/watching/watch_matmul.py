@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products held to checksums while a model trains: the sum of a row of the result against the
-row of the left side times the row sums of the right side. docs/watch-reference.md has both bounds.
+row of the left side times the row sums of the right side. docs/reference/watch-reference.md has both bounds.
 
 `Linears` takes one of n calls of nn.Linear, forward and both products of its backward (mode sound);
 the sums stay on the device until they have come, the bound and what follows from it are C's

@@ -16,7 +16,7 @@ import torch
 from .. import _core
 from ..calls.replay import raw_bytes
 
-STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/metrics.md, "Sums of a watch"
+STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/reference/metrics.md, "Sums of a watch"
 MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
 TOGETHER = 1 << 22  # elements of a bucket: it is copied, and widened
 NO_DOUBLES = {"mps"}  # devices without float64

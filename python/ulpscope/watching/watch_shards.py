@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What FSDP2 sends between ranks, held to what they have: of a weight that was gathered the hash of each
 rank's part against that of its shard there, of a gradient sums under signs (watch_collective.py) of each part
-before it is scattered against those of the shard behind the backward. docs/watch-reference.md, "Shards".
+before it is scattered against those of the shard behind the backward. docs/reference/watch-reference.md, "Shards".
 
 Parameters that lie on one axis of ranks, cut along their first axis. Nothing of the program is touched.
 

@@ -42,7 +42,7 @@ def _say_refused():
     for sentence in refused():
         if sentence not in _said:
             _said.add(sentence)
-            print(f"ulpscope: {sentence} (docs/migrate-ditorch.md)", file=sys.stderr)
+            print(f"ulpscope: {sentence} (docs/how-to/migrate-ditorch.md)", file=sys.stderr)
 
 
 class _Tool:

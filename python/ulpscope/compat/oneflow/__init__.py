@@ -4,7 +4,7 @@
 
     from ulpscope.compat.oneflow import *
 
-docs/migrate-autotest.md. Needs torch."""
+docs/how-to/migrate-autotest.md. Needs torch."""
 
 import functools
 import os

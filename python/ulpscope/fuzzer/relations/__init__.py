@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that must give what another call gives: each relation makes variants of a call and brings
-what they gave back to the form of the call itself. docs/fuzz.md has the list. Needs of torch schemas
+what they gave back to the form of the call itself. docs/reference/fuzz.md has the list. Needs of torch schemas
 and copies; knows nothing of verdicts."""
 
 from ...judges.in_rows import fits

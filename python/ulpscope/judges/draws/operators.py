@@ -4,7 +4,7 @@ what every honest draw has in common. Serves `session.judging` and `session.api`
 
 Of torch it needs the call's own arguments only: known operators are judged by their law in C
 (`ulpscope/x/draw.h`), which also knows their names; everything else by the masks of the dropouts
-inside (`masks`) or against draws of the CPU (`sampling`). What is promised: docs/operators.md.
+inside (`masks`) or against draws of the CPU (`sampling`). What is promised: docs/reference/operators.md.
 """
 
 import torch
