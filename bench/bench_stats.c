@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of usc_stats_compute() on one core beside a plain sum of the same memory and
 // memcpy. Prints GB/s of bytes read, best of several runs. Usage: bench_stats [MiB]
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/stats.h>
+#include <ulpscope/x/kernels.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,14 +3,15 @@
 //
 // The command is not changed: its Python processes find a sitecustomize first
 // (python/ulpscope/_bootstrap), which starts ulpscope.program.launched where torch is
-// imported. Every process that recorded reports through a file (ulpscope/x/launch.h); this
-// program puts the traces in their places and says in a line what came of it: capture.h.
+// imported. Every process that recorded reports through a file (ulpscope/x/launch.h);
+// this program puts the traces in their places and says in a line what came of it:
+// capture.h.
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/x/pattern.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/pattern.h>
 
 #include "capture/capture.h"
 #include "cli.h"

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <ulpscope/x/pattern.h>
 #include <ulpscope/version.h>
+#include <ulpscope/x/pattern.h>
 
 #include "common/hooks.h"
 #include "common/stop.h"

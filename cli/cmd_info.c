@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
+#include <ulpscope/x/kernels.h>
 
 static const cli_entry own_options[] = {
     {256, "json", NULL, NULL, "the same as one JSON object"}, {0}};

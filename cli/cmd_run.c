@@ -10,8 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include <ulpscope/x/pattern.h>
 #include <ulpscope/result.h>
+#include <ulpscope/x/pattern.h>
 #include <ulpscope/x/watch.h>
 
 #include "capture/capture.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <ulpscope/x/pattern.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/pattern.h>
 
 #include "show/show.h"
 

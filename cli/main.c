@@ -4,8 +4,8 @@
 #include "cli.h"
 #include "common/version.h"
 
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
+#include <ulpscope/x/kernels.h>
 
 #include <signal.h>
 #include <stdlib.h>

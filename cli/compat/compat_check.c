@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <ulpscope/x/foreign.h>
 #include <ulpscope/version.h>
+#include <ulpscope/x/foreign.h>
 
 #include "common/cli_python.h"
 #include "common/hooks.h"

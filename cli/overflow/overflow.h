@@ -6,10 +6,10 @@
 #ifndef ULPSCOPE_CLI_OVERFLOW_H
 #define ULPSCOPE_CLI_OVERFLOW_H
 
-#include <ulpscope/x/flow.h>
-#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
 #include <ulpscope/verdict.h>
+#include <ulpscope/x/flow.h>
+#include <ulpscope/x/run.h>
 
 /* What a replay says of a call. */
 typedef enum overflow_told {

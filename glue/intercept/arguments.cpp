@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments as JSON: {"args": [...], "kwargs": {...}}, each value as docs/reference/trace-format.md
-// says. An argument's schema type decides where its IValue is a bare integer (dtype).
+// Arguments as JSON: {"args": [...], "kwargs": {...}}, each value as
+// docs/reference/trace-format.md says. An argument's schema type decides where its IValue
+// is a bare integer (dtype).
 #include "intercept.h"
 
 #include <ATen/ATen.h>

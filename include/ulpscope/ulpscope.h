@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a release promises of the C API. docs/reference/c-api.md says which header holds what; those
-// in ulpscope/x/ serve the program and the extension, may change with any release, and
-// are included one by one.
+// What a release promises of the C API. docs/reference/c-api.md says which header holds
+// what; those in ulpscope/x/ serve the program and the extension, may change with any
+// release, and are included one by one.
 #ifndef ULPSCOPE_ULPSCOPE_H
 #define ULPSCOPE_ULPSCOPE_H
 

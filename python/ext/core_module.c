@@ -2,8 +2,8 @@
 // The module ulpscope._core: its state and the table of the files that fill it.
 #include "core.h"
 
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/version.h>
+#include <ulpscope/x/kernels.h>
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 #include "core.h"
 #include "py_tensor.h"
 
-#include <ulpscope/x/generate.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/generate.h>
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/x/launch.h: what other processes of a captured command have reported; and
-// what a capture needs that goes on until its run differs from another one.
+// Binds ulpscope/x/launch.h: what other processes of a captured command have reported;
+// and what a capture needs that goes on until its run differs from another one.
 #include "core.h"
 
 #include <ulpscope/x/diff.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binds ulpscope/x/pattern.h: options that hold a PATTERN are refused before a run starts,
-// and Python has no matcher of its own.
+// Binds ulpscope/x/pattern.h: options that hold a PATTERN are refused before a run
+// starts, and Python has no matcher of its own.
 #include "core.h"
 
 #include <ulpscope/x/pattern.h>

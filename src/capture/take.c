@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call begins and ends: which storages does it touch, which generation of each is that,
-// and are its bytes taken already? See session.h; the rules stand in ulpscope/x/capture.h.
+// and are its bytes taken already? See session.h; the rules stand in
+// ulpscope/x/capture.h.
 #include "capture/fetch.h"
 #include "capture/sift.h"
 #include "capture/touch.h"

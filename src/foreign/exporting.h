@@ -6,8 +6,8 @@
 
 #include <stdio.h>
 
-#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/foreign.h>
 
 #include "base/arena.h"
 #include "base/keys.h"

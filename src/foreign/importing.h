@@ -5,8 +5,8 @@
 #ifndef USC_FOREIGN_IMPORTING_H
 #define USC_FOREIGN_IMPORTING_H
 
-#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/foreign.h>
 
 #include "base/arena.h"
 #include "base/keys.h"

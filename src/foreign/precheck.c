@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <ulpscope/x/foreign.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/foreign.h>
 
 #include "base/line.h"
 #include "base/number.h"

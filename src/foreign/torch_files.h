@@ -6,8 +6,8 @@
 #ifndef USC_FOREIGN_TORCH_FILES_H
 #define USC_FOREIGN_TORCH_FILES_H
 
-#include <ulpscope/x/run.h>
 #include <ulpscope/tensor.h>
+#include <ulpscope/x/run.h>
 
 #include "run/worker.h"
 #include "json/json.h"

@@ -4,8 +4,8 @@
 #ifndef USC_KERNELS_KERNELS_H
 #define USC_KERNELS_KERNELS_H
 
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/stats.h>
+#include <ulpscope/x/kernels.h>
 
 #include "tensor/convert.h"
 

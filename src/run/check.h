@@ -5,8 +5,8 @@
 #ifndef USC_RUN_CHECK_H
 #define USC_RUN_CHECK_H
 
-#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/run.h>
 
 #include "base/line.h"
 #include "run/agenda.h"

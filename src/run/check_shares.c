@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A check that several processes share: which calls are this one's, and rows that others
 // wrote. A share is a range of picks, the same ranges in every process; who works on
-// which is asked of the ranks (ulpscope/x/run.h), who keep that where all can see it. With
-// a budget shares are ranges of the picks in the order of an agenda that hears nothing,
-// and small, so that the most telling come first whoever takes them.
+// which is asked of the ranks (ulpscope/x/run.h), who keep that where all can see it.
+// With a budget shares are ranges of the picks in the order of an agenda that hears
+// nothing, and small, so that the most telling come first whoever takes them.
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Logs, line by line: docs/reference/watch-reference.md, "Log". What is no log of a watch is read
-// as a curve of gradient norms (src/loss), of one tensor on one rank.
+// Logs, line by line: docs/reference/watch-reference.md, "Log". What is no log of a watch
+// is read as a curve of gradient norms (src/loss), of one tensor on one rank.
 #include <ulpscope/x/watch_log.h>
 
 #include <errno.h>

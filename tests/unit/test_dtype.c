@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dtype table, conversions held against an obvious definition, and tensor views.
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/tensor.h>
+#include <ulpscope/x/kernels.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/x/flow.h: where NaN and Inf are born, told from those that are carried on, meant
-// or left in memory that nobody wrote.
+// ulpscope/x/flow.h: where NaN and Inf are born, told from those that are carried on,
+// meant or left in memory that nobody wrote.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -15,10 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <ulpscope/trace.h>
 #include <ulpscope/x/generate.h>
 #include <ulpscope/x/loss.h>
 #include <ulpscope/x/run.h>
-#include <ulpscope/trace.h>
 
 extern char **environ;
 

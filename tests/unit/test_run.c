@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator (ulpscope/x/run.h) from within: the order of a budget, memory, groups of
-// findings, what computed; and whole checks by workers that are shell scripts.
+// The coordinator (ulpscope/x/run.h) from within: the order of a budget, memory, groups
+// of findings, what computed; and whole checks by workers that are shell scripts.
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include <ulpscope/x/run.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/run.h>
 
 #include "run/agenda.h"
 #include "run/crew.h"

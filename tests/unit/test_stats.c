@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics against a slow obvious definition in long double, over dtypes, sizes,
 // offsets and strides, and equal bits on every instruction set and thread count.
-#include <ulpscope/x/kernels.h>
 #include <ulpscope/stats.h>
 #include <ulpscope/trace.h>
+#include <ulpscope/x/kernels.h>
 
 // cmocka wants these in front of it
 #include <setjmp.h>

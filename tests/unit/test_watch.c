@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/x/watch.h: each detector stays quiet on clean runs that are hard and names what
-// is planted; the framework gives the same events whatever the order of rows and over a
-// restart. Mode asd: test_watch_asd.c. Rates and recall: `./run bench watch`.
+// ulpscope/x/watch.h: each detector stays quiet on clean runs that are hard and names
+// what is planted; the framework gives the same events whatever the order of rows and
+// over a restart. Mode asd: test_watch_asd.c. Rates and recall: `./run bench watch`.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

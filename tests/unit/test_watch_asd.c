@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mode asd of ulpscope/x/watch.h, held row by row to the verdicts of the published
-// algorithm (docs/reference/watch-reference.md, "Mode asd"), with what is odd about it. Each
-// verdict here was worked out by hand from the rule: v is the square of the amplitude,
-// and behind rows of 1 the average over its bias is 1, so that the first threshold is 1e6
-// and the second 100.
+// algorithm (docs/reference/watch-reference.md, "Mode asd"), with what is odd about it.
+// Each verdict here was worked out by hand from the rule: v is the square of the
+// amplitude, and behind rows of 1 the average over its bias is 1, so that the first
+// threshold is 1e6 and the second 100.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ulpscope/x/watch_log.h: logs read and refused with a sentence that has the line, replayed
-// to the events that a watch gives, shown; what is said of flipped bits.
+// ulpscope/x/watch_log.h: logs read and refused with a sentence that has the line,
+// replayed to the events that a watch gives, shown; what is said of flipped bits.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -9,8 +9,8 @@
 #ifndef ULPSCOPE_X_FOREIGN_H
 #define ULPSCOPE_X_FOREIGN_H
 
-#include <ulpscope/x/run.h>
 #include <ulpscope/verdict.h>
+#include <ulpscope/x/run.h>
 
 USC_BEGIN_DECLS
 
