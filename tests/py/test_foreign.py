@@ -20,8 +20,8 @@ from ulpscope.causes.lab import Lab
 from ulpscope.executors.reference import Reference
 from ulpscope.judges import answers
 from ulpscope.judges.answers import Answers
-from ulpscope.sources import capture
-from ulpscope.sources.hooks import Modules
+from ulpscope.program import capture
+from ulpscope.program.hooks import Modules
 
 A, B = torch.randn(4, 8), torch.randn(8, 3)
 UNKNOWN = torch.zeros(2, dtype=torch.uint8).view(torch.bits8)
