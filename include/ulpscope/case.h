@@ -17,6 +17,8 @@ USC_BEGIN_DECLS
 /* id, name, whether an output is `unjudged` where the answer fails (else it counts as "no
  * more"). What is given: a, b, c are tensors, [...] an answer in sums (USC_GIVEN_SUMS).
  */
+/* The formatter would put the words of a row elsewhere. */
+/* clang-format off */
 #define USC_WANT_LIST(X)                                                                 \
     X(NOTHING, "nothing", 0)     /* the finding on the output stands */                  \
     X(REFERENCE, "reference", 1) /* a: R, float64 or whole numbers; b: Y, or R; text: a  \
@@ -33,8 +35,7 @@ USC_BEGIN_DECLS
     X(FLUSHED, "flushed", 0)     /* k; a: Y with subnormals flushed */                   \
     X(LOSS, "loss", 0)           /* k; a: R, b: Y, of inputs k far away; of k = 0 the    \
                                     captured ones [S, N] */                              \
-    X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N]  \
-                                  */                                                     \
+    X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N] */ \
     X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
                                     otherwise; number: 1 of R and what float32 loses on  \
                                     inputs nearby [low, high] */                         \
@@ -47,8 +48,7 @@ USC_BEGIN_DECLS
     X(INFINITE, "infinite", 0)   /* k; a: Y of the very inputs, with sums in the order   \
                                     that makes them infinite [kinds, 8 times] */         \
     X(STEPS, "steps", 1)         /* a: places, b: values that replays crossed to */      \
-    X(NEAR_STEP, "near_step",                                                            \
-      0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */                       \
+    X(NEAR_STEP, "near_step", 0) /* k; a: R of inputs moved by 2^-22 [low, high, where] */ \
     X(NEARER_STEP, "nearer_step", 0) /* k; a: the same, a 4096th of the way */           \
     X(ADDED, "added", 0)   /* k = 0, 1; a: Y of one accumulator that begins with the     \
                               first, the last term [low, high, with the truth] */        \
@@ -80,6 +80,7 @@ USC_BEGIN_DECLS
     X(CHAIN, "chain", 0)         /* k; a: a callable, whose operators round to 16 bits   \
                                     between them: rounded otherwise, before its own last \
                                     rounding; or in the output's dtype */
+/* clang-format on */
 
 typedef enum usc_want_kind {
 #define USC_WANT_ENUM(id, text, must) USC_WANT_##id,
@@ -279,10 +280,10 @@ USC_API USC_NODISCARD usc_status usc_case_next(usc_case *c, usc_want *out,
 /**
  * Answers the last want.
  *
- * Memory:  the data of REFERENCE, UNREAD, UNWRITTEN, READING, NATIVE, SLOPE, CHOICE and
- * of the first REPLAY must stay unchanged until the finding stands, of all others until
- * usc_case_next returned. The structs themselves, and `text`, are copied. Errors:
- * USC_E_ARG where nothing was asked.
+ * Memory: the data of REFERENCE, UNREAD, UNWRITTEN, READING, NATIVE, SLOPE, CHOICE and of
+ *         the first REPLAY must stay unchanged until the finding stands, of all others
+ *         until usc_case_next returned. The structs themselves, and `text`, are copied.
+ * Errors: USC_E_ARG where nothing was asked.
  */
 USC_API USC_NODISCARD usc_status usc_case_give(usc_case *c, const usc_given *given,
                                                usc_error *err);

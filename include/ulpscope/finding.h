@@ -99,8 +99,8 @@ typedef struct usc_findings usc_findings;
 /**
  * Opens a list without findings; alloc NULL: the C library's.
  *
- * Memory:  *out is the caller's until usc_findings_close, and so is all that it hands
- * out. Errors:  USC_E_NOMEM; *out is NULL then.
+ * Memory: *out is the caller's until usc_findings_close, and so is all that it hands out.
+ * Errors: USC_E_NOMEM; *out is NULL then.
  */
 USC_API USC_NODISCARD usc_status usc_findings_open(const usc_alloc *alloc,
                                                    usc_findings **out, usc_error *err);

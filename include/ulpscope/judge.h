@@ -336,10 +336,11 @@ USC_API USC_NODISCARD usc_status usc_judge_explain(const usc_tensor *truth,
  *
  * Shapes:  equal dims, any strides; device, yardstick and emulated any float dtype, truth
  *          float64. `same` has room for a byte an element, row-major: 1 where the error
- * is the emulation's own. Numbers: the emulation counts rounded to the device's dtype,
- * and as it is. Memory:  allocates nothing, keeps no pointer. Threads: safe while nobody
- * writes the tensors. Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is false then, and `same`
- * unset.
+ *          is the emulation's own.
+ * Numbers: the emulation counts rounded to the device's dtype, and as it is.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes the tensors.
+ * Errors:  USC_E_SHAPE, USC_E_DTYPE; *out is false then, and `same` unset.
  */
 USC_API USC_NODISCARD usc_status usc_judge_same_errors(
     const usc_tensor *device, const usc_tensor *truth, const usc_tensor *yardstick,

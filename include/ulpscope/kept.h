@@ -11,6 +11,8 @@
 USC_BEGIN_DECLS
 
 /* Operands, by the names that they have in files. */
+/* The formatter would put the words of a row elsewhere. */
+/* clang-format off */
 #define USC_KEPT_LIST(X)                                                                 \
     X(reference) /* R; where Y is the same everywhere, Y */                              \
     X(yardstick) /* Y; missing where it is R */                                          \
@@ -54,6 +56,7 @@ USC_BEGIN_DECLS
     X(own_low)    /* between what torch's own steps lie, */                              \
     X(own_high)                                                                          \
     X(own_nan) /* and where they may give NaN */
+/* clang-format on */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
     X(carries)      /* elements lie elsewhere: the CPU's very bytes are right */         \

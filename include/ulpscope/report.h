@@ -166,9 +166,9 @@ typedef struct usc_script_run {
  * The text of a bug report on one call, in Markdown: what, where, numbers, environment.
  * Names may hold whatever they like, they end up as text.
  *
- * run:     device and trace are said, and the members of `environment`; texts may be
- * NULL. again:   Markdown that says how to see it again; NULL for nothing. Errors:  those
- * of the sink.
+ * run:    device and trace are said, and the members of `environment`; texts may be NULL.
+ * again:  Markdown that says how to see it again; NULL for nothing.
+ * Errors: those of the sink.
  */
 USC_API USC_NODISCARD usc_status usc_report_markdown(const usc_run *run,
                                                      const usc_result_row *row,

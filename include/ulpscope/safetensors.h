@@ -30,13 +30,13 @@ typedef struct usc_safetensors usc_safetensors;
 /**
  * Opens a file, or every file *.safetensors of a folder, whose tensors then form one set.
  *
- * Memory:  *out is the caller's until usc_safetensors_close, and so is all that it hands
- *          out. Maps the files, which must not be cut while they are open; copies only
- * tensors that do not lie aligned. `alloc` NULL: the C library's. Errors:
- * USC_E_NOT_FOUND, USC_E_IO; USC_E_CORRUPT (no header, header beyond the end or over 100
- * MB, no JSON, offsets that overlap or leave the file, a size that is not that of shape
- * and dtype, a name twice); USC_E_SHAPE (over USC_MAX_DIMS axes), USC_E_NOMEM. The text
- * names file and tensor.
+ * Memory: *out is the caller's until usc_safetensors_close, and so is all that it hands
+ *         out. Maps the files, which must not be cut while they are open; copies only
+ *         tensors that do not lie aligned. `alloc` NULL: the C library's.
+ * Errors: USC_E_NOT_FOUND, USC_E_IO; USC_E_CORRUPT (no header, header beyond the end or
+ *         over 100 MB, no JSON, offsets that overlap or leave the file, a size that is
+ *         not that of shape and dtype, a name twice); USC_E_SHAPE (over USC_MAX_DIMS
+ *         axes), USC_E_NOMEM. The text names file and tensor.
  */
 USC_API USC_NODISCARD usc_status usc_safetensors_open(const char *path,
                                                       const usc_alloc *alloc,

@@ -8,7 +8,8 @@
 /**
  * Writes the modules of `f` as "layers.{0-3}.attn, head"; at most `at_most` families.
  *
- * Memory:  scratch in the report's arena. Errors: USC_E_NOMEM, those of `o`.
+ * Memory: scratch in the report's arena.
+ * Errors: USC_E_NOMEM, those of `o`.
  */
 USC_NODISCARD usc_status usc_places_put(usc_out *o, usc_report *r,
                                         const usc_report_finding *f, int at_most);

@@ -73,8 +73,8 @@ USC_API USC_NODISCARD usc_status usc_coverage_trace(const usc_coverage_options *
  * step, and the same of its calls, run natively, costliest first; all that are not native
  * where that is not reached without them.
  *
- * Memory:  *ops holds *n names that live as long as `c`; freed by the caller, with
- * free(). Errors:  USC_E_NOMEM.
+ * Memory: *ops holds *n names that live as long as `c`; freed by the caller, with free().
+ * Errors: USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_coverage_next(const usc_coverage *c, double share,
                                                    const char ***ops, int64_t *n,

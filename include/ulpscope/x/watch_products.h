@@ -39,9 +39,9 @@ typedef struct usc_product_sums {
  *
  * Numbers: eps of the dtype; an operand that is not finite (expected or terms are not):
  *          nothing is said of that sum, 0. Results that are not finite of finite
- * operands: Inf; whether the dtype overflowed is for usc_product_settle. Memory:
- * allocates nothing; *worst is the place of the largest, -1 where there is none. NULL is
- * allowed.
+ *          operands: Inf; whether the dtype overflowed is for usc_product_settle.
+ * Memory:  allocates nothing; *worst is the place of the largest, -1 where there is none.
+ *          NULL is allowed.
  * Threads: safe while nobody writes `sums`.
  */
 USC_API double usc_product_over(const usc_product *p, const usc_product_sums *sums,
