@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of each page under docs/how-to run, in the order of the page, in a folder that
-holds the files of tests/how-to/PAGE; none of them ends in trouble (exit code 2 or above)."""
+"""The commands of the README, the tutorial and each page under docs/how-to run, in the order of the page, in a folder
+that holds the files of tests/how-to/PAGE (else the program of the first) and what the page itself says to save; none
+of them ends in trouble (exit code 2 or above)."""
 
 import os
 import re
@@ -11,19 +12,34 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [page for page in sorted((ROOT / "docs" / "how-to").glob("*.md"))
-         if not page.name.startswith("migrate-")]  # those have tests of their own: test_migrate, test_msprobe_defects  # fmt: skip
+FILES = ROOT / "tests" / "how-to"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("start/*.md")),
+         *(page for page in sorted((ROOT / "docs" / "how-to").glob("*.md"))
+           if not page.name.startswith("migrate-"))]  # those have tests of their own: test_migrate, test_msprobe_defects  # fmt: skip
+
+
+def commands(text):
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.S | re.M)
+    return [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def asked_of_run(command):
+    """What `./run` is asked for. The demo has a test of its own, and this is the test."""
+    found = re.match(r"\./run (\w+)", command)
+    return found and found[1]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page, tmp_path):
-    files = ROOT / "tests" / "how-to" / page.stem
-    if files.is_dir():
-        shutil.copytree(files, tmp_path, dirs_exist_ok=True)
-    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.S | re.M)
-    commands = [line for block in blocks for line in block.replace("\\\n", " ").splitlines() if line.strip()]
-    assert commands, "a page shows a command that answers its question"
-    for command in commands:
+    files, text = FILES / page.stem, page.read_text()
+    shutil.copytree(files if files.is_dir() else FILES / "does-it-compute-my-model", tmp_path, dirs_exist_ok=True)
+    for name, code in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, re.S | re.M):
+        (tmp_path / name).write_text(code)
+    assert commands(text), "a page shows a command that answers its question"
+    for command in commands(text):
+        if asked_of_run(command):
+            assert f"  {asked_of_run(command)} " in (ROOT / "run").read_text(), command
+            continue
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=300,
                               stdin=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})  # fmt: skip
         assert done.returncode in (0, 1), f"{command}\n{done.stdout}{done.stderr}"
