@@ -26,6 +26,8 @@ static const char bash_script[] =
     "    elif [[ $word == -* ]]; then\n"
     "        words=$(ulpscope help \"${COMP_WORDS[1]}\" 2>/dev/null |\n"
     "            grep -oE -e '(^| |\\[)--[a-z-]+' | tr -d ' [')\n"
+    "    elif [ \"${COMP_WORDS[1]}\" = explain ]; then\n"
+    "        words=$(ulpscope explain --words | grep -v ' ')\n"
     "    fi\n"
     "    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
     "}\n"
@@ -39,6 +41,8 @@ static const char fish_script[] =
     "end\n"
     "complete -c ulpscope -n __fish_use_subcommand -f -a \"(ulpscope --help |\n"
     "    string replace -rf '^  ([a-z]+)  +(.*)' '\\$1\\t\\$2')\"\n"
+    "complete -c ulpscope -n '__fish_seen_subcommand_from explain' -f \\\n"
+    "    -a '(ulpscope explain --words)'\n"
     "complete -c ulpscope -n 'string match -q -- \"-*\" (commandline -ct)' -f \\\n"
     "    -a '(__ulpscope_options)'\n";
 

@@ -70,7 +70,7 @@ def test_a_block_that_has_no_place_is_an_error():
 def built(tmp_path_factory):
     """The build folder of a copy to which everything was added."""
     copy = tmp_path_factory.mktemp("copy")
-    for name in ("include", "src", "cli", "cmake", "sim", "tests", "examples", "python"):
+    for name in ("include", "src", "cli", "cmake", "sim", "tests", "examples", "python", "docs"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("py", "__pycache__"))
     shutil.copy(ROOT / "CMakeLists.txt", copy)
     for file, how, code in sum(recipes(PAGE).values(), []):

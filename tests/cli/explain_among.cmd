@@ -1,0 +1,1 @@
+ulpscope explain 'inputs rounded to TF32: q and k'

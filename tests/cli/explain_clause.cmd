@@ -1,0 +1,1 @@
+ulpscope explain the result is multiplied by -1
