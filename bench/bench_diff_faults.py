@@ -26,6 +26,8 @@ import ulpscope
 import ulpscope.sim
 
 NO_NUMBERS = ("crash", "hang", "lacking", "cpu_fallback")  # a trace is cut short, or as it would be
+COLUMNS = ("named", "another", "within rounding", "not told", "no effect", "the run ends", "nobody named")
+INSIDE = {"aten::index_select": "aten::embedding"}  # what runs inside a kernel is not in the trace
 SMALL = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batch": 2}
 
 
@@ -59,7 +61,31 @@ def mlp(device: str) -> object:
     return Classifier(device, net, torch.randn(16, 24).bfloat16(), torch.optim.AdamW, lr=1e-2, fused=True)
 
 
-MODELS = {"gpt": gpt, "conv": conv, "mlp": mlp}
+class Routed(nn.Module):
+    """Tokens through an LSTM, each by the two experts that a router chose for it."""
+
+    def __init__(self, width: int = 16, experts: int = 3):
+        super().__init__()
+        self.tokens, self.memory = nn.Embedding(40, width), nn.LSTM(width, width, batch_first=True)
+        self.router = nn.Linear(width, experts)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.Hardswish()) for _ in range(experts))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.memory(self.tokens(x))[0].flatten(0, 1)
+        weights, chosen = self.router(h).softmax(-1).topk(2, -1)
+        out = torch.zeros_like(h)
+        for i, expert in enumerate(self.experts):
+            rows, place = (chosen == i).nonzero(as_tuple=True)
+            out = out.index_add(0, rows, expert(h[rows]) * weights[rows, place, None])
+        return self.head(nn.functional.dropout(out + h, 0.0).view(*x.shape, -1).mean(1))
+
+
+def routed(device: str) -> object:
+    return Classifier(device, Routed(), torch.randint(0, 40, (4, 6)), torch.optim.RMSprop, lr=0.01, foreach=True)
+
+
+MODELS = {"gpt": gpt, "conv": conv, "mlp": mlp, "routed": routed}
 
 
 def record(path: Path, model: str, device: str, fault: tuple | None = None) -> int:
@@ -102,7 +128,7 @@ def computing(trace: Path) -> list[str]:
 def outcome(code: int, found: dict, op: str, changed: int) -> str:
     """What the diff made of a faulty operator."""
     first = found["first"]
-    if first is not None and first["op"].split(".")[0] == op and code == 1:
+    if first is not None and first["op"].split(".")[0] in (op, INSIDE.get(op)) and code == 1:
         return "named"
     if first is not None:
         return "another"
@@ -127,47 +153,75 @@ def honest_pairs(folder: Path, counts: dict, others: list) -> None:
                 others.append((model, "honest", name, found["first"] and found["first"]["op"], found["first"]["sentence"]))
 
 
+def pairs(calls: dict, given: argparse.Namespace) -> list[tuple[str, str, str]]:
+    """(model, operator, kind): all of them in an order by chance, in which each kind has its turn; the first so many."""
+    chance, turns = random.Random(given.seed), []
+    for kind in [k for k in ulpscope.sim.fault_kinds() if k not in NO_NUMBERS]:
+        every = [(model, op, kind) for model, ops in calls.items() for op in ops]
+        turns.append(chance.sample(every, len(every)))
+    return [pair for turn in zip(*turns, strict=True) for pair in turn][: given.pairs or None]
+
+
+def one_pair(folder: Path, pair: tuple[str, str, str]) -> dict:
+    """What a diff says of a pair of traces, as the table and whoever mends a miss need it."""
+    model, op, kind = pair
+    try:
+        changed = record(folder / "bad", model, "sim:0", (op, kind))
+    except RuntimeError as problem:  # an index that torch itself refuses
+        return {"model": model, "op": op, "kind": kind, "said": "the run ends", "seconds": 0.0, "why": f"{problem}"}
+    code, found, took = diff(folder / model, folder / "bad")
+    first = found["first"]
+    row = {"model": model, "op": op, "kind": kind, "said": outcome(code, found, op, changed), "code": code,
+           "changed": changed, "seconds": took, "differ": found["differ"], "alike": found["alike"], "untold": found["untold"]}  # fmt: skip
+    return row | ({"first": first["op"], "call": first["call_a"], "sentence": first["sentence"]} if first else {})
+
+
+def print_table(counts: dict) -> Counter:
+    print("| fault | " + " | ".join(COLUMNS) + " |")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for kind, count in counts.items():
+        print(f"| {kind} | " + " | ".join(str(count[c]) if count[c] else "" for c in COLUMNS) + " |")
+    return sum((count for kind, count in counts.items() if not kind.startswith("honest")), Counter())
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=100, help="faults in all")
+    parser.add_argument("--pairs", type=int, default=100, help="faults in all; 0: each kind at each operator of each model")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--honest", action="store_true", help="honest pairs alone")
+    parser.add_argument("--models", default=",".join(MODELS), help="those (default: %(default)s)")
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="a line of JSON for each pair; what it has is not run again")
     given = parser.parse_args()
-    chance = random.Random(given.seed)
-    kinds = [k for k in ulpscope.sim.fault_kinds() if k not in NO_NUMBERS]
-    counts, others, seconds = defaultdict(Counter), [], []
+    counts, others, rows = defaultdict(Counter), [], []
     torch.set_num_threads(1)
+    kept = [json.loads(line) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
+    known = {(row["model"], row["op"], row["kind"]): row for row in kept}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        calls = {}
-        for model in MODELS:
+        folder, calls = Path(name), {}
+        for model in given.models.split(","):
             record(folder / model, model, "sim:0")
             calls[model] = computing(folder / model)
-        print(f"{len(kinds)} kinds, {len(set().union(*calls.values()))} operators, {len(MODELS)} models", flush=True)
-        for i in range(0 if given.honest else given.pairs):
-            kind, model = kinds[i % len(kinds)], chance.choice(list(MODELS))
-            op = chance.choice(calls[model])
-            changed = record(folder / "bad", model, "sim:0", (op, kind))
-            code, found, took = diff(folder / model, folder / "bad")
-            said = outcome(code, found, op, changed)
-            counts[kind][said] += 1
-            seconds.append(took)
-            if said in ("another", "within rounding", "not told"):
-                first = found["first"]
-                others.append((model, op, kind, said, first and (first["op"], first["call_a"], first["sentence"])))
+        every = [] if given.honest else pairs(calls, given)
+        print(f"{len({p[2] for p in every})} kinds, {len({p[1] for p in every})} operators, {len(calls)} models, "
+              f"{len(every)} pairs", flush=True)  # fmt: skip
+        for pair in every:
+            row = known.get(pair) or one_pair(folder, pair)
+            if given.keep and pair not in known:
+                with given.keep.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            rows.append(row)
+            counts[row["kind"]][row["said"]] += 1
+            if row["said"] in ("another", "within rounding", "not told"):
+                others.append(tuple(row.values()))
                 print("*", *others[-1], flush=True)
         if given.honest or given.pairs:
             honest_pairs(folder, counts, others)
-    columns = ("named", "another", "within rounding", "not told", "no effect", "nobody named")
-    print("| fault | " + " | ".join(columns) + " |")
-    print("|---" * (len(columns) + 1) + "|")
-    for kind, count in counts.items():
-        print(f"| {kind} | " + " | ".join(str(count[c]) if count[c] else "" for c in columns) + " |")
-    total = sum((counts[k] for k in kinds), Counter())
-    acted = sum(total[c] for c in columns[:4])
+    total = print_table(counts)
+    acted = sum(total[c] for c in COLUMNS[:4])
     print(f"\nnamed first: {total['named']} of {acted} that changed a bit of the step")
-    if seconds:
-        print(f"a diff took {sorted(seconds)[len(seconds) // 2]:.1f} s at the median, {max(seconds):.1f} s at most")
+    if rows:
+        seconds = sorted(row["seconds"] for row in rows)
+        print(f"a diff took {seconds[len(seconds) // 2]:.1f} s at the median, {seconds[-1]:.1f} s at most")
     for other in others:
         print("not so:", *other)
     return 0

@@ -47,8 +47,9 @@ static void put_size(FILE *to, const char *name, const usc_diff_size *s, const c
     diff_put_text(to, path);
     (void)fprintf(to,
                   ", \"basis\": \"%s\", \"n\": %" PRId64 ", \"n_differ\": %" PRId64
-                  ", \"n_special\": %" PRId64 ", \"rms\": ",
-                  basis[s->basis], s->n, s->n_differ, s->n_special);
+                  ", \"n_special\": %" PRId64 ", \"reshaped\": %s, \"rms\": ",
+                  basis[s->basis], s->n, s->n_differ, s->n_special,
+                  s->reshaped ? "true" : "false");
     put_number(to, s->rms);
     fputs(", \"worst\": ", to);
     put_number(to, s->worst);

@@ -147,7 +147,8 @@ static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_ar
 
 double usc_diff_height(const usc_diff_size *s)
 {
-    return s->n_special > 0 ? (double)INFINITY : s->worst > s->rms ? s->worst : s->rms;
+    if (s->n_special > 0 || s->reshaped) return (double)INFINITY;
+    return s->worst > s->rms ? s->worst : s->rms;
 }
 
 /* ---- one call ---- */
@@ -157,6 +158,7 @@ typedef struct both {
     double fan; /* numbers that one result is made of, about */
     double scale;
     bool backward; /* a module's */
+    bool unkept;   /* of an input nothing was kept on one side at least */
 } both;
 
 static double elements_of(const usc_call_arg *arg)
@@ -231,7 +233,7 @@ static double limit_of(const both *c, const usc_call_arg *arg)
 }
 
 /* The furthest of the inputs or of the results. */
-static usc_status find_worst(usc_diff *d, const both *c, bool results, usc_diff_row *row,
+static usc_status find_worst(usc_diff *d, both *c, bool results, usc_diff_row *row,
                              usc_error *err)
 {
     usc_diff_size *worst = results ? &row->out : &row->in;
@@ -248,6 +250,8 @@ static usc_status find_worst(usc_diff *d, const both *c, bool results, usc_diff_
                                            : c->scale;
         const usc_status st = distance(d, own, &c->b.arg[other], scale, &size, err);
         if (st != USC_OK) return st;
+        c->unkept |=
+            !results && size.basis == USC_DIFF_BY_NOTHING && elements_of(own) > 0;
         const bool more = usc_diff_height(&size) > usc_diff_height(worst) || *arg < 0 ||
                           (worst->basis == USC_DIFF_BY_NOTHING && size.basis > 0);
         if (more) *worst = size, *arg = i;
@@ -357,6 +361,20 @@ static bool is_grown(const usc_diff_row *row, double from)
     return out > GROWTH * from && out > GROWTH_LIMIT * row->limit;
 }
 
+/* A view shows what it was taken of, of which nothing was kept for its sake. */
+static void look_through(const both *c, usc_diff_row *row)
+{
+    if (!c->unkept || usc_diff_height(&row->in) > 0) return;
+    for (int i = 0; i < c->a.n_args; i++) {
+        const usc_call_arg *arg = &c->a.arg[i];
+        if (arg->role != USC_ROLE_IN || arg->version != c->a.arg[row->out_arg].version)
+            continue;
+        row->in = row->out;
+        row->in_arg = i;
+        return;
+    }
+}
+
 static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
 {
     usc_diff_row *row = &d->row[i];
@@ -376,6 +394,7 @@ static usc_diff_kind kind_of(usc_diff *d, const both *c, int64_t i)
         !(in > 0))
         return USC_DIFF_DREW;
     const int64_t inside = furthest_inside(d, a, i);
+    if (!(in > 0) && c->unkept) return USC_DIFF_UNTOLD;
     if (!(in > 0) && !(out > row->limit)) return USC_DIFF_ROUNDED;
     if (!(in > 0) && inside >= 0 &&
         !is_grown(row, usc_diff_height(&d->row[inside].out))) {
@@ -438,6 +457,7 @@ usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err)
     if (st == USC_OK) st = find_worst(d, &c, true, row, err);
     if (st == USC_OK && usc_diff_height(&row->out) > 0)
         st = find_worst(d, &c, false, row, err);
+    if (st == USC_OK && row->out_arg >= 0) look_through(&c, row);
     if (st == USC_OK) row->kind = kind_of(d, &c, i);
     return st;
 }

@@ -16,6 +16,10 @@ static const char *text_of(const char *text)
 static void add_size(usc_line *to, const usc_diff_size *s, const usc_call_arg *arg)
 {
     usc_line_add(to, "%s", text_of(arg->path));
+    if (s->reshaped) {
+        usc_line_text(to, " has another shape");
+        return;
+    }
     if (s->basis == USC_DIFF_BY_STATISTICS) {
         usc_line_text(to, " has other statistics");
     } else {
@@ -86,7 +90,7 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a,
     case USC_DIFF_ROUNDED:
         if (in == NULL)
             usc_line_text(to, "it reads no tensor, ");
-        else if (!(row->in.worst > 0))
+        else if (!(usc_diff_height(&row->in) > 0))
             usc_line_add(to, "%s are the same, ", inputs_of(a));
         break;
     case USC_DIFF_GREW:
@@ -101,7 +105,7 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a,
         break;
     case USC_DIFF_INHERITED:
         usc_line_add(to, "%s differ already, ",
-                     row->in.worst > 0 || row->in.n_special > 0
+                     usc_diff_height(&row->in) > 0
                          ? inputs_of(a)
                          : "what it was made of in the forward pass");
         break;

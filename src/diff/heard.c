@@ -97,15 +97,24 @@ bool usc_diff_alike(const char *const verdict[2], const double bits[2])
            isnan(bits[0]) == isnan(bits[1]);
 }
 
-static usc_diff_judged judged_as(const usc_diff_heard *h)
+/* Whether NaN that came in leaves the side that passes little to be wrong in, where the
+ * other one has numbers: what both do alike is not seen then. */
+static bool is_drowned(const usc_diff_row *row, const usc_diff_heard *h, int flagged)
+{
+    return usc_verdict_by_text(h->verdict[flagged]) != USC_VERDICT_NONFINITE &&
+           row->in.n_special > 0 && 2 * row->out.n_special > row->out.n;
+}
+
+static usc_diff_judged judged_as(const usc_diff_row *row, const usc_diff_heard *h)
 {
     const bool flagged[] = {is_flagged(h->verdict[0]), is_flagged(h->verdict[1])};
     const bool honest[] = {is_honest(h->verdict[0]), is_honest(h->verdict[1])};
     if (flagged[0] && flagged[1])
         return usc_diff_alike(h->verdict, h->bits) ? USC_DIFF_ALIKE : USC_DIFF_ERRS;
     if (honest[0] && honest[1]) return USC_DIFF_STANDS;
-    return (flagged[0] && honest[1]) || (honest[0] && flagged[1]) ? USC_DIFF_ERRS
-                                                                  : USC_DIFF_NO_VERDICT;
+    if (!(flagged[0] && honest[1]) && !(honest[0] && flagged[1]))
+        return USC_DIFF_NO_VERDICT;
+    return is_drowned(row, h, flagged[1]) ? USC_DIFF_NO_VERDICT : USC_DIFF_ERRS;
 }
 
 /* What becomes of a row that was judged so. */
@@ -122,7 +131,7 @@ static usc_diff_kind kind_after(const usc_diff_row *row, usc_diff_judged judged)
                 : row->how == USC_DIFF_GIVEN && kind != USC_DIFF_SAME)
             return USC_DIFF_ASKED;
         return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW
-                   ? equal ? USC_DIFF_ROUNDED : USC_DIFF_INHERITED
+                   ? equal && !row->out.reshaped ? USC_DIFF_ROUNDED : USC_DIFF_INHERITED
                    : kind;
     case USC_DIFF_ALIKE: /* MADE: equal inputs, and further apart than rounding brings
                             them */
@@ -149,7 +158,7 @@ usc_status usc_diff_hear(usc_diff *d, int64_t i, const usc_diff_heard *heard,
         return usc_error_set(err, USC_E_ARG, i, "diff: there is no row %lld",
                              (long long)i);
     usc_diff_row *row = &d->row[i];
-    row->judged = judged_as(heard);
+    row->judged = judged_as(row, heard);
     const usc_diff_kind kind = row->kind, now = kind_after(row, row->judged);
     const usc_status st = keep_heard(d, i, heard, err);
     if (st != USC_OK || now == kind) return st;

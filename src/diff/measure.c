@@ -224,7 +224,13 @@ usc_status usc_diff_measure(usc_trace *ta, const usc_call_arg *a, usc_trace *tb,
     const double rounding =
         larger(usc_diff_rounding(a->dtype_name), usc_diff_rounding(b->dtype_name));
     *out = (usc_diff_size){0};
-    if (!same_sizes(a, b) || !is_plain(a->form) || !is_plain(b->form)) return USC_OK;
+    if (!same_sizes(a, b)) {
+        const bool data = a->blob != 0 && b->blob != 0 && !by_statistics;
+        out->basis = data ? USC_DIFF_BY_DATA : USC_DIFF_BY_STATISTICS;
+        out->reshaped = true;
+        return USC_OK;
+    }
+    if (!is_plain(a->form) || !is_plain(b->form)) return USC_OK;
     if (a->blob != 0 && b->blob != 0 && !by_statistics) {
         st = view_of(ta, a, &va, &ok, err);
         if (st == USC_OK && ok) st = view_of(tb, b, &vb, &ok, err);

@@ -253,6 +253,36 @@ def test_what_both_runs_do_alike_is_no_difference_between_them(captured):
     assert not found["same"]
 
 
+ENTERED = """
+import contextlib, sys, torch, ulpscope.sim
+torch.manual_seed(0)
+x, w = torch.randn(64, 16).to("sim:0"), torch.randn(16, 16)
+w = (w + 0.5 * ("moved" in sys.argv) + float("nan" if "nan" in sys.argv else 0)).to("sim:0")
+loss = (x @ w).sum()
+norm = torch.nn.LayerNorm(16).to("sim:0").bfloat16()
+with ulpscope.sim.plant("aten::tanh:scale") if "bad" in sys.argv else contextlib.nullcontext(), ulpscope.capture(sys.argv[1]):
+    loss.detach()
+    h = x @ w
+    h[h[:, 0] > 0.3].tanh().sum()
+    norm(h.bfloat16().requires_grad_()).sum().backward()
+"""
+
+
+def test_what_entered_is_no_error_of_a_call(tmp_path):
+    """A view of what a step before made, other rows for a mask, and numbers beside NaN where both sides' norm is coarse."""
+    for name, words in (("a", []), ("b", ["moved"]), ("nan", ["nan"]), ("bad", ["moved", "bad"])):
+        done = subprocess.run([sys.executable, "-c", ENTERED, tmp_path / name, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    for other in ("b", "nan"):
+        for judge in (True, False):
+            found = diff(tmp_path / "a", tmp_path / other, "--own" if judge else "--all", judge=judge)
+            assert found["first"] is None and not found["same"], found["first"]
+    shown = json.loads(ulpscope("diff", tmp_path / "a", tmp_path / "b", "--json", "--all").stdout)["rows"]
+    assert any(r["in"] and r["in"]["reshaped"] and r["kind"] == "inherited" for r in shown)
+    first = diff(tmp_path / "a", tmp_path / "bad", judge=True)["first"]
+    assert (first["op"], first["verdict_b"]) == ("aten::tanh", "wrong") and "out[0] has another shape" in first["sentence"]
+
+
 NORMS = """
 import sys, torch, ulpscope
 torch.manual_seed(0)

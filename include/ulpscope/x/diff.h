@@ -150,6 +150,7 @@ typedef struct usc_diff_size {
     usc_diff_basis basis;
     int64_t n, n_differ; /* elements; by statistics n_differ is -1: not known */
     int64_t n_special;   /* NaN or Inf in one and not in the other, or another one */
+    bool reshaped;       /* they have other shapes, and nothing else is known */
     double rms;          /* |a - b| / |a|, 2-norms, in roundings (2^-24 for float32) */
     double worst;        /* the largest |a - b| / the largest |a|, likewise */
 } usc_diff_size;
