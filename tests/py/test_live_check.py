@@ -322,6 +322,36 @@ def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings(shape):
         assert {f.op for f in live.findings()} == found and live.error is None
 
 
+class Mix(torch.nn.Module):
+    def forward(self, h, x):
+        h[:, 4:].add_(x[:, 4:].tanh()).mul_(0.5)
+
+
+class InPlace(torch.nn.Module):
+    """Written over behind it: a result, an input, a part of an input; one module gives nothing but what it writes."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.act, self.mix = torch.nn.Linear(16, 16), torch.nn.ReLU(inplace=True), Mix()
+
+    def forward(self, x):
+        h = self.act(self.up(x))
+        self.mix(h, x)
+        h += x
+        return h
+
+
+@pytest.mark.parametrize(("fault", "found"), [
+    (None, set()), ("aten::tanh:scale", {"", "mix"}), ("aten::mul_:scale", {"", "mix"}), ("aten::relu_:scale", {"", "act"})])  # fmt: skip
+def test_a_module_that_writes_in_place_is_judged_by_what_it_leaves(fault, found):
+    torch.manual_seed(0)
+    net, x = InPlace().to("sim:0"), torch.randn(8, 16).to("sim:0")
+    with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.live_check(level="module") as live:
+        net(x).sum()
+    assert ({f.module for f in live.findings()}, live.error, live.n_judged) == (found, None, 4)
+    assert not live.left_out, live.left_out
+
+
 class Chain(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -197,6 +197,9 @@ def tensor_of(item, read_blob):
     """The tensor of one row as it was captured, on the CPU, not lazy."""
     view = view_of(item)
     raw = stored([item], item, read_blob) if item["blob"] else bytes_of(b"")
+    for later in item.get("writes", ()):  # of a module's forward, that came behind
+        part = stored([later], later, read_blob) if is_far(later, read_blob) else bytes_of(read_blob(later["blob"]))
+        raw[later["first"] or 0 :][: part.numel()] = part
     tensor = fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
     return seen_as(tensor, view.form).resolve_conj().resolve_neg()
 

@@ -53,6 +53,7 @@ class ModuleCall(Composite):
     steps_taken: list = field(default_factory=list)
     kept: list = field(default_factory=list)  # numbers of the values that it returns
     gave: list = field(default_factory=list)  # their rows, as they were captured
+    wrote: dict = field(default_factory=dict)  # path -> row, of inputs that it writes and others read behind it
 
     @property
     def identity(self):
@@ -88,7 +89,7 @@ class ModuleCall(Composite):
             for path, n in step.gives:
                 assert n == len(values)
                 values.append(_part(result, path, call, apply))
-        return tuple(values[n] for n in self.kept)
+        return tuple(values[n] for n in self.kept) or None
 
 
 def _part(result, path, call, apply):
@@ -149,6 +150,7 @@ class Builder:
         self.inputs, self.made = [], []  # rows of tensors by number of the value
         self.known = {}  # (version, dtype, sizes, strides, offset) -> number of the value
         self.current = {}  # storage -> version
+        self.writes = {}  # number of an input -> rows of what was written to it, in their order
         self.steps, self.left_out = [], []
         self.read = set()  # versions that a step computes with
 
@@ -209,10 +211,13 @@ class Builder:
         """A write: what saw the storage before sees its new content."""
         before = self.current.get(t["storage"])
         self.current[t["storage"]] = t["version"]
+        for key, (kind, n) in self.known.items():
+            if key[0] == before and kind == "input":
+                self.writes.setdefault(n, []).append(t)
         self.known = {((t["version"], *k[1:]) if k[0] == before else k): v
                       for k, v in self.known.items()}  # fmt: skip
-        self.made = [{**m, "version": t["version"]} if m["version"] == before else m
-                     for m in self.made]  # fmt: skip
+        self.made = [{**m, "version": t["version"], "writes": (*m.get("writes", ()), t)}
+                     if m["version"] == before else m for m in self.made]  # fmt: skip
 
     def number(self, value):
         """Inputs come before what is made."""
@@ -231,6 +236,12 @@ class Builder:
                 best[t["version"]] = max(best.get(t["version"], rank), rank)
         fresh = [r for r in best.values() if r[0]]
         return sorted(r[-1] for r in fresh or best.values())
+
+
+    def written(self, wanted):
+        """Of the inputs that were written those that others read, as they are behind the last write."""
+        return {f"args[{n}]": {**self.inputs[n], "writes": rows} for n, rows in self.writes.items()
+                if wanted is None or rows[-1]["version"] in wanted}  # fmt: skip
 
 
 def _only_shows(call):
@@ -276,12 +287,14 @@ def module_call(request, row_of, read_blob, stand_in=None):
     for sequence in request["calls"]:
         builder.add(row_of(sequence))
     kept = builder.kept(set(request["kept"]))
-    if not kept:
+    wrote = builder.written(set(request["kept"]) if kept else None)
+    if not kept and not wrote:
         what = ", ".join(sorted(set(builder.left_out))) or "it"
         raise BadCall(f"nothing in it can be replayed: {what} draws, waits for other ranks or "
                       "gives no tensor")  # fmt: skip
     call = _assembled(builder, kept, request["source"], read_blob, stand_in)
     call.function = lambda *tensors: call.replay(tensors, function_of=_on_cpu)
+    call.wrote = wrote
     learn(call)
     call.chained = call.low and call.steps > 1  # casts of autocast are steps of it
     return call

@@ -94,10 +94,20 @@ def judge_forward(trace, forward, seconds, groups):
     timing = Timing()
     source = {"sequence": forward["call"], "op": forward["op"]}
     call = module_call({**forward, "source": source}, trace.call, trace.blob)
-    call.mutated = {}  # a buffer that it writes is judged with the operator that does
+    call.mutated = {p: call.views[p] for p in call.wrote}  # a buffer is judged with the operator that writes it
     outputs = {f"out[{i}]": _content(item, trace) for i, item in enumerate(call.gave)}
+    outputs |= {path: _content(item, trace) for path, item in call.wrote.items()}
     call.results = {}
-    return call, judge_chain(call, Answer(as_numbers(call, outputs), ""), timing, seconds, groups), timing
+    answer = Answer(as_numbers(call, outputs), "", before_of(call))
+    return call, judge_chain(call, answer, timing, seconds, groups), timing
+
+
+def before_of(call):
+    """What the arguments that a call writes hold before it."""
+    if not call.written():
+        return {}
+    bound = bind_exact(call, lambda captured: "cpu")
+    return {path: plain(bound.tensors[path]).clone() for path in call.written()}
 
 
 def _as_number(call):
@@ -138,11 +148,7 @@ def answer_of(call, row, trace):
         if not found:
             raise NotJudged(f"what it wrote to {path} was not kept")
         outputs[path] = _content(found[0], trace)
-    before = {}
-    if call.written():
-        bound = bind_exact(call, lambda captured: "cpu")
-        before = {path: plain(bound.tensors[path]).clone() for path in call.written()}
-    return Answer(as_numbers(call, outputs), wrong, before)
+    return Answer(as_numbers(call, outputs), wrong, before_of(call))
 
 
 def _is_argument(call, path):
@@ -155,7 +161,7 @@ def _is_argument(call, path):
 def _content(item, trace):
     if 0 in item["sizes"]:
         tensor = torch.empty(item["sizes"], dtype=getattr(torch, item["dtype"]))
-    elif not item["blob"]:
+    elif not item["blob"] or not all(later["blob"] for later in item.get("writes", ())):
         raise NotJudged(f"the content of {item['path']} was not kept")
     else:
         tensor = tensor_of(item, Reader(trace))

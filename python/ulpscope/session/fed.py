@@ -83,7 +83,7 @@ def judge_fed(fed, forward, seconds, groups):
     fed.follow(forward["calls"][0])
     source = {"sequence": forward["call"], "op": forward["op"]}
     call = module_call({**forward, "source": source}, fed.trace.call, fed.trace.blob)
-    call.mutated = {}
+    call.mutated = {p: call.views[p] for p in call.wrote}
     fed.feed(call, {view.storage: view.storage for view in call.views.values()})
     call.results = {}
     try:
