@@ -119,7 +119,7 @@ static void put_size(FILE *to, int64_t bytes)
 static void put_ending(FILE *to, int status)
 {
     const int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    const char *name = number != 0 ? sigabbrev_np(number) : NULL;
+    const char *name = number != 0 ? usc_signal_name(number) : NULL;
     if (name != NULL)
         (void)fprintf(to, "was killed by SIG%s", name);
     else if (number != 0)

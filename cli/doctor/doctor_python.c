@@ -65,8 +65,9 @@ static bool lived(doctor *d, const char *check, const char *what, const answers 
         f = doctor_wrong(d, check, "%s: no answer within %d s", what, TIMEOUT_MS / 1000);
     else if (a->code > 128)
         f = doctor_wrong(d, check, "%s: its process dies of SIG%s", what,
-                         sigabbrev_np(a->code - 128) != NULL ? sigabbrev_np(a->code - 128)
-                                                             : "?");
+                         usc_signal_name(a->code - 128) != NULL
+                             ? usc_signal_name(a->code - 128)
+                             : "?");
     else
         f = doctor_wrong(d, check, "%s: its process leaves with exit code %d", what,
                          a->code);

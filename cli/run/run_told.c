@@ -249,7 +249,7 @@ static int own_code(const run_seen *s, FILE *to)
     if (s->status == 0) return CLI_SAME;
     if (!WIFSIGNALED(s->status)) return WEXITSTATUS(s->status);
     const int number = WTERMSIG(s->status);
-    const char *name = sigabbrev_np(number);
+    const char *name = usc_signal_name(number);
     (void)fprintf(to, "ulpscope run: %s was killed by SIG%s\n", s->command[0],
                   name != NULL ? name : "?");
     return 128 + number;

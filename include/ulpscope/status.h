@@ -66,6 +66,14 @@ USC_API const char *usc_status_name(usc_status status);
 USC_API const char *usc_status_advice(usc_status status);
 
 /**
+ * Name of a signal without its SIG, e.g. "SEGV"; NULL for a number that has none.
+ *
+ * Memory:  static, never freed.
+ * Threads: safe.
+ */
+USC_API const char *usc_signal_name(int number);
+
+/**
  * Fills `err` (NULL is allowed) and returns `status`, so that a failing line reads
  * `return usc_error_set(err, USC_E_SHAPE, axis, "axis %d: %d against %d", ...)`.
  *

@@ -254,7 +254,7 @@ void usc_worker_death(int status, char *out, size_t size)
         (void)snprintf(out, size, "left with exit code %d", WEXITSTATUS(status));
         return;
     }
-    const char *name = sigabbrev_np(WTERMSIG(status));
+    const char *name = usc_signal_name(WTERMSIG(status));
     if (name != NULL)
         (void)snprintf(out, size, "died of SIG%s", name);
     else

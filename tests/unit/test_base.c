@@ -8,6 +8,7 @@
 #include "base/line.h"
 #include "json/json.h"
 
+#include <signal.h>
 #include <ulpscope/status.h>
 
 // cmocka wants these in front of it
@@ -40,6 +41,17 @@ static void test_unlisted_status_is_unknown(void **state)
     assert_string_equal(usc_status_name((usc_status)99), "E_UNKNOWN");
     assert_non_null(strstr(usc_status_advice(USC_E_CORRUPT), "capture it or copy it"));
     assert_string_equal(usc_status_advice(USC_OK), "");
+}
+
+static void test_signals_have_names_on_every_c_library(void **state)
+{
+    (void)state;
+    assert_string_equal(usc_signal_name(SIGSEGV), "SEGV");
+    assert_string_equal(usc_signal_name(SIGKILL), "KILL");
+    assert_string_equal(usc_signal_name(SIGXFSZ), "XFSZ");
+    assert_null(usc_signal_name(0));
+    assert_null(usc_signal_name(-1));
+    assert_null(usc_signal_name(4096));
 }
 
 static void test_error_set_fills_and_cuts(void **state)
@@ -190,6 +202,7 @@ int main(void)
         cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(test_every_status_has_name_and_text),
         cmocka_unit_test(test_unlisted_status_is_unknown),
+        cmocka_unit_test(test_signals_have_names_on_every_c_library),
         cmocka_unit_test(test_error_set_fills_and_cuts),
         cmocka_unit_test(test_checked_i64),
         cmocka_unit_test(test_hashes_are_standard_xxh3),
