@@ -7,6 +7,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "older.h"
+
 #include <ulpscope/status.h>
 
 /* One slot per status, by its value. */

@@ -5,7 +5,9 @@
 #include "py_place.h"
 #include "py_api.h"
 
-#if PY_VERSION_HEX < 0x030d0000 && !defined(PYPY_VERSION)
+#if PY_VERSION_HEX < 0x030b0000
+#include <frameobject.h>
+#elif PY_VERSION_HEX < 0x030d0000
 #include <internal/pycore_frame.h>
 #endif
 #include <stdio.h>
@@ -191,8 +193,37 @@ static uint64_t mix(uint64_t key, uint64_t value)
 
 /* A frame as this file needs it. CPython makes frame objects on demand, each an object
  * for its garbage collector: at twenty a call that cost more than all other work here.
- * Where the layout of the interpreter's own frames is known they are read in place. */
-#if PY_VERSION_HEX < 0x030d0000 && !defined(PYPY_VERSION)
+ * Where the layout of the interpreter's own frames is known they are read in place. Until
+ * 3.10 each frame has its object already, kept by the one above or by what runs. */
+#if PY_VERSION_HEX < 0x030b0000
+typedef PyFrameObject *frame_ref;
+
+static frame_ref first_frame(void)
+{
+    return PyEval_GetFrame();
+}
+
+static frame_ref next_frame(frame_ref frame)
+{
+    return frame->f_back;
+}
+
+static PyCodeObject *code_of(frame_ref frame)
+{
+    return frame->f_code;
+}
+
+static int position_of(frame_ref frame)
+{
+    const int unit = PY_VERSION_HEX < 0x030a0000 ? 1 : 2; /* 3.10 counts instructions */
+    return frame->f_lasti * unit;
+}
+
+static void release_frame(frame_ref frame)
+{
+    (void)frame;
+}
+#elif PY_VERSION_HEX < 0x030d0000
 typedef _PyInterpreterFrame *frame_ref;
 
 static frame_ref first_frame(void)
@@ -303,11 +334,21 @@ static void put_string(text *t, const char *s)
     put(t, "\"", 1);
 }
 
+/* Before 3.11 a code object does not know the class that it stands in. */
+static PyObject *qualified_name(const PyCodeObject *code)
+{
+#if PY_VERSION_HEX < 0x030b0000
+    return code->co_name;
+#else
+    return code->co_qualname;
+#endif
+}
+
 static void put_frame(text *t, frame_ref frame, bool always)
 {
     PyCodeObject *code = code_of(frame);
     const char *file = PyUnicode_AsUTF8(code->co_filename);
-    const char *name = PyUnicode_AsUTF8(code->co_qualname);
+    const char *name = PyUnicode_AsUTF8(qualified_name(code));
     const size_t before = t->n;
     if (file != NULL && name != NULL && (always || is_shown(file))) {
         char line[24];

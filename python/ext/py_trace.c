@@ -497,6 +497,7 @@ int py_trace_add(PyObject *module)
     core_state *state = PyModule_GetState(module);
     state->blob_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &blob_spec, NULL);
     if (state->blob_type == NULL) return -1;
+    older_no_instances(state->blob_type);
     PyObject *type = PyType_FromModuleAndSpec(module, &trace_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Trace", type);
