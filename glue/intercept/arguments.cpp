@@ -128,9 +128,7 @@ void put_integer(std::string &out, int64_t value, Spelling spelling)
         put_int(out, value);
         break;
     case Spelling::dtype:
-        put_mark(
-            out, "dtype",
-            std::string(c10::getDtypeNames(static_cast<at::ScalarType>(value)).first));
+        put_mark(out, "dtype", dtype_names(static_cast<at::ScalarType>(value)).first);
         break;
     case Spelling::layout:
         put_mark(out, "layout", layout_name(value));
@@ -285,13 +283,11 @@ std::string autocast_state()
 {
     std::string out;
     for (const c10::DeviceType type : {at::kCPU, at::kCUDA, at::kXPU, at::kPrivateUse1}) {
-        if (!at::autocast::is_autocast_enabled(type)) continue;
+        if (!is_autocast_on(type)) continue;
         out += out.empty() ? "{\"autocast\": {" : ", ";
         put_string(out, c10::DeviceTypeName(type, true));
         out += ": ";
-        put_string(out,
-                   std::string(
-                       c10::getDtypeNames(at::autocast::get_autocast_dtype(type)).first));
+        put_string(out, dtype_names(autocast_dtype(type)).first);
     }
     return out.empty() ? out : out + "}}";
 }

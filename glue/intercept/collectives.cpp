@@ -10,11 +10,15 @@
 #include <future>
 
 #if defined(USE_DISTRIBUTED) || __has_include(<torch/csrc/distributed/c10d/Work.hpp>)
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #define HAS_C10D 1
+#if __has_include(<torch/csrc/distributed/c10d/GroupRegistry.hpp>)
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#define HAS_GROUP_NAMES                                                                  \
+    1 /* without: no operator has a group's name among its arguments */
+#endif
 #endif
 
 namespace intercept
@@ -87,7 +91,7 @@ std::string describe_object(const IValue &value)
 
 std::string group_state(const IValue *values, size_t n)
 {
-#ifdef HAS_C10D
+#ifdef HAS_GROUP_NAMES
     try {
         while (n > 0 && !values[n - 1].isString())
             --n;

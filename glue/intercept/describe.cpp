@@ -29,7 +29,7 @@ const DtypeName &dtype_name(at::ScalarType type)
         std::array<DtypeName, static_cast<size_t>(at::ScalarType::NumOptions) + 1> names;
         for (size_t i = 0; i < names.size(); ++i) {
             try {
-                names[i].name = c10::getDtypeNames(static_cast<at::ScalarType>(i)).first;
+                names[i].name = dtype_names(static_cast<at::ScalarType>(i)).first;
             } catch (const std::exception &) {
                 names[i].name = "unknown"; /* numbers that torch left unused */
             }

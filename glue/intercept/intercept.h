@@ -4,6 +4,7 @@
 #pragma once
 
 #include "intercept_glue.h"
+#include "torch_older.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -179,10 +180,16 @@ class OutOfSight
 {
     Inside inside_;
     at::RecordFunctionGuard unrecorded_{false};
-    c10::impl::ForceDispatchKeyGuard plain_{
-        c10::default_included_set,
-        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
-            c10::default_excluded_set | DispatchKeySet(DispatchKey::ADInplaceOrView)};
+    static c10::impl::PODLocalDispatchKeySet plain_keys()
+    {
+        c10::impl::PODLocalDispatchKeySet keys{};
+        keys.set_included(c10::default_included_set);
+        keys.set_excluded(c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
+                          c10::default_excluded_set |
+                          DispatchKeySet(DispatchKey::ADInplaceOrView));
+        return keys;
+    }
+    c10::impl::ForceDispatchKeyGuard plain_{c10::impl::LocalDispatchKeySet(plain_keys())};
 };
 
 /* Whether this thread's call runs while its device records a graph: nothing of the device

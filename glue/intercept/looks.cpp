@@ -36,7 +36,7 @@ at::ScalarType type_of(const usc_capture_tensor &t)
         for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
             const auto type = static_cast<at::ScalarType>(i);
             try {
-                types.emplace(c10::getDtypeNames(type).first, type);
+                types.emplace(dtype_names(type).first, type);
             } catch (const std::exception &) { /* a number that torch left unused */
             }
         }
@@ -182,7 +182,7 @@ void Looks::count(Lane &lane, const at::Tensor &part, size_t row, bool counted)
         extremes.there = at::empty({2, static_cast<int64_t>(ROWS)}, x.options());
     at::Tensor min = extremes.there.select(0, 0).select(0, at);
     at::Tensor max = extremes.there.select(0, 1).select(0, at);
-    at::aminmax_out(min, max, x, std::nullopt, false);
+    at::aminmax_out(min, max, x, {}, false);
     if (!counted) return;
     std::vector<int64_t> shape(static_cast<size_t>(x.dim()) + 1, 1), axes;
     shape[0] = 3;
@@ -318,7 +318,7 @@ void Looks::receive(bool wait)
         Block &b = first.block;
         bool come = false;
         try {
-            if (b.come && (wait || sent_.size() > MOST_SENT)) b.come->synchronize();
+            if (b.come && (wait || sent_.size() > MOST_SENT)) older::wait_for(*b.come, 0);
             come = b.come && b.come->query();
             if (b.come && !come) break;
         } catch (const std::exception &) { /* the device has failed */

@@ -109,9 +109,7 @@ void cover(Operator &op)
 {
     op.covered = nullptr;
     if (!op.handle.hasKernelForDispatchKey(DispatchKey::BackendSelect)) return;
-    auto kernel = op.handle.getComputedKernelForDispatchKey(DispatchKey::BackendSelect);
-    op.covered = [kernel](const OperatorHandle &handle, DispatchKeySet keys,
-                          Stack *stack) { kernel.callBoxed(handle, keys, stack); };
+    op.covered = kernel_at(op.handle, DispatchKey::BackendSelect);
 }
 
 /* Made of other operators wherever it is called. Where a device has a kernel of its own
@@ -162,7 +160,7 @@ void adopt(Registry &r, const OperatorHandle &handle, ByName &composites)
     r.kernels.push_back(c10::Dispatcher::singleton().registerImpl(
         handle.operator_name(), DispatchKey::BackendSelect,
         c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<Kernel>(slot.get())),
-        std::nullopt, nullptr, "ulpscope interception"));
+        {}, nullptr, "ulpscope interception"));
 }
 
 /* Under the mutex. */

@@ -81,10 +81,7 @@ bool is_composite_at(const OperatorHandle &op, DispatchKey key)
 Covered covered_at(const OperatorHandle &op, DispatchKey key)
 {
     if (!op.hasComputedKernelForDispatchKey(key)) return {};
-    auto kernel = op.getComputedKernelForDispatchKey(key);
-    return [kernel](const OperatorHandle &handle, DispatchKeySet keys, Stack *stack) {
-        kernel.callBoxed(handle, keys, stack);
-    };
+    return kernel_at(op, key);
 }
 
 /* Whether a kernel that was registered since stands in front of ours. */
@@ -92,8 +89,7 @@ bool is_covered_up(const Slot &slot)
 {
     const OperatorHandle &op = slot.target->op.handle;
     return slot.registered && op.hasComputedKernelForDispatchKey(slot.key) &&
-           op.getComputedKernelForDispatchKey(slot.key).debug().find(OURS) ==
-               std::string::npos;
+           !runs_at(op, slot.key, *slot.kernel, OURS);
 }
 
 void put(Routes &r, Target &target, DispatchKey key, bool composite)
@@ -110,8 +106,7 @@ void put(Routes &r, Target &target, DispatchKey key, bool composite)
     slot->composite = composite;
     slot->covered = covered_at(target.op.handle, key);
     slot->registered.emplace(c10::Dispatcher::singleton().registerImpl(
-        target.op.handle.operator_name(), key, *slot->kernel, std::nullopt, nullptr,
-        OURS));
+        target.op.handle.operator_name(), key, *slot->kernel, {}, nullptr, OURS));
 }
 
 void put_all(Routes &r, Target &target)
@@ -253,7 +248,7 @@ bool dtype_named(const char *name, at::ScalarType *out)
     for (int i = 0; i < static_cast<int>(at::ScalarType::NumOptions); ++i) {
         const auto dtype = static_cast<at::ScalarType>(i);
         if (!at::isFloatingType(dtype)) continue;
-        const auto names = c10::getDtypeNames(dtype);
+        const auto names = dtype_names(dtype);
         if (names.first == name || names.second == name) {
             *out = dtype;
             return true;

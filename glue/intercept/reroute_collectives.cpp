@@ -88,9 +88,9 @@ class RoundedWork : public c10d::Work
         if (done) settle();
         return done;
     }
-    void blockCurrentStream() override
+    void blockCurrentStream() /* overrides where there is one */
     {
-        inner_->blockCurrentStream();
+        older::block_stream(*inner_, 0);
         settle();
     }
     void abort() override
@@ -115,9 +115,9 @@ class RoundedWork : public c10d::Work
     {
         return inner_->getDuration();
     }
-    uint64_t getSequencenumber() const override
+    uint64_t getSequencenumber() const /* overrides where there is one */
     {
-        return inner_->getSequencenumber();
+        return older::sequence_of(*inner_, 0);
     }
 
   private:

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// What older torch (from 2.1 on) has under other names or not at all, asked for by
+// feature: where torch has the function, an overload of its own is the better match.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Event.h>
+#include <torch/csrc/api/include/torch/version.h>
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace intercept
+{
+
+/* ---- names of dtypes ---- */
+
+namespace older
+{
+
+/* Python's names, which lay in torch_python alone. */
+template <typename Type> std::pair<std::string, std::string> getDtypeNames(Type type)
+{
+    static constexpr const char *names[][3] = {
+        {"Byte", "uint8", ""},
+        {"Char", "int8", ""},
+        {"Short", "int16", "short"},
+        {"Int", "int32", "int"},
+        {"Long", "int64", "long"},
+        {"Half", "float16", "half"},
+        {"Float", "float32", "float"},
+        {"Double", "float64", "double"},
+        {"ComplexHalf", "complex32", "chalf"},
+        {"ComplexFloat", "complex64", "cfloat"},
+        {"ComplexDouble", "complex128", "cdouble"},
+    };
+    std::string name = c10::toString(type);
+    for (const auto &row : names)
+        if (name == row[0]) return {row[1], row[2]};
+    TORCH_CHECK(name.find("UNKNOWN") == std::string::npos, "no such dtype");
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return {name, ""};
+}
+
+} // namespace older
+
+/** Both names that Python has for a dtype; the second may be "". Throws for a number that
+ * torch left unused. */
+inline std::pair<std::string, std::string> dtype_names(at::ScalarType type)
+{
+    using older::getDtypeNames;
+    const auto found = getDtypeNames(type); /* c10's, found by its argument, is exact */
+    return {std::string(found.first), std::string(found.second)};
+}
+
+/* ---- autocast ---- */
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 4
+inline bool is_autocast_on(c10::DeviceType type)
+{
+    switch (type) {
+    case at::kCPU:
+        return at::autocast::is_cpu_enabled();
+    case at::kCUDA:
+        return at::autocast::is_enabled();
+    case at::kXPU:
+        return at::autocast::is_xpu_enabled();
+    case at::kPrivateUse1:
+        return at::autocast::is_privateuseone_enabled();
+    default:
+        return false;
+    }
+}
+
+inline at::ScalarType autocast_dtype(c10::DeviceType type)
+{
+    switch (type) {
+    case at::kCPU:
+        return at::autocast::get_autocast_cpu_dtype();
+    case at::kXPU:
+        return at::autocast::get_autocast_xpu_dtype();
+    case at::kPrivateUse1:
+        return at::autocast::get_autocast_privateuseone_dtype();
+    default:
+        return at::autocast::get_autocast_gpu_dtype();
+    }
+}
+#else
+inline bool is_autocast_on(c10::DeviceType type)
+{
+    return at::autocast::is_autocast_enabled(type);
+}
+
+inline at::ScalarType autocast_dtype(c10::DeviceType type)
+{
+    return at::autocast::get_autocast_dtype(type);
+}
+#endif
+
+/* ---- kernels of the dispatcher ---- */
+
+using BoxedCall = std::function<void(const c10::OperatorHandle &, c10::DispatchKeySet,
+                                     torch::jit::Stack *)>;
+
+namespace older
+{
+
+/* The table of an operator's kernels is private where its handle does not hand them out.
+ * An explicit instantiation may name what is private. */
+struct Table {
+    friend auto table_of(Table);
+};
+template <auto Member> struct Opened {
+    friend auto table_of(Table)
+    {
+        return Member;
+    }
+};
+template struct Opened<&c10::OperatorHandle::operatorDef_>;
+
+template <typename Handle>
+auto kernel_at(const Handle &op, c10::DispatchKey key, int)
+    -> decltype(op.getComputedKernelForDispatchKey(key))
+{
+    return op.getComputedKernelForDispatchKey(key);
+}
+
+template <typename Handle>
+c10::KernelFunction kernel_at(const Handle &op, c10::DispatchKey key, long)
+{
+    return (op.*table_of(Table{}))->op.lookup(c10::DispatchKeySet(key));
+}
+
+} // namespace older
+
+/** What an operator runs at a key; there has to be something. */
+inline BoxedCall kernel_at(const c10::OperatorHandle &op, c10::DispatchKey key)
+{
+    auto kernel = older::kernel_at(op, key, 0);
+    return [kernel](const c10::OperatorHandle &handle, c10::DispatchKeySet keys,
+                    torch::jit::Stack *stack) { kernel.callBoxed(handle, keys, stack); };
+}
+
+namespace older
+{
+
+template <typename Kernel>
+auto is_of(const Kernel &kernel, const c10::KernelFunction &, const char *name, int)
+    -> decltype(kernel.debug().find(name) != std::string::npos)
+{
+    return kernel.debug().find(name) != std::string::npos;
+}
+
+template <typename Kernel>
+bool is_of(const Kernel &kernel, const c10::KernelFunction &ours, const char *, long)
+{
+    return kernel._equalsBoxedAndUnboxed(ours);
+}
+
+} // namespace older
+
+/** Whether what an operator runs at a key is `ours`, registered with that text. */
+inline bool runs_at(const c10::OperatorHandle &op, c10::DispatchKey key,
+                    const c10::KernelFunction &ours, const char *name)
+{
+    return older::is_of(older::kernel_at(op, key, 0), ours, name, 0);
+}
+
+/* ---- events, works ---- */
+
+namespace older
+{
+
+template <typename Event>
+auto wait_for(const Event &event, int) -> decltype(event.synchronize())
+{
+    event.synchronize();
+}
+
+template <typename Event> void wait_for(const Event &event, long)
+{
+    while (!event.query())
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+template <typename Work>
+auto block_stream(Work &work, int) -> decltype(work.blockCurrentStream())
+{
+    work.blockCurrentStream();
+}
+
+template <typename Work> void block_stream(Work &work, long)
+{
+    work.synchronize();
+}
+
+template <typename Work>
+auto sequence_of(const Work &work, int) -> decltype(work.getSequencenumber())
+{
+    return work.getSequencenumber();
+}
+
+template <typename Work> uint64_t sequence_of(const Work &, long)
+{
+    return 0;
+}
+
+} // namespace older
+
+} // namespace intercept
