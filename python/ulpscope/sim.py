@@ -23,6 +23,7 @@ import sys
 
 import torch
 
+from .calls.older import zip_equal
 from .program import glue
 
 Stream = torch.Stream
@@ -163,7 +164,7 @@ def fault_kinds() -> dict[str, str]:
     while _lib.usc_sim_fault_info_of(i):
         info = _info(i)
         settings = ", ".join(f"{name.decode()}={default:g}" for name, default in
-                             zip(info.params, info.defaults, strict=True) if name)
+                             zip_equal(info.params, info.defaults) if name)
         kinds[info.name.decode()] = info.doc.decode() + (f" ({settings})" if settings else "")
         i += 1
     return kinds

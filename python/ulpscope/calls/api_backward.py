@@ -136,7 +136,7 @@ def _derived(forward, asked, writes, node):
                 outputs = [t for t, before in given if t.requires_grad and t.grad_fn is not before]
             if "inputs" not in node:
                 node["inputs"] = _inputs_of(outputs, leaves)
-            pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads, strict=False)
+            pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads)
                      if g is not None and o.requires_grad]  # fmt: skip
             return tuple(torch.autograd.grad([o for o, _ in pairs], list(leaves.values()),
                                              [g for _, g in pairs], allow_unused=True))  # fmt: skip

@@ -14,6 +14,7 @@ from . import autocast, contents
 from .callable import Composite, learn, parameter_names
 from .contents import Reader
 from .functions import references
+from .older import zip_equal
 from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
 
@@ -250,7 +251,7 @@ def _put_view(elements, view, values):
     """Writes `values` through a view. Where it shows an element more than once (an expanded
     tensor), the element gets one of the values meant for it."""
     distinct = [min(size, 1) if stride == 0 else size
-                for size, stride in zip(view.sizes, view.strides, strict=True)]  # fmt: skip
+                for size, stride in zip_equal(view.sizes, view.strides)]  # fmt: skip
     values = values[tuple(slice(size) for size in distinct)]
     try:
         elements.as_strided(distinct, view.strides, view.offset).copy_(values)

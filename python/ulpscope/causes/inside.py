@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.foreign import foreign, theirs
+from ..calls.older import pairwise
 from . import changes
 from .edges import COMPARING, PARTS, groups, operand, together
 from .edits import other_lists, other_values, phrase
@@ -256,7 +257,7 @@ ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 /
 def epsilon_places(lab):
     """An epsilon added outside the root instead of inside, or the reverse."""
     nodes, left = lab.nodes(), lambda func, args, kwargs: args[0]
-    for a, b in itertools.pairwise(nodes):
+    for a, b in pairwise(nodes):
         eps = [n.args[1] if len(n.args) > 1 and isinstance(n.args[1], float) else None for n in (a, b)]
         if a.name == "add" and b.name in ROOTS and eps[0] is not None:
             yield ("epsilon is outside the square root instead of inside",

@@ -22,13 +22,15 @@ import torch
 
 from .._core import Finding, Findings
 from ..calls.foreign import foreign, theirs
+from ..calls.older import STANDARD as STDLIB
+from ..calls.older import zip_equal
 from ..calls.replay import bind_cast, computed, mapped, resolve, widened
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
 from .graph import SENT, Recording, Slot
 
 MOST_BYTES = 1 << 31  # of all tensors of one finding
-OURS = {"torch", "numpy", "ulpscope", "builtins", *sys.stdlib_module_names} - {"__main__"}
+OURS = {"torch", "numpy", "ulpscope", "builtins", *STDLIB} - {"__main__"}
 
 
 class Unsendable(Exception):
@@ -169,7 +171,7 @@ class Program:
         tensors = _tensors_in([list(args), kwargs])
         if len(tensors) != len(self.inputs):
             raise LookupError("other arguments than it was recorded with")
-        values.update(zip(self.inputs, tensors, strict=True))
+        values.update(zip_equal(self.inputs, tensors))
 
         def filled(value):
             return values[value.number] if isinstance(value, Slot) else value

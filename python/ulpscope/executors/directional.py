@@ -7,6 +7,7 @@ sides of the point. Needs of torch autograd and float64."""
 import torch
 
 from ..calls.foreign import theirs
+from ..calls.older import zip_equal
 from ..calls.replay import LEFT_ALONE, base_name, fit, is_write, substitute
 
 STEP = 2.0**-12  # of the size of the inputs
@@ -67,8 +68,8 @@ class Gradient:
         along = {p: self._draw(given[p]) for p in moved}
         weight = self._draw(out)
         grads = torch.autograd.grad(out, [leaves[p] for p in moved], weight, allow_unused=True)
-        slope = sum(float((g * along[p]).sum()) for p, g in zip(moved, grads, strict=True) if g is not None)
-        known = [(p, g) for p, g in zip(moved, grads, strict=True) if g is not None]
+        slope = sum(float((g * along[p]).sum()) for p, g in zip_equal(moved, grads) if g is not None)
+        known = [(p, g) for p, g in zip_equal(moved, grads) if g is not None]
         own = sum(float((g * along[p]).abs().sum()) for p, g in known)
         given_size = sum(float((g * given[p]).abs().sum()) for p, g in known)
         own += float(weight.abs().sum())  # where all of it cancels, a slope of 1 is the unit

@@ -5,6 +5,7 @@ kernel that is wrong now and then (a race, recycled memory) shows in no single r
 
 from .. import _core
 from ..calls.contents import Brief, brief
+from ..calls.older import zip_equal
 from ..calls.replay import same_bytes
 
 FIRST, REPLAY, CAPTURED, ONCE_MORE = range(4)  # usc_run_kind
@@ -29,7 +30,7 @@ def settle(first, answers, judge):
         answer = None  # there may be room for one
     if len(verdicts) == 1:
         return first
-    said = [(kind, v.verdict, v.worst, v.reason) for kind, v in zip(kinds, verdicts, strict=True)]
+    said = [(kind, v.verdict, v.worst, v.reason) for kind, v in zip_equal(kinds, verdicts)]
     i, verdict, reason, note = _core.settle(said)
     stands = verdicts[i]
     stands.verdict, stands.reason = verdict, reason or stands.reason

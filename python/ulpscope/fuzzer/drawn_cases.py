@@ -14,6 +14,7 @@ from .. import _core
 from ..calls.autocast import settle
 from ..calls.contents import Contents
 from ..calls.foreign import foreign
+from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
 from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped, tensors_in
 from ..calls.standin import stand_in
@@ -85,8 +86,8 @@ class Example:
         call.kwargs = {k: _argument(a, sizes, numbers == ALL, numbers, cast) for k, a in call.kwargs.items()}
         counted = self._recount(call, sizes, count, which) if count else ""
         rows = [{**t, "dtype": d[0], "sizes": list(d[1]), "strides": list(d[2])}
-                for t, d in zip(self.inputs, tensors, strict=True)]  # fmt: skip
-        for i, (t, drawn) in enumerate(zip(self.inputs, tensors, strict=True)):
+                for t, d in zip_equal(self.inputs, tensors)]  # fmt: skip
+        for i, (t, drawn) in enumerate(zip_equal(self.inputs, tensors)):
             view = call.views[t["path"]]
             view.dtype = view.dtype if view.dtype.is_complex else dtype_named(drawn[0])
             view.sizes, view.strides, view.offset, view.storage = drawn[1], drawn[2], drawn[3], drawn[4]

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
 from ..calls.replay import BadCall
 from .drawn_cases import ALL, _argument
@@ -60,7 +61,7 @@ def formed(example, dtype, layout):
     call.kwargs = {k: _argument(a, {}, False, ALL, cast) for k, a in call.kwargs.items()}
     laid = 0
     lying = [t["storage"] for t in example.inputs]
-    for i, (t, was_drawn) in enumerate(zip(example.inputs, example.tensors, strict=True)):
+    for i, (t, was_drawn) in enumerate(zip_equal(example.inputs, example.tensors)):
         view, written = call.views[t["path"]], was_drawn[6]
         view.dtype = now if t["dtype"] == was else view.dtype
         view.device = "cpu"

@@ -12,6 +12,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, theirs
+from ..calls.older import zip_equal
 
 TRIES = 200  # of `where`
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
@@ -181,7 +182,7 @@ class OneOf(Generator):
     def draw(self, draws):
         weights = self.weights or [1] * len(self.choices)
         at = draws.uniform() * sum(weights)
-        for choice, weight in zip(self.choices, weights, strict=True):
+        for choice, weight in zip_equal(self.choices, weights):
             at -= weight
             if at < 0:
                 return choice

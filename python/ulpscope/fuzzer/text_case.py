@@ -10,6 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import with_gradients
+from ..calls.older import zip_equal
 from ..calls.verdicts import clause
 from .generators import CannotDraw
 from . import frameworks
@@ -50,7 +51,7 @@ def replayed(function, first, device, args=()):
 
     def program(*leaves):
         # Gradients are asked of all that a function is given: a buffer of a module takes none.
-        leaves = [t if made.requires_grad else t.detach() for t, made in zip(leaves, first.made, strict=True)]
+        leaves = [t if made.requires_grad else t.detach() for t, made in zip_equal(leaves, first.made)]
         now = Tape(first.seed, first.case, list(leaves), next(runs), first.choices)
         if first.bodily:
             return played(function, now, args)

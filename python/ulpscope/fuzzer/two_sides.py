@@ -4,6 +4,7 @@ nothing of torch itself."""
 
 import functools
 
+from ..calls.older import add_note
 from ..calls.verdicts import FLAGGED
 from ..executors.device import open_device
 from . import frameworks, steps, text_failure, text_profile
@@ -120,10 +121,10 @@ class _Run:
         except Disagrees as problem:
             raise AssertionError(self.told(Failure(tape, problem=problem))) from problem.__cause__
         except AssertionError as problem:  # of the text itself
-            problem.add_note(self.told(Failure(tape, problem=problem)))
+            add_note(problem, self.told(Failure(tape, problem=problem)))
             raise
         except Exception as problem:
-            problem.add_note(text_failure.again(self.function, self.device, self.args, self.options, tape))
+            add_note(problem, text_failure.again(self.function, self.device, self.args, self.options, tape))
             raise
         if verdict is not None and verdict.verdict in FLAGGED:
             raise AssertionError(self.told(Failure(tape, verdict)))

@@ -8,6 +8,7 @@ from functools import cache
 import torch
 
 from ..calls.mode import Mode
+from ..calls.older import zip_equal
 from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain, tensors_in
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
@@ -37,7 +38,7 @@ class Correct(Mode):
         results = [list(tensors_in(r)) for r in (out, wide, narrow)]
         if written and not results[0]:
             raise BadCall("a step gives nothing but what it writes")
-        for target, right, lost in zip(*results, strict=True):
+        for target, right, lost in zip_equal(*results):
             target.copy_(self._moved(right, lost) if right.is_floating_point() else right)
         return out
 

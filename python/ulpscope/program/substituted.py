@@ -9,6 +9,7 @@ import torch
 
 from ..calls.callable import parameters
 from ..calls.foreign import foreign, theirs
+from ..calls.older import zip_equal
 
 
 class Function:
@@ -70,7 +71,7 @@ def _operator(name):
 
 def _named(op, args, kwargs):
     names = [a.name for a in op._schema.arguments if not a.kwarg_only]
-    return dict(zip(names, args, strict=True)) | kwargs
+    return dict(zip_equal(names, args)) | kwargs
 
 
 def _signature(value):
@@ -108,7 +109,7 @@ def _counted(op, given, n):
     if len(results) != n:
         kinds = ", ".join(str(r.type) for r in op._schema.returns)
         raise ValueError(f"returned {len(results)} result{'s' * (len(results) != 1)}, the operator returns {n} ({kinds})")
-    for i, (result, said) in enumerate(zip(results, op._schema.returns, strict=False)):
+    for i, (result, said) in enumerate(zip(results, op._schema.returns)):
         if str(said.type) == "Tensor" and not isinstance(result, torch.Tensor):
             raise ValueError(f"returned {type(result).__name__} as result {i}, the operator returns a Tensor")
     return results
@@ -116,7 +117,7 @@ def _counted(op, given, n):
 
 def _hold(results, expected):
     """Raises ValueError where results are not what the meta kernel says."""
-    for i, (got, said) in enumerate(zip(results, expected or [], strict=False)):
+    for i, (got, said) in enumerate(zip(results, expected or [])):
         if not isinstance(got, torch.Tensor) or not isinstance(said, torch.Tensor):
             continue
         if got.shape != said.shape:
@@ -172,7 +173,7 @@ def _copy(name, into, result):
     if isinstance(into, (list, tuple)):
         if not isinstance(result, (list, tuple)) or len(result) != len(into):
             raise ValueError(f"did not return {len(into)} tensors for {name}")
-        for one, other in zip(into, result, strict=True):
+        for one, other in zip_equal(into, result):
             _copy(name, one, other)
         return
     if not isinstance(result, torch.Tensor):

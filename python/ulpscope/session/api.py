@@ -13,6 +13,7 @@ from .. import _core
 from ..calls.callable import as_numbers, call_of, name_of, same_bytes, storage_bytes
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
+from ..calls.older import zip_equal
 from ..calls.operator_call import operator_call
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.shown import Shown
@@ -577,7 +578,7 @@ def _output_by(call, name, verdict, i, finding):
 
 
 def _worst(finding):
-    return [(at, *example[1:3]) for at, example in zip(finding.places, finding.examples, strict=True)]
+    return [(at, *example[1:3]) for at, example in zip_equal(finding.places, finding.examples)]
 
 
 __all__ = ["BadCall", "CallVerdict", "OutputVerdict", "check_call", "judge_call"]

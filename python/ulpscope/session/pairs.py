@@ -9,6 +9,7 @@ from .. import _core
 from ..calls.autocast import InParts
 from ..calls.foreign import is_ours, our_words
 from ..calls.homes import import_modules
+from ..calls.older import zip_equal
 from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import FLAGGED
 from ..causes import host
@@ -53,7 +54,7 @@ class Pairs:
             for one in found:
                 one is not None and one.explain(self.seconds, self.groups)
         rows = (one and one.row() for one in found)
-        return dict(zip("ab", rows, strict=True)), alive, None
+        return dict(zip_equal("ab", rows)), alive, None
 
     def judged(self, side, sequence, shared):
         """What was found of a call; `shared`: of the same call on the same inputs."""

@@ -16,6 +16,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign
+from ..calls.older import zip_equal
 from ..calls.replay import counts_only, mapped
 from ..calls.verdicts import FLAGGED, rank
 
@@ -79,7 +80,7 @@ def _like(tensor, values):
 
 def _overlaps(tensor):
     """Whether the tensor may show one place of memory twice (expanded)."""
-    return any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return any(s == 0 and n > 1 for n, s in zip_equal(tensor.shape, tensor.stride()))
 
 
 # ---- sizes ---------------------------------------------------------------------------

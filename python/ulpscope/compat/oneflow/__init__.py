@@ -8,11 +8,11 @@ docs/how-to/migrate-autotest.md. Needs torch."""
 
 import functools
 import os
-from types import NoneType, UnionType
-from typing import Union, get_args, get_origin
+from typing import Optional, Union, get_args, get_origin
 
 import torch as _torch
 
+from ...calls.older import NoneType, UnionType
 from ...fuzzer.programs import DEVICE, SIDES, tensor
 from ...fuzzer.programs import TORCH as torch
 from ...fuzzer.two_sides import HOW, on_two_sides
@@ -27,7 +27,7 @@ __all__ = ["autotest", "constant", "flow", "generator", "nothing", "oneof", "ran
 
 SIDES.update(pytorch=False, oneflow=True)
 pack = _generator
-NAMED = {"bool": bool, "int": int, "float": float, "Optional[int]": int | None, "Optional[float]": float | None}
+NAMED = {"bool": bool, "int": int, "float": float, "Optional[int]": Optional[int], "Optional[float]": Optional[float]}
 UNIONS = (Union, UnionType)
 GRAPH = "inductor"  # what stands for OneFlow's graphs
 TYPES = {float: _torch.float32, int: _torch.int64, complex: _torch.complex64, bool: _torch.bool}

@@ -5,6 +5,7 @@ arrive widened, which is exact. Called by `__init__`.
 
 import torch
 
+from ...calls.older import zip_equal
 from . import NoReference, builtin
 
 aten = torch.ops.aten
@@ -71,7 +72,7 @@ def _by_recipe(scales, recipes, swizzles, rows, columns):
     """Scales [rows, columns] of a matrix whose rows are summed over, by all of its recipes."""
     whole = torch.ones(1, 1, dtype=scales[0].dtype)
     blocks = {ROW: (1, columns), BY_16: (1, 16), BY_32: (1, 32), BY_128: (1, 128), BY_128_128: (128, 128)}
-    for scale, recipe, swizzle in zip(scales, recipes, swizzles or [PLAIN] * len(scales), strict=True):
+    for scale, recipe, swizzle in zip_equal(scales, recipes, swizzles or [PLAIN] * len(scales)):
         if recipe == TENSOR:
             whole = whole * scale.reshape(1, 1)
             continue

@@ -7,6 +7,7 @@ quotient in another order than the forward does, as all of torch's kernels do. C
 
 import torch
 
+from ...calls.older import zip_equal
 from . import builtin
 
 aten = torch.ops.aten
@@ -90,7 +91,7 @@ def observed(self, observer_on, fake_quant_on, running_min, running_max, scale, 
             moved = running + averaging_const * (seen - running)
             running.copy_(torch.where(running.isinf(), seen, moved))
         found = _range_of(running_min, running_max, quant_min, quant_max, symmetric_quant)
-        for written, value in zip((scale, zero_point), found, strict=True):
+        for written, value in zip_equal((scale, zero_point), found):
             written.copy_(value.reshape(written.shape))
     if not bool(fake_quant_on.reshape(-1)[0]):
         return self.clone(), torch.ones_like(self, dtype=torch.bool)

@@ -7,6 +7,7 @@ from functools import cache
 
 import torch
 
+from ...calls.older import zip_equal
 from ...calls.replay import TensorAt, is_write, written_names
 from ...judges.in_rows import varied
 from ...judges.rows import put, tensor_of
@@ -89,10 +90,10 @@ def out(call, answer, number):
         return None
     given = {n: TensorAt(f"kwargs.{n}") for n in names}
     made = _becomes(call, found, kwargs={**call.kwargs, **given})
-    for path, word in zip(paths, names, strict=True):
+    for path, word in zip_equal(paths, names):
         # What begins with _ is called by an operator that brings a dense one (softmax does for _softmax).
         new_argument(made, f"kwargs.{word}", answer.outputs[path], word, strided=not name.startswith("_"))
-    return Variant([made], lambda outputs: {p: outputs[0][f"kwargs.{n}"] for p, n in zip(paths, names, strict=True)})
+    return Variant([made], lambda outputs: {p: outputs[0][f"kwargs.{n}"] for p, n in zip_equal(paths, names)})
 
 
 class _AsMethod:

@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from ...calls.older import zip_equal
 from ...calls.replay import base_name, mapped
 from ...judges.in_rows import fits, varied
 from ...judges.rows import put, tensor_of
@@ -74,7 +75,7 @@ def padded(call, answer, number):
 
 def _wider_products(call, sides):
     made = varied(call)
-    for (argument, dim), zero in zip(sides, (-0.0, 0.0), strict=True):
+    for (argument, dim), zero in zip_equal(sides, (-0.0, 0.0)):
         path = next(iter(_named(call, argument)), None)
         if path is None or not call.views[path].dtype.is_floating_point:
             return None

@@ -19,6 +19,7 @@ from ... import _core
 from ..._core import Findings
 from ...calls.foreign import foreign
 from ...calls.mode import Mode
+from ...calls.older import zip_equal
 from ...calls.replay import base_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
@@ -159,7 +160,7 @@ class Search:
     def honest(self):
         """Masks as they should be drawn."""
         return [torch.rand(s, dtype=torch.float64).lt(c).double()
-                for s, c in zip(self.shapes, self.chances, strict=True)]  # fmt: skip
+                for s, c in zip_equal(self.shapes, self.chances)]  # fmt: skip
 
 
 def search(call, answer):
@@ -206,7 +207,7 @@ class Blocks:
         """Unknowns (blocks, unknowns) as masks; what is seen stays as ones."""
         out = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
         parts = values.split([m.shape[1] for m in self.masks], 1)
-        for i, places, part in zip(found.unknown(), self.masks, parts, strict=True):
+        for i, places, part in zip_equal(found.unknown(), self.masks, parts):
             out[i].reshape(-1)[places.reshape(-1)] = part.reshape(-1)
         return out
 
@@ -223,7 +224,7 @@ def _lay_out(found, start):
     found.blocks = Blocks(
         _places(rest.shape, {b: g for b, g in groups.items()}),
         [_places(found.shapes[i], {p[b][0]: groups[b] for b in dims})
-         for i, p in zip(found.unknown(), pairs, strict=True)],
+         for i, p in zip_equal(found.unknown(), pairs)],
     )  # fmt: skip
     n, d = found.blocks.outputs.shape
     k = sum(m.shape[1] for m in found.blocks.masks)
@@ -379,7 +380,7 @@ def _is_sound(found, answer):
     for masks, outputs in runs:
         again = masks_of(found, outputs)
         right = torch.ones_like(again.clear)
-        for i, places in zip(found.unknown(), found.blocks.masks, strict=True):
+        for i, places in zip_equal(found.unknown(), found.blocks.masks):
             wrong = (again.masks[i] != masks[i]) & again.shown[i]
             right &= ~wrong.reshape(-1)[places].any(1)
             ones, total = found.rates.get(i, (0, 0))
@@ -439,7 +440,7 @@ def _by_rule(found, first, answer):
 def _unclear(found, first):
     """Elements of each output that hang on masks that were not found."""
     masks = [m.clone() for m in first.masks]
-    for i, places in zip(found.unknown(), found.blocks.masks, strict=True):
+    for i, places in zip_equal(found.unknown(), found.blocks.masks):
         flat = masks[i].reshape(-1)
         flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
     before, after = found.run(first.masks), found.run(masks)

@@ -40,7 +40,7 @@ def compiler(kind):
 def error_data(words, config):
     """Where the inputs and outputs of calls that fail go: what the program that made the dump told
     update_config, else what config.yaml says."""
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""]):
         option, sign, value = word.partition("=")
         if word.startswith("-") and "forward_input_file".startswith(option.lstrip("-")) and option.strip("-"):
             folder, name = os.path.split(value if sign else after)
