@@ -31,7 +31,7 @@ endfunction()
 
 # One translation unit per instruction set: *_avx2.c, *_avx512.c. Elsewhere they compile
 # to nothing.
-set(usc_avx2_flags -mavx2 -mfma -mf16c)
+set(usc_avx2_flags -mavx2 -mfma -mf16c -mpopcnt) # newer compilers take no set for implied
 set(usc_x86_names "^(x86_64|AMD64|amd64|i[3-6]86)$")
 function(usc_isa_flags source)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "${usc_x86_names}")

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one row of `./run matrix` does, by its own Python with the wheel installed and nothing of
+this tree but its examples: `row.py EXAMPLES OUT` writes OUT/row.json, {thing: [state, sentence,
+seconds]}. A thing is done in a process of its own, so that a crash is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+LIMIT_S = 900
+
+STEP = """
+import torch, torch.nn.functional as F
+torch.manual_seed(0)
+def run_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(x), torch.arange(len(x)) % 8)
+    loss.backward()
+    optimizer.step()
+    return loss
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.norm = torch.nn.Embedding(32, 24), torch.nn.LayerNorm(24)
+        self.up, self.down = torch.nn.Linear(24, 48), torch.nn.Linear(48, 8)
+    def forward(self, x):
+        h = self.norm(self.embed(x))
+        a = F.scaled_dot_product_attention(h, h, h)
+        return self.down(F.gelu(self.up(h + a))).mean(1)
+x = torch.randint(0, 32, (16, 12))
+"""
+SCRIPT = STEP + """
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for _ in range(3): print(float(run_step(model, optimizer, x)))
+"""
+SIM_FAULT = "aten::gelu:bf16_intermediates"
+
+LIVE = STEP + """
+import ulpscope, ulpscope.sim
+for faults, wanted in ((None, False), ({fault!r}, True)):
+    planted = ulpscope.sim.plant(faults) if faults else None
+    model = Net().to("sim")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
+    with ulpscope.live_check(distinct=True) as live:
+        for _ in range(2):
+            with ulpscope.step(): run_step(model, optimizer, x.to("sim"))
+    found = {{f.op.split(".")[0] for f in live.findings()}}
+    assert live.judged > 10, live.summary()
+    assert ("aten::gelu" in found) == wanted, found
+    assert not found - {{"aten::gelu"}}, found
+    if planted: planted.remove()
+print(live.judged, "calls judged")
+""".replace("{fault!r}", repr(SIM_FAULT))
+LIVE = LIVE.replace("{{", "{").replace("}}", "}")
+
+NAN = STEP + """
+import ulpscope
+model = Net()
+with ulpscope.nan_tracker() as nan:
+    assert torch.isfinite(model(x)).all()
+assert not nan.births(), nan.births()
+with ulpscope.nan_tracker() as nan:
+    y = torch.log(model(x).abs() - 1e9)
+births = nan.births()
+assert births and births[0].op.startswith("aten::log"), births
+print(births[0].sentence)
+"""
+
+WATCH = STEP + """
+import ulpscope
+model = Net()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+with ulpscope.watch(model, optimizer) as watch:
+    for _ in range(6): run_step(model, optimizer, x)
+print(watch.summary() if hasattr(watch, "summary") else "watched")
+"""
+
+KERNEL = STEP + """
+import ulpscope
+found = ulpscope.check_call(F.gelu, (torch.randn(64, 64),))
+assert found.passed, found.sentence
+def wrong(x): return F.gelu(x.bfloat16()).float()
+found = ulpscope.check_call(wrong, (torch.randn(64, 64),), reference=F.gelu)
+assert not found.passed
+print(found.sentence)
+"""
+
+
+def program() -> str:
+    """The program beside this Python, wherever pip put it."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), Path("/usr/local/bin")):
+        if (folder / "ulpscope").exists():
+            return str(folder / "ulpscope")
+    return "ulpscope"
+
+
+def last(text: str) -> str:
+    """The line that says most of what a program left."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", x).strip() for x in text.splitlines()]
+    lines = [x for x in lines if x and not x.startswith("ulpscope: compiling")]
+    told = [x for x in lines if re.search(r"Error|error:|cannot|does not|failed", x)]
+    return (told or lines or ["it says nothing"])[-1][:300]
+
+
+class Row:
+    def __init__(self, examples: Path, out: Path):
+        self.examples, self.out, self.found = examples, out, {}
+
+    def run(self, name, command, codes=(0,), limit=LIMIT_S):
+        began = time.monotonic()
+        try:
+            done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=limit,
+                                  cwd=str(self.out), errors="replace")  # fmt: skip
+            text, code = done.stdout + done.stderr, done.returncode
+        except subprocess.TimeoutExpired as late:
+            text, code = f"no end within {limit} s\n{late.stdout}", -1
+        (self.out / f"{name.replace(' ', '-')}.log").write_text(text)
+        state = "works" if code in codes else "does not"
+        self.found[name] = [state, last(text) if state != "works" else "", round(time.monotonic() - began)]
+        print(f"{state:9} {name} ({self.found[name][2]} s) {self.found[name][1]}", flush=True)
+        (self.out / "row.json").write_text(json.dumps(self.found, indent=1))
+        return text
+
+    def code(self, name, text):
+        path = self.out / f"{name.replace(' ', '_')}.py"
+        path.write_text(text)
+        return self.run(name, [sys.executable, path])
+
+    def all(self):
+        tool = program()
+        self.run("version", [tool, "--version"])
+        self.run("info", [tool, "info"])
+        self.run("glue", [sys.executable, "-m", "ulpscope.sources.glue"])
+        self.run("doctor", [tool, "doctor"], codes=(0, 1))
+        (self.out / "step.py").write_text(SCRIPT)
+        self.run("capture", [tool, "capture", "-o", "trace", "--", sys.executable, "step.py"])
+        self.run("check", [tool, "check", "trace", "--device", "cpu", "-o", "checked"])
+        self.run("check sim", [tool, "check", "trace", "--device", "sim:0", "-o", "checked-sim"])
+        self.run("fault found", [tool, "check", "trace", "--device", "sim:0", "--faults", SIM_FAULT,
+                                 "-o", "checked-fault"], codes=(1,))  # fmt: skip
+        self.code("kernel", KERNEL)
+        self.code("live check", LIVE)
+        self.code("nan tracker", NAN)
+        self.code("watch", WATCH)
+        self.run("fuzz", [tool, "fuzz", "--trace", "trace", "--device", "cpu", "--cases", "200", "-o", "fuzzed"])
+        self.run("demo", [sys.executable, self.examples / "demo.py", "-o", self.out / "demo"])
+
+
+def main() -> int:
+    row = Row(Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve())
+    row.out.mkdir(parents=True, exist_ok=True)
+    os.environ["PATH"] = f"{Path(program()).parent}:{os.environ['PATH']}"
+    os.environ.setdefault("ULPSCOPE_PYTHON", sys.executable)
+    facts = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    row.found["python"], row.found["torch"] = platform.python_version(), facts.stdout.strip()
+    row.all()
+    return 0 if all(x[0] == "works" for x in row.found.values() if isinstance(x, list)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
