@@ -18,6 +18,7 @@ static const cli_command commands[] = {
     {cmd_run, "watch a command line while it runs: NaN, wrong calls", &cmd_run_page},
     {cmd_check, "replay a trace on a device and judge every call", &cmd_check_page},
     {cmd_report, "show what a check found; write CSV, JSON and HTML", &cmd_report_page},
+    {cmd_sql, "questions in SQL to a trace, or to what a check found", &cmd_sql_page},
     {cmd_explain, "what a verdict, a cause, an excuse, an error means",
      &cmd_explain_page},
     {cmd_pack, "write inputs and operands for devices without torch", &cmd_pack_page},

@@ -68,6 +68,7 @@ usc_folder(cause USES case)
 usc_folder(pack USES cause standard files result stats)
 usc_folder(run USES trace result generate)
 usc_folder(foreign USES run files stats)
+usc_folder(query USES trace result)
 usc_folder(report USES result trace json tensor SOURCES ${CMAKE_BINARY_DIR}/report_page.c)
 
 file(GLOB found RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS

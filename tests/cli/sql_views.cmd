@@ -1,0 +1,1 @@
+ulpscope sql trace
