@@ -72,7 +72,9 @@ USC_BEGIN_DECLS
     X(PERMUTED, "exchanged", 0,                                                          \
       "the right values in another order: axes are exchanged or strides are wrong "      \
       "(permuted)")                                                                      \
-    X(OTHER_OUTPUT, "exchanged", 0, "outputs are exchanged: this one holds $s")          \
+    X(OTHER_OUTPUT, "exchanged", 0,                                                      \
+      "wrong output: it holds the right values of $s (exchanged, or computed as that)")  \
+    X(TIES, "ties", 0, "wrong variant: ties are rounded $s to even (in $n elements)")    \
     X(ONE_FLUSHED, "flushed", 0, "subnormals flushed to zero")                           \
     X(ONE_ZERO, "one_element", 0, "one element is zero")                                 \
     X(ONE_NAN, "one_element", 0, "one element is NaN: spurious NaN")                     \
@@ -135,6 +137,8 @@ USC_BEGIN_DECLS
       "the sign is flipped: $s results are multiplied by -1 (a slope or scale factor)")  \
     X(SOME_FACTOR, "factor", 0,                                                          \
       "multiplied by $v in $n slices along axis $p (a factor of some results)")          \
+    X(NOT_COMPUTED, "content", 0,                                                        \
+      "$n of $m slices along axis $p are zero: not computed")                            \
     X(SOME_SIGN, "sign", 0,                                                              \
       "the sign is flipped in $n slices along axis $p (a factor of some results)")       \
     X(PARTIAL_FACTOR, "partial", 1,                                                      \

@@ -228,7 +228,8 @@ static bool plain_kinds(usc_cause *c, usc_cause_found *out)
 
 static bool plain(usc_cause *c, usc_cause_found *out)
 {
-    if (usc_cause_lost(c, out) || usc_cause_uniform(c, out)) return true;
+    if (usc_cause_lost(c, out) || usc_cause_uniform(c, out) || usc_cause_ties(c, out))
+        return true;
     if (usc_cause_kinds_differ(c)) return plain_kinds(c, out);
     return usc_cause_saturated(c, out) || usc_cause_padded(c, out) || damage(c, out) ||
            usc_cause_exchanged_outputs(c, out) || usc_cause_moved(c, out) ||

@@ -87,13 +87,21 @@ static double moved(const void *ctx, int64_t i)
     return value_at(m->from, i + (source - at) * m->inner);
 }
 
+/* Whether any number stands where something is off: NaN is the same from anywhere. */
+static bool holds_numbers(const usc_cause *c, const marks *far)
+{
+    for (int64_t i = 0; i < c->d.n; i++)
+        if (far->at[i] && !isnan(value_at(&c->d, i))) return true;
+    return !c->floats;
+}
+
 /* Whether a move changes places; of a few values most moves leave most as it is. */
 static bool is_told(usc_cause *c, const move *m)
 {
     const bool place = m->way < NEGATE || m->way == OTHER;
     const marks *far = usc_cause_far(c);
     return !place || c->d.kind == USC_KIND_BOOL || far == NULL ||
-           usc_cause_tells(c, far->at);
+           (holds_numbers(c, far) && usc_cause_tells(c, far->at));
 }
 
 static bool explains(usc_cause *c, const move *m, const clue *say, usc_cause_found *out)

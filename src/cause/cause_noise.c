@@ -133,6 +133,18 @@ static bool is_noise(usc_cause *c, double *middle)
            usc_cause_nth(share, n, (99 * n + 99) / 100 - 1) <= 40 * *middle;
 }
 
+/* Whether each result is one of the two next to the right value, so that its own last
+ * rounding may have gone another way. */
+static bool is_next(const usc_cause *c)
+{
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        const double unit = ldexp(1, (int)fmax(ilogb(t), c->emin) + 1 - c->bits);
+        if (!same(d, rounded(c, t)) && !(fabs(d - t) < unit)) return false;
+    }
+    return true;
+}
+
 bool usc_cause_format(usc_cause *c, usc_cause_found *out)
 {
     static const struct {
@@ -163,7 +175,8 @@ bool usc_cause_format(usc_cause *c, usc_cause_found *out)
         return false;
     return usc_cause_say(
         out, &(clue){.code = held ? USC_CAUSE_ACCUMULATED : USC_CAUSE_ROUNDED_INSIDE,
-                     .s = name});
+                     .s = name,
+                     .seen = c->e.low && is_next(c)});
 }
 
 /* Whether nearly all elements are the truth, within one unit of a grid. A search has

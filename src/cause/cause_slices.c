@@ -84,6 +84,12 @@ static bool say_shared(const view *v, double *off, int64_t n, double size,
     const double middle = usc_cause_middle(off, n), factor = 1 + middle;
     for (int64_t i = 0; i < n; i++)
         if (!(fabs(off[i] - middle) <= 0x1p-7 * size)) return false;
+    if (factor == 0) /* where nothing stands nothing was multiplied */
+        return usc_cause_say(out, &(clue){.code = USC_CAUSE_NOT_COMPUTED,
+                                          .n = n,
+                                          .m = v->rows.n,
+                                          .axes = v->axes,
+                                          .place = PLACE_AXES});
     return usc_cause_say(out, &(clue){.code = fabs(factor + 1) < 0x1p-6
                                                   ? USC_CAUSE_SOME_SIGN
                                                   : USC_CAUSE_SOME_FACTOR,

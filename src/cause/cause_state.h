@@ -230,7 +230,8 @@ usc_cause_pattern usc_cause_lost, usc_cause_uniform, usc_cause_shuffled,
     usc_cause_reordered, usc_cause_slid, usc_cause_spread, usc_cause_padded,
     usc_cause_moved, usc_cause_exchanged_outputs, usc_cause_saturated, usc_cause_kinds,
     usc_cause_by_slices, usc_cause_by_sign, usc_cause_size, usc_cause_format,
-    usc_cause_likely, usc_cause_zero_slices, usc_cause_where, usc_cause_clipped;
+    usc_cause_likely, usc_cause_zero_slices, usc_cause_where, usc_cause_clipped,
+    usc_cause_ties;
 
 /** Damage to some elements of which the content tells. */
 bool usc_cause_damage(usc_cause *c, const marks *m, usc_cause_found *out);

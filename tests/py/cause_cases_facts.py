@@ -83,6 +83,40 @@ def places():
     case("conjugated", "imaginary", torch.fft.fft, lambda: (torch.randn(8, 16, dtype=torch.complex64),), lambda x: torch.fft.fft(x).conj())
 
 
+def ties():
+    bits = lambda: (torch.randint(1, 64, (40,)).bfloat16(), torch.randint(1, 64, (50,)).bfloat16())  # noqa: E731
+    outer = lambda a, b: torch.outer(a, b)  # noqa: E731
+
+    def exact(a, b):
+        return a.float()[:, None] * b.float()
+
+    def away(a, b):
+        return ((exact(a, b).view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).bfloat16()
+
+    def to_zero(a, b):
+        return ((exact(a, b).view(torch.int32) + 0x7FFF) & ~0xFFFF).view(torch.float32).bfloat16()
+
+    case("ties away", "^wrong variant: ties are rounded away from zero instead of to even", outer, bits, away)
+    case("ties to zero", "^wrong variant: ties are rounded towards zero instead of to even", outer, bits, to_zero)
+
+
+def other_outputs():
+    def both(x):
+        return torch.remainder(x, 3.0), torch.fmod(x, 3.0)
+
+    case("one output's values in another", r"holds the right values of out\[1\]", both, lambda: (randn(40, 20, scale=9),),
+         lambda x: (torch.fmod(x, 3.0),) * 2)
+    case("n - 1 where a correction is None", "^unbiased variance: divided by n - 1 instead of n$",
+         lambda x: (x - x.mean((0, 2), keepdim=True)) * torch.rsqrt(torch.var(x, (0, 2), correction=0, keepdim=True) + 1e-5),
+         lambda: (randn(4, 6, 8),), lambda x: (x - x.mean((0, 2), keepdim=True)) * torch.rsqrt(torch.var(x, (0, 2), keepdim=True) + 1e-5))
+
+    def group(out, *args):
+        out[:, :27] = 0
+
+    case("groups that nobody computed", "^27 of 32 slices along axis 0 are zero: not computed$", torch.mm,
+         lambda: (randn(48, 32), randn(32, 32)), put(group, torch.mm))
+
+
 def tiled():
     case("softmax of tiles", "of each tile of 16 along axis 1", lambda x: torch.softmax(x, -1), lambda: (randn(16, 64),),
          lambda x: tiles(x, 16))
@@ -148,7 +182,7 @@ def _cut(x):
     return torch.trunc(y / quantum) * quantum
 
 
-for build in (places, tiled, formulas, rivals):
+for build in (places, ties, other_outputs, tiled, formulas, rivals):
     build()
 
 
@@ -238,6 +272,20 @@ def centred(x):
 
 
 # What has another cause than the words that may not be said of it: (words, function, make, device).
+def _spotted():
+    return torch.where(torch.arange(10)[:, None] % 5 > 0, math.nan, randn(10, 40))
+
+
+def _levelled():
+    x = randn(70, 250, scale=9)
+    return x - x.mean(-1, keepdim=True) + 4.0
+
+
+def _odd(x):
+    bits = x.view(torch.int32)
+    return ((bits & ~0xFFFF) | ((bits & 0xFFFF) != 0).int() << 16).view(torch.float32).bfloat16()
+
+
 NAMELESS = {
     "a masked row is the mean": ("rounded", sdpa, masked(bf), attended(-1e9)),
     "a masked row is NaN": ("maximum|overflow", sdpa, masked(bf), attended(-math.inf)),
@@ -279,4 +327,14 @@ NAMELESS = {
                                lambda x: (x.float().exp() / (x.float().exp().sum(-1, keepdim=True) + 1)).bfloat16()),
     "compared as TF32": ("written", lambda a, b: a > b, lambda: (torch.arange(200) + 1_700_000_000, torch.arange(200) + 1_699_999_995),
                          lambda a, b: low(a.float(), bf) > low(b.float(), bf)),
+    "NaN where most is NaN": ("stands in the place", lambda x: x.sum(-1), lambda: (_spotted(),), lambda x: x.sum(-1) * math.nan),
+    "one number for all": ("^(?!looks like|the result is).*taken as one|^(?!looks like).*ignored", lambda x: torch.remainder(x.mean(-1), 2.0),
+                           lambda: (_levelled(),), lambda x: torch.remainder(x.mean(-1), 1.5)),
+    "a bound that nothing reaches": ("^(?!looks like).*min were", lambda g: (lambda u: g - 0.05 * u / u.square().mean().sqrt().clamp_min(1.0))(
+        g.float() * 0.9 / g.float().square().mean().sqrt()), lambda: (randn(20, 30).bfloat16(),),
+        lambda g: (g.float() - 0.05 * g.float() / g.float().square().mean().sqrt()).bfloat16()),
+    "rounded to odd": ("^intermediates rounded", lambda a, b: torch.outer(a, b), lambda: (
+        torch.randint(1, 64, (40,)).bfloat16(), torch.randint(1, 64, (50,)).bfloat16()), lambda a, b: _odd(a.float()[:, None] * b.float())),
+    "zeros beside other numbers": ("^the first", lambda x: x.cumsum(0), lambda: (randn(40, 12),), lambda x: F.pad(
+        (x * torch.rand(40, 12)).cumsum(0), (0, 0, 1, 0))[:-1]),
 }  # fmt: skip

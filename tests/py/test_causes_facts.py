@@ -5,6 +5,7 @@ name that other mistakes would deserve as well is not given."""
 import re
 
 import cause_cases_facts as facts
+import cause_cases_flex as flex
 import pytest
 import torch
 
@@ -19,9 +20,12 @@ def judged(name, function, make, device):
     return verdict
 
 
-@pytest.mark.parametrize("name", sorted(facts.CASES))
+NAMED = facts.CASES | flex.CASES
+
+
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_cause_is_named(name):
-    words, *rest = facts.CASES[name]
+    words, *rest = NAMED[name]
     verdict = judged(name, *rest)
     assert verdict.verdict in ("reduced", "wrong", "nonfinite")
     assert re.search(words, verdict.cause)

@@ -203,6 +203,14 @@ static void p_beside(bench *b) { uint64_t dice = 3; for (int64_t i = 0; i < b->n
 static void s_zero_beside(bench *b) { p_beside(b); fill(b, 32 * 57, 32 * 7, 0); }
 static void s_many_zero(bench *b) { for (int64_t i = 0; i < 40; i++) b->d[51 * i] = 0; }
 static void m_many_zero(bench *b) { s_many_zero(b); b->d[7] += 5; b->d[77] += 5; }
+static double halfway(double x, int to) { return ldexp(floor(ldexp(fabs(x), 7)) + 0.5 * to, -7) * (x < 0 ? -1 : 1); }
+static void ties(bench *b, int every) { for (int64_t i = 0; i < b->n; i++) { b->t[i] = halfway(b->t[i] / fabs(b->t[i]) * (1 + 0.99 * fabs(b->t[i]) / 2), 1); b->d[i] = b->t[i]; if (i % every == 0) b->d[i] = halfway(b->t[i], 2); } }
+static void s_ties_away(bench *b) { ties(b, 1); }
+static void s_ties_some(bench *b) { ties(b, 4); }
+static void m_ties(bench *b) { ties(b, 1); b->d[9] = halfway(b->t[9], 4); }
+static void s_not_computed(bench *b) { for (int64_t row = 0; row < 64; row++) if (row % 8 < 5) fill(b, 32 * row, 32, 0); }
+static void m_not_computed(bench *b) { bench_by_row(b, 0.25, 0.25, true, true); }
+static void p_all_off(bench *b) { garble(b, 0, b->n); fill(b, 32 * 57, 32 * 7, 0); }
 static void s_noise(bench *b) { bench_noise(b, 0x1p-9, 9, 0); }
 static void s_approximate(bench *b) { bench_noise(b, 0x1p-14, 14, 0); }
 static void m_noise(bench *b) { bench_noise(b, 0x1p-9, 9, 0); for (int64_t i = 0; i < b->n; i++) b->d[i] = b->t[i] * (1 + fabs(b->d[i] / b->t[i] - 1)); }
@@ -247,7 +255,7 @@ static const row rows[] = {
     {"elements are exchanged among each other along axis 1: the right values in another order (unsorted, or a wrong index)",
      USC_F32, 3, s_order, m_order},
     {"the right values in another order: axes are exchanged or strides are wrong (permuted)", USC_F32, 3, s_permuted, m_order},
-    {"outputs are exchanged: this one holds out[1]", USC_F32, 1, s_other, m_other},
+    {"wrong output: it holds the right values of out[1] (exchanged, or computed as that)", USC_F32, 1, s_other, m_other},
     {"subnormals flushed to zero", USC_F32, 0, s_flushed, s_zero1},
     {"one element is zero", USC_F32, 0, s_zero1, m_zero1},
     {"one element is NaN: spurious NaN", USC_F32, 0, s_nan1, m_zero1},
@@ -317,6 +325,10 @@ static const row rows[] = {
     {"the first slice along axis 0 stands in the place of all (wrong index or stride)", USC_F32, 3, s_first, m_next},
     {"the sign of the imaginary part is flipped (conjugated)", USC_F32, 3, s_conj, m_conj},
     {"the last 7 of 64 along axis 0 are zero", USC_F32, 3, s_zero_beside, p_beside},
+    {"looks like: the last 7 of 64 along axis 0 are zero", USC_F32, 3, p_all_off, p_beside},
+    {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties},
+    {"wrong variant: ties are rounded otherwise than to even (in 281 elements)", USC_BF16, 3, s_ties_some, m_ties},
+    {"40 of 64 slices along axis 1 are zero: not computed", USC_F32, 3, s_not_computed, m_not_computed},
     {"40 of 2,048 elements are zero", USC_F32, 3, s_many_zero, m_many_zero},
 };
 // clang-format on

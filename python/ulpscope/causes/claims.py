@@ -26,6 +26,8 @@ def vagueness(text, sure):
     """0 for a name that says what is wrong, more for one that a better may replace."""
     if not sure or text.startswith(SEEN):
         return len(VAGUE) + 1
+    if text.endswith("(zeros come in)"):  # in a sum that is one term less
+        return 1
     return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
 
 

@@ -27,6 +27,7 @@ from .lab import TWINS, Lab
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
 GROSS = 2.5  # bits: what has fewer is hardly noise of a format
+COARSE = 4.0  # bits: of what has fewer, noise of a format says less
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
@@ -87,7 +88,7 @@ VARIANTS = (edits.scalars, _of_nodes(inside.arguments, inside.swaps, inside.slic
 # leaves something out, what puts another function in its place, what is read from elsewhere.
 MEANINGS = (
     edits.scalars, inside.epsilon_places, functools.partial(edits.tensors, kind="masks"),
-    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, inside.parts, edits.swaps, edges.exchanged,
+    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, inside.masked, inside.parts, edits.swaps, edges.exchanged,
     inside.axes, sums.tiled, edges.rounds, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
     inside.operators, inside.reductions, functools.partial(inside.operators, deep=True), sums.sums, edits.optionals,
     functools.partial(edits.tensors, kind="numbers"), edits.pairs, edges.places, edges.rewired,
@@ -309,7 +310,7 @@ class Search:
         value, text, _ = max(alike, key=lambda f: ("truncated" not in f[1], f[0]))
         # neither cut off digits nor what is off by more than any format hangs on an order of adding; of a
         # few bits an order decides little
-        loose = "truncated" not in text and "float8" not in text and self.worst.bits >= GROSS
+        loose = "truncated" not in text and "float8" not in text and self.worst.bits >= COARSE
         if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
         if not loose and self._follows_factor(value):
@@ -408,7 +409,9 @@ class Search:
             self._follow(outputs, text, run)
         if residual > 2 * self.best:
             return
-        sure = self._is_reproduced(outputs, run) or (follow and not self.accused[self.path].errors()["one_sided"])
+        evidence = self.accused[self.path]
+        sure = self._is_reproduced(outputs, run) or (follow and not evidence.errors()["one_sided"])
+        sure = sure and not evidence.is_one_number(outputs[self.path])
         vague = self.text and vagueness(self.text, self.sure) > vagueness(text, sure)
         if not vague and self.text and self.best <= CERTAIN**2 and sure <= self.sure:
             return  # both leave rounding alone

@@ -32,6 +32,8 @@ def phrase(op, name, old, new):
     """What it means that the argument `name` of an operator had another value."""
     if name in ("eps", "epsilon") or _is_small_term(op, name, old):
         return f"epsilon is {'missing' if new == 0 else f'{shown(new)} instead of {shown(old)}'}"
+    if name == "correction" and new is None:
+        new = 1  # what it stands for
     if name == "correction" and not isinstance(new, bool) and new not in (0, 1):
         return f"wrong variance: divided by n - {shown(new)} instead of n{f' - {shown(old)}' if old else ''}"
     if name in ("correction", "unbiased"):

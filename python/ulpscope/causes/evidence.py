@@ -9,6 +9,7 @@ import torch
 from .. import _core
 
 LEFT_MOST = _core.cause_left_most  # of the error, where an emulation explains it
+ONE = 2.0**-16  # of a number: so near to it is the same
 STEP = 2.0**-4  # of a number: so far off is one that took another step, and no rounding
 FORMATS = {"bfloat16": 1, "float16": 2, "TF32": 4}  # bits of a hint, as in cause.h
 
@@ -116,6 +117,13 @@ class Evidence:
     def unmoved(self, emulated):
         """Whether an emulation leaves this output right."""
         return self._cause.weigh("unmoved", reals(emulated)) == 1
+
+    def is_one_number(self, emulated):
+        """Whether a run gives one number everywhere, as many others do, where right is more than one."""
+        seen, truth = self.seen(emulated), self.seen(self._whole[1])
+        first = seen[:1]
+        return bool(seen.numel() > 1 and ((seen - first).abs() <= ONE * first.abs()).all()
+                    and ((truth - truth[:1]).abs() > ONE * truth[:1].abs()).any())  # fmt: skip
 
     def correlation(self, emulated):
         """How much of the device's error an emulation's error follows, -1 to 1."""

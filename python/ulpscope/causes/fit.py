@@ -5,6 +5,7 @@ find d; the number counts where the run with it gives what the device gave, as f
 Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 """
 
+import math
 from dataclasses import dataclass
 
 from ..calls.foreign import tried
@@ -41,11 +42,12 @@ def fitted(lab, evidence, path, spend):
         return
     most = 1 / 16 if evidence.independent() >= LEAST_ERRORS else NOTHING
     for dial in dials(lab)[:MOST_DIALS]:
-        value = None
+        solver, value = None, None
         with tried():  # not every number can be another
-            value = _Solver(dial, evidence, path, spend).value(most)
+            solver = _Solver(dial, evidence, path, spend)
+            value = solver.value(most)
         if value is not None:
-            plain = float(f"{value:.{WRITTEN}g}") == value
+            plain = float(f"{value:.{WRITTEN}g}") == value and solver.is_told(value)
             yield ("" if plain else "looks like: ") + dial.text(value), lambda d=dial, v=value: d.run(v)
 
 
@@ -116,6 +118,12 @@ class _Solver:
                 return plain
         return found
 
+    def is_told(self, value):
+        """Whether the data tell the last digit of a number: of a bound that nothing reaches, or in 16 bits, others
+        would do as well."""
+        least = NOTHING + self._left(value)
+        return value == 0 or all(self._left(value + by) > least for by in (_last_digit(value), -_last_digit(value)))
+
     def _left(self, value):
         """What is left of the error, as weighed for every mistake."""
         return self.evidence.residual(self._run(value))
@@ -141,6 +149,12 @@ class _Solver:
                 return c
             base = self.evidence.seen(self._run(c))
         return c
+
+
+def _last_digit(value):
+    """One unit of the last digit of a number that somebody wrote down."""
+    digits = next(n for n in range(1, WRITTEN + 1) if float(f"{value:.{n}g}") == value)
+    return 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
 
 
 def _step(slope, error, off, follows):

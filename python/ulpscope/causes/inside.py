@@ -320,15 +320,20 @@ def _reduced_axes(node, i, seen):
 
 def masks(node):
     """A mask inside that is read otherwise than it lies there, an index that is off by one."""
-    for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
-        yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
-               lambda func, args, kwargs, of=like: of(func(*args, **kwargs)))  # fmt: skip
+    yield from unmasked(node)
     for i, seen in enumerate(node.args if not node.writes else ()):
         if not hasattr(seen, "shape") or seen.floats or seen.dtype.is_complex or not seen.shape:
             continue
         off = (*changes.index("the index inside"), *changes.along(seen.shape, changes.shifts("the index inside")))
         for text, change in changes.mask("inside", seen.shape) if seen.dtype == torch.bool else off:
             yield text, operand(i, change)
+
+
+def unmasked(node):
+    """A mask inside that does not count."""
+    for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
+        yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
+               lambda func, args, kwargs, of=like: of(func(*args, **kwargs)))  # fmt: skip
 
 
 RELAID = {True: "halves are read interleaved, as pairs of neighbours", False: "pairs of neighbours (interleaved) are read as halves"}
@@ -384,6 +389,13 @@ def parts(lab):
     for nodes in groups(lab):
         if len(nodes[0].place) == 1 and nodes[0].name not in ("mul", "div"):
             yield from together(terms, nodes)
+
+
+def masked(lab):
+    """Masks that are ignored, whatever else would come to that."""
+    for nodes in groups(lab):
+        if len(nodes[0].place) == 1:
+            yield from together(unmasked, nodes)
 
 
 def operators(lab, deep=False):
