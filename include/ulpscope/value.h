@@ -23,14 +23,18 @@ typedef enum usc_value_kind {
     USC_VALUE_LAYOUT,
     USC_VALUE_MEMORY_FORMAT,
     USC_VALUE_GENERATOR, /* text: its device */
-    USC_VALUE_TENSOR,    /* the tensor of role `in` whose path is this place */
+    USC_VALUE_TENSOR,    /* the tensor of role `in` whose path is `place` */
     USC_VALUE_LIST,
     USC_VALUE_TUPLE, /* as LIST; where a tuple says something else (an index) */
     USC_VALUE_SLICE, /* as LIST, of three: begin, end, step */
     USC_VALUE_ELLIPSIS,
     USC_VALUE_MAP,  /* members by their names: of a state, or a dict among arguments */
-    USC_VALUE_OTHER /* not kept; text: its type */
+    USC_VALUE_OTHER /* not kept; text: its type. Also what no format has: its JSON */
 } usc_value_kind;
+
+/** What the one member of an object is called that stands for values of a kind in the
+ * JSON of arguments: "dtype". NULL: JSON has them. Memory: static. */
+USC_API const char *usc_value_mark(usc_value_kind kind);
 
 /** One value. An undefined tensor is NONE. */
 typedef struct usc_value {
@@ -43,7 +47,8 @@ typedef struct usc_value {
         struct usc_value *item; /* LIST, TUPLE, SLICE */
         const struct usc_argument *member; /* MAP */
     };
-    int64_t n; /* items or members */
+    int64_t n;         /* items or members */
+    const char *place; /* of a TENSOR and an OTHER that were read: "args[0][1]" */
 } usc_value;
 
 /** One argument, or member of a map: by position where `name` is NULL, else by keyword.
@@ -61,11 +66,14 @@ typedef struct usc_arguments {
 } usc_arguments;
 
 /**
- * Reads the JSON text of a call's arguments; NULL and "" are no arguments.
+ * Reads the JSON text of a call's arguments; NULL and "" are no arguments. An object that
+ * is no value of the format, and what lies deeper than 100 levels, is OTHER: nothing is
+ * guessed.
  *
  * Memory:  *out is freed by usc_arguments_free and does not need `json`.
  * Threads: safe.
- * Errors:  USC_E_CORRUPT (err->where: byte of `json`), USC_E_NOMEM; *out is empty then.
+ * Errors:  USC_E_CORRUPT (err->where: byte of `json`; arguments that are no list, or
+ *          none by names: -1), USC_E_NOMEM; *out is empty then.
  */
 USC_API USC_NODISCARD usc_status usc_arguments_read(const char *json, usc_arguments *out,
                                                     usc_error *err);

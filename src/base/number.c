@@ -3,9 +3,12 @@
 // number.h.
 #include "base/number.h"
 
+#include <float.h>
 #include <locale.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct swapped {
     locale_t plain, host;
@@ -49,4 +52,81 @@ double usc_parse_number(const char *text, char **end)
     const double value = strtod(text, end);
     leave(s);
     return value;
+}
+
+/* ---- numbers as text ---- */
+
+/* d.ddd times 10^exponent. */
+typedef struct decimal {
+    char digit[24];
+    int n, exponent;
+} decimal;
+
+static void trim(decimal *d)
+{
+    while (d->n > 1 && d->digit[d->n - 1] == '0')
+        d->n--;
+}
+
+/* Of what people write. Whole numbers and powers of ten so small are exact, and a
+ * quotient of two of them rounds as reading the text does; of 15 digits no two say one
+ * number. */
+static bool has_few_digits(double v, decimal *d)
+{
+    double power = 1;
+    for (int k = 0; k <= 22; k++, power *= 10) {
+        const double whole = rint(v * power);
+        if (whole >= 1e15) return false;
+        if (whole / power < v || whole / power > v) continue;
+        d->n = snprintf(d->digit, sizeof d->digit, "%lld", (long long)whole);
+        d->exponent = d->n - 1 - k;
+        return true;
+    }
+    return false;
+}
+
+/* The rest: of 15 digits, those that are subnormal aside, the fewest were looked for. */
+static void find_digits(double v, decimal *d)
+{
+    char text[40];
+    for (d->n = v < DBL_MIN ? 1 : 15; d->n <= 17; d->n++) {
+        (void)usc_format(text, sizeof text, "%.*e", d->n - 1, v);
+        const double back = usc_parse_number(text, NULL);
+        if (d->n == 17 || (!(back < v) && !(back > v))) break;
+    }
+    d->digit[0] = text[0];
+    memcpy(d->digit + 1, text + 2, (size_t)d->n - 1);
+    d->exponent = atoi(strchr(text, 'e') + 1);
+}
+
+static void lay_out(const decimal *d, char *out, size_t size)
+{
+    const int whole = d->exponent + 1; /* digits before the point */
+    if (d->exponent < -4 || d->exponent >= 16)
+        (void)snprintf(out, size, "%c%s%.*se%c%02d", d->digit[0], d->n > 1 ? "." : "",
+                       d->n - 1, d->digit + 1, d->exponent < 0 ? '-' : '+',
+                       abs(d->exponent));
+    else if (whole <= 0)
+        (void)snprintf(out, size, "0.%.*s%.*s", -whole, "0000", d->n, d->digit);
+    else if (d->n <= whole)
+        (void)snprintf(out, size, "%.*s%.*s.0", d->n, d->digit, whole - d->n,
+                       "0000000000000000");
+    else
+        (void)snprintf(out, size, "%.*s.%.*s", whole, d->digit, d->n - whole,
+                       d->digit + whole);
+}
+
+void usc_number_text(double v, char out[static USC_NUMBER_SIZE])
+{
+    decimal d;
+    size_t n = 0;
+    if (signbit(v) && !isnan(v)) out[n++] = '-';
+    v = fabs(v);
+    if (!isfinite(v)) {
+        (void)snprintf(out + n, USC_NUMBER_SIZE - n, isnan(v) ? "nan" : "inf");
+        return;
+    }
+    if (!has_few_digits(v, &d)) find_digits(v, &d);
+    trim(&d);
+    lay_out(&d, out + n, USC_NUMBER_SIZE - n);
 }

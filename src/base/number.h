@@ -18,4 +18,10 @@ int usc_format_list(char *out, size_t size, const char *format, va_list args)
  */
 double usc_parse_number(const char *text, char **end);
 
+enum { USC_NUMBER_SIZE = 32 };
+
+/** The fewest digits that read back as the number, and always a float's, as Python's
+ * repr() has them: "2.0", "0.1", "1e-05"; "nan", "inf", "-inf". */
+void usc_number_text(double v, char out[static USC_NUMBER_SIZE]);
+
 #endif

@@ -6,6 +6,7 @@
 #include "base/float_env.h"
 #include "base/hash.h"
 #include "base/line.h"
+#include "base/number.h"
 #include "json/json.h"
 
 #include <signal.h>
@@ -21,6 +22,7 @@
 #include <xxhash.h>
 
 #include <float.h>
+#include <math.h>
 
 static void test_every_status_has_name_and_text(void **state)
 {
@@ -196,10 +198,56 @@ static void json_strings_are_escaped(void **state)
     }
 }
 
+static void numbers_are_as_short_as_they_can_be(void **state)
+{
+    (void)state;
+    static const struct {
+        double number;
+        const char *text;
+    } rows[] = {
+        {0, "0.0"},
+        {-0.0, "-0.0"},
+        {2, "2.0"},
+        {-20, "-20.0"},
+        {0.1, "0.1"},
+        {0.1 + 0.2, "0.30000000000000004"},
+        {1e-4, "0.0001"},
+        {1e-5, "1e-05"},
+        {1.5e-7, "1.5e-07"},
+        {123456789012345680.0, "1.2345678901234568e+17"},
+        {1e15, "1000000000000000.0"},
+        {1e16, "1e+16"},
+        {1e22, "1e+22"},
+        {DBL_MAX, "1.7976931348623157e+308"},
+        {5e-324, "5e-324"},
+        {0.08838834764831845, "0.08838834764831845"},
+        {INFINITY, "inf"},
+        {-INFINITY, "-inf"},
+        {NAN, "nan"},
+        {-NAN, "nan"},
+    };
+    char text[USC_NUMBER_SIZE];
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_number_text(rows[i].number, text);
+        assert_string_equal(text, rows[i].text);
+    }
+    for (uint64_t i = 0; i < 20000; i++) {
+        double number, back;
+        const uint64_t bits = XXH3_64bits(&i, sizeof i);
+        memcpy(&number, &bits, sizeof number);
+        if (i % 2 == 0) number = (double)(int64_t)(bits >> 34) / 1000.0;
+        usc_number_text(number, text);
+        back = usc_parse_number(text, NULL);
+        assert_true(isnan(number) ? isnan(back)
+                                  : memcmp(&back, &number, sizeof back) == 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_strings_are_escaped),
+        cmocka_unit_test(numbers_are_as_short_as_they_can_be),
         cmocka_unit_test(test_every_status_has_name_and_text),
         cmocka_unit_test(test_unlisted_status_is_unknown),
         cmocka_unit_test(test_signals_have_names_on_every_c_library),

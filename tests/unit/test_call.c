@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include <ulpscope/call.h>
+#include <ulpscope/x/writing.h>
 
 /* ---- arguments ---- */
 
@@ -55,6 +56,152 @@ static void test_what_is_no_json_is_corrupt(void **state)
         assert_int_equal(a.n, 0);
     }
     assert_int_equal(usc_arguments_read(NULL, &a, &err), USC_OK);
+}
+
+/* The one argument of a call. */
+static usc_arguments read_one(const char *value)
+{
+    char text[8192];
+    usc_arguments a;
+    assert_true(snprintf(text, sizeof text, "{\"args\": [%s]}", value) <
+                (int)sizeof text);
+    assert_int_equal(usc_arguments_read(text, &a, NULL), USC_OK);
+    assert_int_equal(a.n, 1);
+    return a;
+}
+
+static void test_nothing_is_guessed_of_what_no_format_has(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"{}",
+                                      "{\"tensor\":true,\"x\":1}",
+                                      "{\"tensor\":1}",
+                                      "{\"tensor\":\"args[0]\"}",
+                                      "{\"dtype\":7}",
+                                      "{\"device\":null}",
+                                      "{\"layout\":[]}",
+                                      "{\"memory_format\":true}",
+                                      "{\"generator\":1}",
+                                      "{\"other\":{}}",
+                                      "{\"float\":\"1e5x\"}",
+                                      "{\"float\":true}",
+                                      "{\"complex\":[1]}",
+                                      "{\"complex\":[1,2,3]}",
+                                      "{\"complex\":[1,\"i\"]}",
+                                      "{\"complex\":{\"re\":1,\"im\":2}}",
+                                      "{\"tuple\":3}",
+                                      "{\"tuple\":{\"a\":1}}",
+                                      "{\"slice\":[1]}",
+                                      "{\"slice\":[1,2,3,4]}",
+                                      "{\"dict\":[1]}",
+                                      "{\"ellipsis\":false}",
+                                      "{\"unheard of\":[1,{\"a\":2}]}"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        usc_arguments a = read_one(bad[i]);
+        assert_int_equal(a.argument[0].value.kind, USC_VALUE_OTHER);
+        assert_string_equal(a.argument[0].value.text, bad[i]);
+        assert_string_equal(a.argument[0].value.place, "args[0]");
+        usc_arguments_free(&a);
+    }
+}
+
+static void test_arguments_have_the_form_of_arguments(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {{"[]", "they are no object"},
+                                         {"{\"args\": {\"a\": 1}}", "args is no list"},
+                                         {"{\"args\": 1}", "args is no list"},
+                                         {"{\"kwargs\": [1]}", "kwargs is no object"}};
+    usc_arguments a;
+    usc_error err;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(usc_arguments_read(bad[i][0], &a, &err), USC_E_CORRUPT);
+        assert_non_null(strstr(err.text, bad[i][1]));
+        assert_true(a.n == 0 && a.memory == NULL);
+    }
+    assert_int_equal(usc_arguments_read("{\"args\": null}", &a, &err), USC_OK);
+    usc_arguments_free(&a);
+}
+
+static void test_what_is_nested_too_deep_is_not_kept(void **state)
+{
+    (void)state;
+    static const char *const forms[][3] = {{"[", "]", "args[0][0]"},
+                                           {"{\"tuple\": [", "]}", "args[0][0]"},
+                                           {"{\"dict\": {\"a\": ", "}}", "args[0].a"}};
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
+        for (int depth = 99; depth <= 101; depth++) {
+            char text[8192] = "";
+            for (int k = 0; k < depth; k++)
+                strcat(text, forms[i][0]);
+            strcat(text, "{\"tensor\": true}");
+            for (int k = 0; k < depth; k++)
+                strcat(text, forms[i][1]);
+            usc_arguments a = read_one(text);
+            const usc_value *v = &a.argument[0].value;
+            while (v->n > 0)
+                v = v->kind == USC_VALUE_MAP ? &v->member[0].value : v->item;
+            assert_int_equal(v->kind, depth < 100 ? USC_VALUE_TENSOR : USC_VALUE_OTHER);
+            assert_memory_equal(v->place, forms[i][2], strlen(forms[i][2]));
+            usc_arguments_free(&a);
+        }
+}
+
+static void test_a_tensor_knows_its_place(void **state)
+{
+    (void)state;
+    usc_arguments a;
+    assert_int_equal(
+        usc_arguments_read("{\"args\": [1, [{\"tensor\": true}, {\"dict\": {\"x\": "
+                           "{\"tuple\": [{\"tensor\": true}]}}}]], "
+                           "\"kwargs\": {\"out\": {\"tensor\": true}}}",
+                           &a, NULL),
+        USC_OK);
+    const usc_value *list = &a.argument[1].value;
+    assert_string_equal(list->item[0].place, "args[1][0]");
+    assert_string_equal(list->item[1].member[0].value.item[0].place, "args[1][1].x[0]");
+    assert_string_equal(a.argument[2].value.place, "kwargs.out");
+    usc_arguments_free(&a);
+}
+
+static void test_what_is_written_is_what_was_read(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"args\": [null, true, -3, -9223372036854775808, 2.0, 1e-05, 1e+300, "
+        "0.30000000000000004, \"a\\\"\\u0001\\\\\", {\"tensor\": true}, {\"float\": "
+        "\"-inf\"}, "
+        "{\"complex\": [1.5, \"nan\"]}, {\"dtype\": \"float32\"}, [], [[1, 2], "
+        "{\"device\": \"cuda:1\"}], {\"tuple\": [{\"ellipsis\": true}]}, {\"slice\": "
+        "[null, 2, "
+        "{\"tensor\": true}]}, {\"dict\": {\"a\": {\"other\": \"X\"}, \"b\": 1}}, "
+        "{\"generator\": \"cpu\"}, {\"layout\": \"strided\"}, {\"memory_format\": "
+        "\"p\"}], "
+        "\"kwargs\": {\"dim\": -1, \"out\": {\"tensor\": true}}}";
+    usc_arguments a;
+    usc_writing w = {0};
+    assert_int_equal(usc_arguments_read(text, &a, NULL), USC_OK);
+    assert_string_equal(usc_writing_arguments(&w, &a), text);
+    w.places = true;
+    const char *placed = usc_writing_arguments(&w, &a);
+    assert_non_null(strstr(placed, "{\"tensor\": \"args[9]\"}, {\"float\""));
+    assert_non_null(strstr(placed, "\"out\": {\"tensor\": \"kwargs.out\"}}}"));
+    w.most = 40;
+    assert_null(usc_writing_arguments(&w, &a));
+    usc_arguments_free(&a);
+    usc_writing_free(&w);
+}
+
+static void test_a_text_that_is_no_utf8_is_not_kept(void **state)
+{
+    (void)state;
+    usc_writing w = {0};
+    usc_writing_begin(&w);
+    usc_writing_value(&w, &(usc_value){.kind = USC_VALUE_TEXT, .text = "a\xff"});
+    usc_writing_names(&w);
+    assert_string_equal(usc_writing_end(&w),
+                        "{\"args\": [{\"other\": \"str\"}], \"kwargs\": {}}");
+    usc_writing_free(&w);
 }
 
 /* ---- calls ---- */
@@ -445,6 +592,12 @@ int main(void)
         cmocka_unit_test(test_tuples_slices_and_dicts_are_values),
         cmocka_unit_test(test_values_are_written_as_people_do),
         cmocka_unit_test(test_what_is_no_json_is_corrupt),
+        cmocka_unit_test(test_nothing_is_guessed_of_what_no_format_has),
+        cmocka_unit_test(test_arguments_have_the_form_of_arguments),
+        cmocka_unit_test(test_what_is_nested_too_deep_is_not_kept),
+        cmocka_unit_test(test_a_tensor_knows_its_place),
+        cmocka_unit_test(test_what_is_written_is_what_was_read),
+        cmocka_unit_test(test_a_text_that_is_no_utf8_is_not_kept),
         cmocka_unit_test(test_another_device_type_gets_the_outermost_portable_call),
         cmocka_unit_test(test_calls_that_are_not_portable_are_replaced_by_those_below),
         cmocka_unit_test(test_the_hosts_own_calls_are_left_alone),
