@@ -22,6 +22,7 @@ typedef struct core_state {
     PyTypeObject *blob_type;         /* py_trace.c */
     PyTypeObject *finding_type, *findings_type; /* py_finding.c */
     PyTypeObject *case_type;                    /* py_case.c */
+    PyTypeObject *value_type;                   /* py_value.c */
 } core_state;
 
 extern PyModuleDef core_module;
@@ -75,6 +76,7 @@ int py_standard_add(PyObject *module);
 int py_sums_add(PyObject *module);
 int py_products_add(PyObject *module);
 int py_trace_add(PyObject *module);
+int py_value_add(PyObject *module);
 int py_watch_add(PyObject *module);
 
 #endif

@@ -32,6 +32,7 @@
     X(products)                                                                          \
     X(sums)                                                                              \
     X(trace)                                                                             \
+    X(value)                                                                             \
     X(watch)
 
 /* Adds what one file binds; 0, or -1 with an exception set. */
@@ -81,6 +82,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->finding_type);
     Py_VISIT(state->findings_type);
     Py_VISIT(state->case_type);
+    Py_VISIT(state->value_type);
     for (int i = 0; i < CORE_N_STATUS; i++)
         Py_VISIT(state->errors[i]);
     return 0;
@@ -94,6 +96,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->finding_type);
     Py_CLEAR(state->findings_type);
     Py_CLEAR(state->case_type);
+    Py_CLEAR(state->value_type);
     for (int i = 0; i < CORE_N_STATUS; i++)
         Py_CLEAR(state->errors[i]);
     return 0;

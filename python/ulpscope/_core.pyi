@@ -2,8 +2,8 @@
 """Types of the extension: what python/ext/ binds. `Judge` and the functions of the
 judge take torch tensors on the CPU."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 version: str
 
@@ -44,6 +44,14 @@ class Trace:
     def close(self) -> None: ...
     def __enter__(self) -> Trace: ...
     def __exit__(self, *exc: object) -> None: ...
+
+class Value(NamedTuple):
+    kind: str
+    text: str
+    path: str
+
+def arguments(json: str | None, make: Callable[[str, str, str], Any] = ...) -> tuple[list[Any], dict[str, Any]]: ...
+def placed_arguments(json: str | None) -> str: ...
 
 class Result:
     def __new__(cls, out_folder: Any, run: dict[str, str], force: bool = False) -> Result: ...

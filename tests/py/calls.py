@@ -2,6 +2,9 @@
 """Makes calls in memory, as a trace would hold them, and devices to judge them on. Shared
 by the tests of check; no trace, no simulated device."""
 
+import json
+import math
+
 import torch
 
 from ulpscope.executors.device import PythonDevice
@@ -28,7 +31,7 @@ class Maker:
                 return {kind: str(value).removeprefix("torch.")}
         if isinstance(value, torch.device):
             return {"device": str(value)}
-        if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        if isinstance(value, float) and not math.isfinite(value):
             return {"float": str(value)}
         return value
 
@@ -55,7 +58,7 @@ def make_call(op, /, *args, live=None, **kwargs):
     }
     for i, t in enumerate(live or ()):
         maker.tensor(t, f"out[{i}]", "out")
-    row = dict(sequence=1, step=0, phase="forward", op=op, args=text, tensors=maker.tensors,
+    row = dict(sequence=1, step=0, phase="forward", op=op, args=json.dumps(text), tensors=maker.tensors,
                module_path="", module_class="", frames="")  # fmt: skip
     return call_from(row, maker.blobs.__getitem__)
 

@@ -3,6 +3,7 @@
 traces refused with a sentence. (Traces are written in C: tests/py/test_trace_format.py
 reads one without the extension and with it.)"""
 
+import math
 import re
 import sqlite3
 from pathlib import Path
@@ -111,3 +112,50 @@ def test_closed_handles_say_so(tmp_path):
     ("aten::add.Tensor", "aten::add.Scalar", False), ("*,!mm", "aten::mm", False)])  # fmt: skip
 def test_operators_match_a_pattern_as_everywhere(pattern, op, found):
     assert _core.match_pattern(pattern, op) is found
+
+
+# ---- arguments -------------------------------------------------------------------------
+
+VALUES = {
+    "null": None, "true": True, "3": 3, "2.0": 2.0, '"a"': "a", '{"tensor": false}': None, '{"float": "-inf"}': -math.inf,
+    '{"complex": [1, "inf"]}': complex(1, math.inf), "[1, [2]]": [1, [2]], '{"tuple": [1, []]}': (1, []),
+    '{"slice": [null, 2, 1]}': slice(None, 2, 1), '{"ellipsis": true}': ..., '{"dict": {"a": {"tuple": []}}}': {"a": ()},
+    '{"tensor": true}': ("tensor", "", "args[0]"), '[{"tensor": true}]': [("tensor", "", "args[0][0]")],
+    '{"dtype": "int8"}': ("dtype", "int8", ""), '{"generator": true}': ("generator", "", ""),
+    '{"other": "X"}': ("other", "X", "args[0]"), '{"dtype": 7}': ("other", '{"dtype":7}', "args[0]"),
+    '{"slice": [null, {"tensor": true}, 1]}': ("other", "slice", "args[0][1]"), '{"a": 1, "b": 2}': ("other", '{"a":1,"b":2}', "args[0]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", VALUES)
+def test_arguments_are_what_python_has(text):
+    args, kwargs = _core.arguments(f'{{"args": [{text}], "kwargs": {{"x": {text}}}}}', lambda *value: value)
+    assert args == [VALUES[text]] and type(args[0]) is type(VALUES[text])
+    assert str(kwargs) == str({"x": VALUES[text]}).replace("args[0]", "kwargs.x")
+
+
+def test_what_only_torch_has_is_a_value_where_nobody_makes_it():
+    (value,), _ = _core.arguments('{"args": [{"device": "sim:1"}]}')
+    assert isinstance(value, _core.Value) and (value.kind, value.text) == ("device", "sim:1")
+    assert _core.arguments(None) == _core.arguments("") == ([], {})
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"args": 1}', '{"kwargs": []}', '{"args": [1e999]}', '{"args": [NaN]}',
+                                  '{"args": [' + "[" * 5000 + "]" * 5000 + "]}", '{"args": ["\\ud800"]}'])  # fmt: skip
+def test_arguments_that_are_none_are_corrupt(text):
+    with pytest.raises(_core.CorruptError, match="not as a trace has them"):
+        _core.arguments(text)
+
+
+def test_what_is_raised_about_a_value_is_raised():
+    def refuse(kind, text, path):
+        raise KeyError(path)
+
+    with pytest.raises(KeyError, match="kwargs.x"):
+        _core.arguments('{"args": [1, [2]], "kwargs": {"x": {"tensor": true}}}', refuse)
+
+
+def test_a_pack_has_tensors_by_their_places():
+    text = '{"args": [[{"tensor": true}, 2.0]], "kwargs": {"out": {"tensor": true}, "at": {"tuple": [1]}}}'
+    placed = text.replace("true", '"args[0][0]"', 1).replace("true", '"kwargs.out"')
+    assert _core.placed_arguments(text) == placed

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from .read_call import call_from
+from .read_call import arguments_of, call_from, value_of
 from .replay import tensors_in
 
 
@@ -27,20 +27,18 @@ def backward_call(row, forward, read_blob, stand_in=None):
     for those of the arguments that they belong to."""
     given = [t for t in forward["tensors"] if t["role"] == "in"]
     asked = [_below(t["path"]) for t in given if t["requires_grad"]]
-    arguments = json.loads(forward["args"])
-    grads = json.loads(row["args"])["args"]
+    arguments = [*_taken(forward, _below), _taken(row, _below_grads)[0]]
     tensors = [{**t, "path": _below(t["path"]), "storage": t["version"]} for t in given]
-    tensors += [{**t, "path": t["path"].replace("args", "args[2]", 1), "storage": t["version"]}
+    tensors += [{**t, "path": _below_grads(t["path"]), "storage": t["version"]}
                 for t in row["tensors"] if t["role"] == "in"]  # fmt: skip
     tensors += [{**t, "storage": t["version"]} for t in row["tensors"] if t["role"] == "out"]
-    args = [arguments["args"], {"dict": arguments["kwargs"]}, grads]
-    merged = {**row, "tensors": tensors, "args": json.dumps({"args": args, "kwargs": {}}),
-              "state": forward.get("state")}  # fmt: skip
+    merged = {**row, "tensors": tensors, "state": forward.get("state")}
     # A dump without results does not tell what its functions write.
     roles = {t["role"] for t in forward["tensors"]}
     writes = "mutated" in roles or "out" not in roles
     node = {}
-    call = call_from(merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node))
+    call = call_from(merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node),
+                     (arguments, {}))  # fmt: skip
     if json.loads(row["state"]).get("gradients") == "node":
         _of_arguments(call, asked, node)
     # A replay draws anew, and what came in hangs on what the captured run drew; autocast shares
@@ -50,8 +48,16 @@ def backward_call(row, forward, read_blob, stand_in=None):
     return call
 
 
+def _taken(row, below):
+    return arguments_of(row, lambda kind, text, path: value_of(kind, text, below(path)))
+
+
 def _below(path):
     return path.replace("args", "args[0]", 1) if path.startswith("args") else path.replace("kwargs", "args[1]", 1)
+
+
+def _below_grads(path):
+    return path.replace("args", "args[2]", 1)
 
 
 # Nodes that hand a gradient on as it is, in another shape.

@@ -245,9 +245,8 @@ def group_of(row):
     state = _parsed(row.get("state")).get("group")
     if state:
         return state["name"], state["rank"], state["size"]
-    for argument in _parsed(row.get("args")).get("args", ()):
-        text = argument.get("other", "") if isinstance(argument, dict) else ""
-        found = GROUP.fullmatch(text)
+    for argument in _core.arguments(row.get("args"))[0]:
+        found = GROUP.fullmatch(_said(argument))
         if found:
             return found[1], int(found[2]), int(found[3])
     return None
@@ -257,6 +256,11 @@ def _parsed(text):
     return json.loads(text) if isinstance(text, str) and text else text or {}
 
 
+def _said(argument):
+    """What the trace says of an argument that was not kept; "" of others."""
+    return argument.text if isinstance(argument, _core.Value) and argument.kind == "other" else ""
+
+
 def side_of(trace, row):
     """One rank's side of a collective, with what it gave. Of an operator that is not
     known only the name."""
@@ -264,7 +268,7 @@ def side_of(trace, row):
     operator = OPERATORS.get(side.op)
     if operator is None:
         return side
-    arguments = _parsed(row["args"])["args"]
+    arguments, _ = _core.arguments(row["args"])
     side.how = _reduction(arguments, operator)
     side.root = arguments[operator.root] if operator.root is not None else None
     if operator.kind == "exchange" and not operator.lists:
@@ -280,5 +284,5 @@ def _reduction(arguments, operator):
         return ""
     if operator.got is None:
         return arguments[1].lower()
-    marks = [a.get("other", "") for a in arguments if isinstance(a, dict)]
+    marks = map(_said, arguments)
     return next((m.removeprefix("ReduceOp ") for m in marks if m.startswith("ReduceOp ")), "")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A call read from a row of a trace: arguments decoded from JSON, storages filled with what
+"""A call read from a row of a trace: arguments as the C library reads them, storages filled with what
 was captured. Knows nothing of files: a row comes as the dict that `_core.Trace.call` gives,
 with a function that reads a blob. `replay` has what such a call is.
 """
 
-import json
 import math
 from functools import partial
 
 import torch
 
+from .. import _core
 from . import autocast, contents
 from .callable import Composite, learn, parameter_names
 from .contents import Reader
@@ -18,49 +18,37 @@ from .older import zip_equal
 from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
 
 
-def dtype_named(name):
-    """torch.float32 for "float32" or "torch.float32"."""
-    found = getattr(torch, str(name).removeprefix("torch."), None)
-    if not isinstance(found, torch.dtype):
-        raise BadCall(f"dtype {name} is unknown to this torch")
+def _of_torch(kind, text):
+    found = getattr(torch, text.removeprefix("torch."), None)
+    if not isinstance(found, getattr(torch, kind)):
+        raise BadCall(f"{kind} {text} is unknown to this torch")
     return found
 
 
-def _decode_mark(mark, path):
-    """What a one-key object of the argument JSON stands for."""
-    ((kind, value),) = mark.items()
+def dtype_named(name):
+    """torch.float32 for "float32" or "torch.float32"."""
+    return _of_torch("dtype", str(name))
+
+
+def value_of(kind, text, path):
+    """An argument that Python alone does not have, as `_core.arguments` asks for it."""
     if kind == "tensor":
-        return TensorAt(path) if value else None
-    if kind == "dtype":
-        return dtype_named(value)
+        return TensorAt(path)
     if kind == "device":
-        return DeviceAt(value)
-    if kind in ("layout", "memory_format"):
-        return getattr(torch, str(value).removeprefix("torch."))
-    if kind == "float":
-        return float(value)
-    if kind == "complex":
-        return complex(*(float(part) for part in value))
+        return DeviceAt(text)
     if kind == "generator":
         return None
-    if kind == "tuple":
-        return tuple(decode(value, path))
-    if kind == "dict":
-        return {k: decode(v, f"{path}.{k}") for k, v in value.items()}
-    if kind == "slice" and not any(isinstance(v, dict) for v in value):
-        return slice(*value)
-    if kind == "ellipsis":
-        return ...
-    raise BadCall(f"argument {path} ({value}) was not kept in the trace")
+    if kind == "other":
+        raise BadCall(f"argument {path} ({text}) was not kept in the trace")
+    return _of_torch(kind, text)
 
 
-def decode(value, path):
-    """An argument as it stands in the JSON of a call, tensors as TensorAt."""
-    if isinstance(value, list):
-        return [decode(item, f"{path}[{i}]") for i, item in enumerate(value)]
-    if isinstance(value, dict):
-        return _decode_mark(value, path)
-    return value
+def arguments_of(row, value=value_of):
+    """The list and the dict of a row's arguments, tensors as TensorAt."""
+    try:
+        return _core.arguments(row["args"], value)
+    except _core.CorruptError as problem:
+        raise BadCall(str(problem)) from None
 
 
 def view_of(row):
@@ -79,15 +67,16 @@ def view_of(row):
     )
 
 
-def call_from(row, read_blob, stand_in=None, derive=None):
+def call_from(row, read_blob, stand_in=None, derive=None, given=None):
     """
     Builds a Call from a row of the trace.
 
     `read_blob(id)` gives a buffer with a storage's bytes. Where a version has no blob,
     `stand_in(argument row)` gives a CPU tensor of the view's shape; without it BadCall. Of a
-    Python function `derive(function)` may give another one to be called.
+    Python function `derive(function)` may give another one to be called, with other arguments,
+    `given`.
     """
-    call = bare_call(row)
+    call = bare_call(row, given)
     if call.composite:
         home = {view.device.partition(":")[0] for view in call.views.values()}
         call.autocast = {kind: dtype for kind, dtype in autocast.kinds_of(row).items() if kind in home}
@@ -105,17 +94,16 @@ def call_from(row, read_blob, stand_in=None, derive=None):
     return call
 
 
-def bare_call(row):
-    """A call without the contents of its tensors."""
+def bare_call(row, given=None):
+    """A call without the contents of its tensors; `given` stands for the arguments of the row."""
     if row["op"].startswith("_c10d_functional::"):
         raise BadCall("what it gives comes from other ranks, which a replay does not have")
-    text = row["args"]
-    arguments = json.loads(text) if isinstance(text, str) else text or {}
+    args, kwargs = arguments_of(row) if given is None else given
     call = (Call if "::" in row["op"] else Composite)(
         sequence=row["sequence"],
         op=row["op"],
-        args=decode(arguments.get("args", []), "args"),
-        kwargs={k: decode(v, f"kwargs.{k}") for k, v in arguments.get("kwargs", {}).items()},
+        args=args,
+        kwargs=kwargs,
         views={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "in"},
         results={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "out"},
         mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
