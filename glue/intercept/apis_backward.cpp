@@ -73,11 +73,14 @@ void begin(Session &session, Watched &w, const ag::variable_list &grads,
                     USC_MAYBE_NOT);
     }
     if (tensors.empty()) return;
-    std::string args = "{\"args\": [";
-    for (size_t i = 0; i < w.n_outputs; ++i)
-        args +=
-            std::string(i > 0 ? ", " : "") + (there[i] ? "{\"tensor\": true}" : "null");
-    args += "], \"kwargs\": {}}";
+    Arguments args;
+    usc_writing_begin(&args);
+    for (size_t i = 0; i < w.n_outputs; ++i) {
+        usc_value value = {};
+        value.kind = there[i] ? USC_VALUE_TENSOR : USC_VALUE_NONE;
+        usc_writing_value(&args, &value);
+    }
+    usc_writing_names(&args);
     const std::string state = "{\"forward\": " + std::to_string(w.forward) + "}";
     usc_capture_call call = {};
     call.op = w.op;
@@ -85,7 +88,7 @@ void begin(Session &session, Watched &w, const ag::variable_list &grads,
     call.module = w.module;
     call.stack = w.stack;
     call.thread = thread_number();
-    call.args = args.c_str();
+    call.args = usc_writing_end(&args);
     call.state = state.c_str();
     call.composite = true;
     call.tensors = tensors.data();

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments as JSON: {"args": [...], "kwargs": {...}}, each value as
-// docs/reference/trace-format.md says. An argument's schema type decides where its IValue
-// is a bare integer (dtype).
+// torch's values as values of a trace (ulpscope/value.h), which writing.h writes. An
+// argument's schema type decides where its IValue is a bare integer (dtype).
 #include "intercept.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/ScalarType.h>
-
-#include <charconv>
-#include <cmath>
 
 namespace intercept
 {
@@ -17,67 +13,59 @@ namespace intercept
 namespace
 {
 
-void put_string(std::string &out, const std::string &text)
+usc_value of_kind(usc_value_kind kind)
 {
-    static const char digits[] = "0123456789abcdef";
-    out += '"';
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') {
-            out += '\\';
-            out += c;
-        } else if (byte < 0x20) {
-            out += "\\u00";
-            out += digits[byte >> 4];
-            out += digits[byte & 15];
-        } else {
-            out += c;
-        }
-    }
-    out += '"';
+    usc_value value = {};
+    value.kind = kind;
+    return value;
 }
 
-void put_mark(std::string &out, const char *kind, const std::string &value)
+usc_value named(usc_value_kind kind, const char *text)
 {
-    out += "{\"";
-    out += kind;
-    out += "\": ";
-    put_string(out, value);
-    out += '}';
+    usc_value value = of_kind(kind);
+    value.text = text;
+    return value;
 }
 
-void put_int(std::string &out, int64_t value)
+usc_value of_int(int64_t integer)
 {
-    char text[24];
-    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-    out.append(text, end);
+    usc_value value = of_kind(USC_VALUE_INT);
+    value.integer = integer;
+    return value;
 }
 
-/* The shortest text that reads back as the same double, always recognisable as a float.
- */
-void put_number(std::string &out, double value)
+usc_value of_bool(bool truth)
 {
-    char text[40];
-    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-    const std::string_view shortest(text, static_cast<size_t>(end - text));
-    out += shortest;
-    if (shortest.find_first_of(".e") == std::string_view::npos) out += ".0";
+    usc_value value = of_kind(USC_VALUE_BOOL);
+    value.truth = truth;
+    return value;
 }
 
-void put_double(std::string &out, double value)
+usc_value of_double(double number)
 {
-    if (std::isfinite(value))
-        put_number(out, value);
-    else
-        put_mark(out, "float", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    usc_value value = of_kind(USC_VALUE_FLOAT);
+    value.number[0] = number;
+    return value;
 }
 
-void put_part(std::string &out, double value)
+usc_value of_complex(c10::complex<double> number)
 {
-    if (std::isfinite(value))
-        put_number(out, value);
-    else
-        put_string(out, std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    usc_value value = of_kind(USC_VALUE_COMPLEX);
+    value.number[0] = number.real();
+    value.number[1] = number.imag();
+    return value;
+}
+
+usc_value of_tensor(const at::Tensor &t)
+{
+    return of_kind(t.defined() ? USC_VALUE_TENSOR : USC_VALUE_NONE);
+}
+
+/* A zero in a text is none that JSON of a trace holds. */
+usc_value of_text(const std::string &text)
+{
+    const bool whole = text.find('\0') == std::string::npos;
+    return named(whole ? USC_VALUE_TEXT : USC_VALUE_OTHER, whole ? text.c_str() : "str");
 }
 
 } // namespace
@@ -121,107 +109,82 @@ const char *memory_format_name(int64_t value)
     }
 }
 
-void put_integer(std::string &out, int64_t value, Spelling spelling)
+void put(Arguments &out, const usc_value &value)
+{
+    usc_writing_value(&out, &value);
+}
+
+void put_integer(Arguments &out, int64_t value, Spelling spelling)
 {
     switch (spelling) {
     case Spelling::plain:
-        put_int(out, value);
+        put(out, of_int(value));
         break;
-    case Spelling::dtype:
-        put_mark(out, "dtype", dtype_names(static_cast<at::ScalarType>(value)).first);
+    case Spelling::dtype: {
+        const std::string name(dtype_names(static_cast<at::ScalarType>(value)).first);
+        put(out, named(USC_VALUE_DTYPE, name.c_str()));
         break;
+    }
     case Spelling::layout:
-        put_mark(out, "layout", layout_name(value));
+        put(out, named(USC_VALUE_LAYOUT, layout_name(value)));
         break;
     case Spelling::memory_format:
-        put_mark(out, "memory_format", memory_format_name(value));
+        put(out, named(USC_VALUE_MEMORY_FORMAT, memory_format_name(value)));
         break;
     }
 }
 
-void put_complex(std::string &out, c10::complex<double> value)
-{
-    out += "{\"complex\": [";
-    put_part(out, value.real());
-    out += ", ";
-    put_part(out, value.imag());
-    out += "]}";
-}
-
-bool holds_list_of_tensors(const IValue &value)
-{
-    if (!value.isList() || value.isTensorList()) return false;
-    for (const IValue &item : value.toListRef())
-        if (item.isTensorList()) return true;
-    return false;
-}
-
-bool put_value(std::string &out, const IValue &value, Spelling spelling);
+bool put_value(Arguments &out, const IValue &value, Spelling spelling);
 
 /* Lists of lists of tensors are flattened, as the descriptors number them. */
-bool put_items(std::string &out, const IValue &list, Spelling spelling, bool *first)
+bool put_items(Arguments &out, const IValue &list, Spelling spelling)
 {
-    for (const IValue &item : list.toListRef()) {
-        if (item.isTensorList()) {
-            if (!put_items(out, item, spelling, first)) return false;
-            continue;
-        }
-        if (!*first) out += ", ";
-        *first = false;
-        if (!put_value(out, item, spelling)) return false;
+    if (list.isTensorList()) {
+        for (const at::Tensor &t : list.toTensorList())
+            put(out, of_tensor(t));
+        return true;
     }
-    return true;
-}
-
-bool put_list(std::string &out, const IValue &value, Spelling spelling)
-{
-    bool first = true;
-    out += '[';
-    if (value.isTensorList()) {
-        for (const at::Tensor &t : value.toTensorList()) {
-            if (!first) out += ", ";
-            first = false;
-            out += t.defined() ? "{\"tensor\": true}" : "null";
-        }
-    } else if (value.isIntList()) {
-        for (const int64_t item : value.toIntList()) {
-            if (!first) out += ", ";
-            first = false;
+    if (list.isIntList()) {
+        for (const int64_t item : list.toIntList())
             put_integer(out, item, spelling);
-        }
-    } else if (holds_list_of_tensors(value) || value.isList()) {
-        if (!put_items(out, value, spelling, &first)) return false;
+        return true;
     }
-    out += ']';
+    for (const IValue &item : list.toListRef())
+        if (!(item.isTensorList() ? put_items(out, item, spelling)
+                                  : put_value(out, item, spelling)))
+            return false;
     return true;
 }
 
-bool put_value(std::string &out, const IValue &value, Spelling spelling)
+bool put_value(Arguments &out, const IValue &value, Spelling spelling)
 {
-    if (value.isTensor())
-        out += value.toTensor().defined() ? "{\"tensor\": true}" : "null";
-    else if (value.isNone())
-        out += "null";
-    else if (value.isBool())
-        out += value.toBool() ? "true" : "false";
-    else if (value.isInt())
+    if (value.isTensor()) {
+        put(out, of_tensor(value.toTensor()));
+    } else if (value.isNone()) {
+        put(out, of_kind(USC_VALUE_NONE));
+    } else if (value.isBool()) {
+        put(out, of_bool(value.toBool()));
+    } else if (value.isInt()) {
         put_integer(out, value.toInt(), spelling);
-    else if (value.isDouble())
-        put_double(out, value.toDouble());
-    else if (value.isComplexDouble())
-        put_complex(out, value.toComplexDouble());
-    else if (value.isString())
-        put_string(out, value.toStringRef());
-    else if (value.isList())
-        return put_list(out, value, spelling);
-    else if (value.isDevice())
-        put_mark(out, "device", value.toDevice().str());
-    else if (value.isGenerator())
-        out += "{\"generator\": true}";
-    else if (value.isSymInt() || value.isSymFloat() || value.isSymBool())
+    } else if (value.isDouble()) {
+        put(out, of_double(value.toDouble()));
+    } else if (value.isComplexDouble()) {
+        put(out, of_complex(value.toComplexDouble()));
+    } else if (value.isString()) {
+        put(out, of_text(value.toStringRef()));
+    } else if (value.isList()) {
+        usc_writing_open(&out, USC_VALUE_LIST);
+        if (!put_items(out, value, spelling)) return false;
+        usc_writing_close(&out, USC_VALUE_LIST);
+    } else if (value.isDevice()) {
+        put(out, named(USC_VALUE_DEVICE, value.toDevice().str().c_str()));
+    } else if (value.isGenerator()) {
+        put(out, named(USC_VALUE_GENERATOR, value.toGenerator().device().str().c_str()));
+    } else if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) {
         return false;
-    else
-        put_mark(out, "other", describe_object(value));
+    } else {
+        put(out, named(USC_VALUE_OTHER, describe_object(value).c_str()));
+    }
     return true;
 }
 
@@ -245,24 +208,19 @@ at::Generator generator_among(const IValue *values, size_t n)
 
 } // namespace
 
-bool write_arguments(std::string &out, const Operator &op, const IValue *values)
+bool write_arguments(Arguments &out, const Operator &op, const IValue *values)
 {
     const size_t n = op.arguments.size();
     size_t i = 0;
-    out = "{\"args\": [";
-    for (; i < n && op.arguments[i].keyword.empty(); ++i) {
-        if (i != 0) out += ", ";
+    usc_writing_begin(&out);
+    for (; i < n && op.arguments[i].keyword.empty(); ++i)
+        if (!put_value(out, values[i], op.arguments[i].spelling)) return false;
+    usc_writing_names(&out);
+    for (; i < n; ++i) {
+        usc_writing_name(&out, op.arguments[i].keyword.c_str());
         if (!put_value(out, values[i], op.arguments[i].spelling)) return false;
     }
-    out += "], \"kwargs\": {";
-    for (size_t first = i; i < n; ++i) {
-        if (i != first) out += ", ";
-        put_string(out, op.arguments[i].keyword);
-        out += ": ";
-        if (!put_value(out, values[i], op.arguments[i].spelling)) return false;
-    }
-    out += "}}";
-    return true;
+    return usc_writing_end(&out) != nullptr;
 }
 
 /* The seed, not the state: a random operator is judged by its statistics. As text: it has
@@ -285,9 +243,9 @@ std::string autocast_state()
     for (const c10::DeviceType type : {at::kCPU, at::kCUDA, at::kXPU, at::kPrivateUse1}) {
         if (!is_autocast_on(type)) continue;
         out += out.empty() ? "{\"autocast\": {" : ", ";
-        put_string(out, c10::DeviceTypeName(type, true));
-        out += ": ";
-        put_string(out, dtype_names(autocast_dtype(type)).first);
+        out += '"' + c10::DeviceTypeName(type, true) + "\": \"";
+        out += dtype_names(autocast_dtype(type)).first;
+        out += '"';
     }
     return out.empty() ? out : out + "}}";
 }

@@ -189,7 +189,7 @@ class Unseen
  * only; recorded calls do not nest. */
 struct Scratch {
     Tensors tensors;
-    std::string args;
+    Arguments args;
 };
 
 Scratch &scratch()
@@ -253,7 +253,7 @@ int64_t begin_in(Session &session, Operator &op, const IValue *values, Scratch &
     call.thread = where.thread;
     call.parent = parent_of(session, where);
     if (call.parent == 0) call.parent = where.backward;
-    call.args = s.args.c_str();
+    call.args = s.args.text;
     call.state = state.empty() ? nullptr : state.c_str();
     call.tensors = s.tensors.data();
     call.n_tensors = static_cast<int>(s.tensors.size());

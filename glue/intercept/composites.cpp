@@ -99,7 +99,7 @@ void at_end(const at::RecordFunction &f, at::ObserverContext *context)
 int64_t write_row(Session &session, const Pending &pending, const Where &where)
 {
     Operator &op = *pending.op;
-    std::string args;
+    Arguments args;
     if (!write_arguments(args, op, pending.inputs.data())) return 0;
     Tensors tensors;
     for (size_t i = 0; i < pending.inputs.size(); ++i)
@@ -114,7 +114,7 @@ int64_t write_row(Session &session, const Pending &pending, const Where &where)
     call.thread = where.thread;
     call.parent = api_of(session, where);
     if (call.parent == 0) call.parent = where.backward;
-    call.args = args.c_str();
+    call.args = args.text;
     call.state = pending.autocast.empty() ? nullptr : pending.autocast.c_str();
     call.composite = true;
     call.tensors = tensors.data();

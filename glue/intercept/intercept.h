@@ -6,6 +6,8 @@
 #include "intercept_glue.h"
 #include "torch_older.h"
 
+#include <ulpscope/x/writing.h>
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/record_function.h>
@@ -239,9 +241,22 @@ void look_past(const Session &session, Tensors &tensors);
 
 /* ---- arguments.cpp ---- */
 
-/** The call's arguments as JSON; false where they are symbolic (the call is traced, not
- * run). */
-bool write_arguments(std::string &out, const Operator &op, const IValue *values);
+/** JSON of a call's arguments, in `text`; as a call describes itself. */
+struct Arguments : usc_writing {
+    Arguments() : usc_writing{}
+    {
+    }
+    Arguments(const Arguments &) = delete;
+    Arguments &operator=(const Arguments &) = delete;
+    ~Arguments()
+    {
+        usc_writing_free(this);
+    }
+};
+
+/** Writes the call's arguments; false where they are symbolic (the call is traced, not
+ * run), or there is no memory. */
+bool write_arguments(Arguments &out, const Operator &op, const IValue *values);
 /** torch's name of a layout, static text. */
 const char *layout_name(int64_t value);
 /** JSON of what a call depends on besides its arguments; empty: nothing. */

@@ -257,12 +257,14 @@ void flush(Observer &o)
 
 std::string observed_before(const Observer &o, const Target &target, const IValue *values)
 {
-    std::string args, line = "\"op\": \"" + target.op.name + "\", \"phase\": \"";
+    Arguments args;
+    std::string line = "\"op\": \"" + target.op.name + "\", \"phase\": \"";
     line += in_backward()                             ? "backward"
             : o.optimizer != nullptr && o.optimizer() ? "optimizer"
                                                       : "forward";
     line += "\", \"thread\": " + std::to_string(thread_number());
-    if (write_arguments(args, target.op, values)) line += ", \"arguments\": " + args;
+    if (write_arguments(args, target.op, values))
+        line += std::string(", \"arguments\": ") + args.text;
     line += ", \"inputs\": [";
     const auto &schema = target.op.handle.schema().arguments();
     for (size_t i = 0; i < target.op.arguments.size(); ++i)

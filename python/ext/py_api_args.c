@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values of Python as JSON of a trace, tensors among them by their paths. See
+// Values of Python as values of a trace, tensors among them by their paths. See
 // py_api_args.h.
 #include "py_api_args.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include <ulpscope/x/writing.h>
 
 enum {
     PATH_SIZE = 200,
@@ -15,75 +15,37 @@ enum {
     MOST_TEXT = 1 << 20 /* bytes of a call's arguments */
 };
 
-/* One walk over values: writes JSON where `json` is set, and takes tensors. */
+/* One walk over values: writes them where `to` is set, and takes tensors. */
 typedef struct walk {
     const py_api_types *types;
     py_api_take *take;
     usc_role role;
     PyObject *writes;
     usc_maybe maybe;
-    bool json;
+    usc_writing *to;
     int depth;
     char path[PATH_SIZE];
     size_t n_path;
 } walk;
 
 /* This thread's JSON; kept until the thread's next call, and for good after its last. */
-static _Thread_local char *t_text;
-static _Thread_local size_t t_room, t_used;
-static _Thread_local bool t_failed;
+static _Thread_local usc_writing t_writing = {.most = MOST_TEXT};
 
-static void put_bytes(const walk *w, const char *s, size_t n)
+static void put(const walk *w, usc_value value)
 {
-    if (!w->json || t_failed) return;
-    if (t_used + n + 1 > t_room) {
-        const size_t room = 2 * t_room + n + 256;
-        char *more = room > 2 * MOST_TEXT ? NULL : realloc(t_text, room);
-        if (more == NULL) {
-            t_failed = true;
-            return;
-        }
-        t_text = more;
-        t_room = room;
-    }
-    memcpy(t_text + t_used, s, n);
-    t_used += n;
-    t_text[t_used] = '\0';
+    if (w->to != NULL) usc_writing_value(w->to, &value);
 }
 
-static void put(const walk *w, const char *s)
+static void put_named(const walk *w, usc_value_kind kind, const char *text)
 {
-    put_bytes(w, s, strlen(s));
-}
-
-static void put_string(const walk *w, const char *s)
-{
-    put(w, "\"");
-    for (; *s != '\0'; ++s) {
-        char escaped[8] = {*s, '\0'};
-        if (*s == '"' || *s == '\\')
-            (void)snprintf(escaped, sizeof escaped, "\\%c", *s);
-        else if ((unsigned char)*s < 0x20)
-            (void)snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*s);
-        put(w, escaped);
-    }
-    put(w, "\"");
-}
-
-static void put_mark(const walk *w, const char *mark, const char *text)
-{
-    put(w, "{\"");
-    put(w, mark);
-    put(w, "\": ");
-    put_string(w, text);
-    put(w, "}");
+    put(w, (usc_value){.kind = kind, .text = text});
 }
 
 /* ---- single values ---- */
 
 static void put_other(const walk *w, PyObject *value)
 {
-    put_mark(w, "other", Py_TYPE(value)->tp_name);
+    put_named(w, USC_VALUE_OTHER, Py_TYPE(value)->tp_name);
 }
 
 /* "cuda:1": a text that names a device is meant as one. */
@@ -100,29 +62,26 @@ static bool is_device(const char *text)
     return false;
 }
 
+/* Half a pair of surrogates and a zero are in no text of JSON. */
 static void put_text(const walk *w, PyObject *value)
 {
-    const char *text = PyUnicode_AsUTF8(value);
-    if (text != NULL && is_device(text)) {
-        put_mark(w, "device", text);
-        return;
-    }
-    if (text != NULL) {
-        put_string(w, text);
-        return;
-    }
-    PyErr_Clear(); /* half a pair of surrogates */
-    put_other(w, value);
+    Py_ssize_t size = 0;
+    const char *text = PyUnicode_AsUTF8AndSize(value, &size);
+    if (text == NULL) PyErr_Clear();
+    if (text == NULL || strlen(text) != (size_t)size)
+        put_other(w, value);
+    else
+        put_named(w, is_device(text) ? USC_VALUE_DEVICE : USC_VALUE_TEXT, text);
 }
 
 /* What str() says of one of torch's own objects, without "torch.". */
-static void put_named(const walk *w, const char *mark, PyObject *value)
+static void put_said(const walk *w, usc_value_kind kind, PyObject *value)
 {
-    PyObject *text = w->json ? PyObject_Str(value) : NULL;
+    PyObject *text = w->to != NULL ? PyObject_Str(value) : NULL;
     const char *name = text != NULL ? PyUnicode_AsUTF8(text) : NULL;
     if (name != NULL)
-        put_mark(w, mark, strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
-    if (name == NULL && w->json) {
+        put_named(w, kind, strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
+    if (name == NULL && w->to != NULL) {
         PyErr_Clear();
         put_other(w, value);
     }
@@ -131,53 +90,29 @@ static void put_named(const walk *w, const char *mark, PyObject *value)
 
 static void put_generator(const walk *w, PyObject *value)
 {
-    PyObject *device = w->json ? PyObject_GetAttrString(value, "device") : NULL;
-    if (device != NULL) put_named(w, "generator", device);
-    if (device == NULL && w->json) {
+    PyObject *device = w->to != NULL ? PyObject_GetAttrString(value, "device") : NULL;
+    if (device != NULL) put_said(w, USC_VALUE_GENERATOR, device);
+    if (device == NULL && w->to != NULL) {
         PyErr_Clear();
         put_other(w, value);
     }
     Py_XDECREF(device);
 }
 
-static void put_number_text(const walk *w, double v)
+static void put_float(const walk *w, double number)
 {
-    char *text = PyOS_double_to_string(v, 'r', 0, Py_DTSF_ADD_DOT_0, NULL);
-    put(w, text != NULL ? text : "0.0");
-    PyMem_Free(text);
-}
-
-static const char *strange(double v)
-{
-    return isfinite(v) ? NULL : isnan(v) ? "nan" : v > 0 ? "inf" : "-inf";
-}
-
-static void put_float(const walk *w, double v)
-{
-    if (strange(v) != NULL)
-        put_mark(w, "float", strange(v));
-    else
-        put_number_text(w, v);
+    put(w, (usc_value){.kind = USC_VALUE_FLOAT, .number = {number}});
 }
 
 static void put_complex(const walk *w, PyObject *value)
 {
-    const double parts[2] = {PyComplex_RealAsDouble(value),
-                             PyComplex_ImagAsDouble(value)};
-    put(w, "{\"complex\": [");
-    for (size_t i = 0; i < 2; i++) {
-        if (i > 0) put(w, ", ");
-        if (strange(parts[i]) != NULL)
-            put_string(w, strange(parts[i]));
-        else
-            put_number_text(w, parts[i]);
-    }
-    put(w, "]}");
+    put(w, (usc_value){
+               .kind = USC_VALUE_COMPLEX,
+               .number = {PyComplex_RealAsDouble(value), PyComplex_ImagAsDouble(value)}});
 }
 
 static void put_integer(const walk *w, PyObject *value)
 {
-    char text[32];
     int over = 0;
     const long long number = PyLong_AsLongLongAndOverflow(value, &over);
     if (over != 0 || (number == -1 && PyErr_Occurred())) {
@@ -185,8 +120,7 @@ static void put_integer(const walk *w, PyObject *value)
         put_other(w, value);
         return;
     }
-    (void)snprintf(text, sizeof text, "%lld", number);
-    put(w, text);
+    put(w, (usc_value){.kind = USC_VALUE_INT, .integer = number});
 }
 
 /* Numbers of numpy and the like; false: it is none. */
@@ -230,40 +164,35 @@ static void put_below(walk *w, PyObject *value, const char *place)
     w->path[before] = '\0';
 }
 
-static void put_items(walk *w, PyObject *list)
+static void put_items(walk *w, PyObject *const *item, Py_ssize_t n)
 {
-    put(w, "[");
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
+    for (Py_ssize_t i = 0; i < n; i++) {
         char place[32];
-        if (i > 0) put(w, ", ");
         (void)snprintf(place, sizeof place, "[%lld]", (long long)i);
-        put_below(w, PySequence_Fast_GET_ITEM(list, i), place);
+        put_below(w, item[i], place);
     }
-    put(w, "]");
 }
 
-static void put_list(walk *w, PyObject *list, const char *mark)
+/* A list or a tuple. */
+static void put_list(walk *w, PyObject *list, usc_value_kind kind)
 {
-    if (PySequence_Fast_GET_SIZE(list) > MOST_ITEMS) {
+    const Py_ssize_t n = PySequence_Fast_GET_SIZE(list);
+    if (n > MOST_ITEMS) {
         put_other(w, list);
         return;
     }
-    if (mark != NULL) put(w, mark);
-    put_items(w, list);
-    if (mark != NULL) put(w, "}");
+    if (w->to != NULL) usc_writing_open(w->to, kind);
+    put_items(w, PySequence_Fast_ITEMS(list), n);
+    if (w->to != NULL) usc_writing_close(w->to, kind);
 }
 
 static void put_slice(walk *w, PyObject *value)
 {
-    static const char *const places[] = {"[0]", "[1]", "[2]"};
     const PySliceObject *slice = (const PySliceObject *)value;
     PyObject *const parts[] = {slice->start, slice->stop, slice->step};
-    put(w, "{\"slice\": [");
-    for (size_t i = 0; i < 3; i++) {
-        if (i > 0) put(w, ", ");
-        put_below(w, parts[i], places[i]);
-    }
-    put(w, "]}");
+    if (w->to != NULL) usc_writing_open(w->to, USC_VALUE_SLICE);
+    put_items(w, parts, 3);
+    if (w->to != NULL) usc_writing_close(w->to, USC_VALUE_SLICE);
 }
 
 static bool is_name(const char *s)
@@ -273,21 +202,26 @@ static bool is_name(const char *s)
     return s != NULL;
 }
 
-/* Members of a dict as JSON members, each below its name. */
-static void put_members(walk *w, PyObject *dict, const char *before)
+/* The values of a dict, each below its name; what has none that a path can hold is not
+ * kept. */
+static void put_members(walk *w, PyObject *dict)
 {
     PyObject *key, *item;
     Py_ssize_t at = 0;
-    for (bool first = true; PyDict_Next(dict, &at, &key, &item); first = false) {
+    while (PyDict_Next(dict, &at, &key, &item)) {
         const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
         char place[PATH_SIZE];
         if (name == NULL) PyErr_Clear();
-        if (!is_name(name)) name = "?"; /* the caller has looked */
-        if (!first) put(w, ", ");
-        put_string(w, name);
-        put(w, ": ");
-        (void)snprintf(place, sizeof place, "%s%s", before, name);
-        put_below(w, item, place);
+        const bool good = is_name(name);
+        if (good)
+            (void)snprintf(place, sizeof place, ".%s", name);
+        else
+            (void)snprintf(place, sizeof place, ".?%lld", (long long)at);
+        if (w->to != NULL) usc_writing_name(w->to, good ? name : place + 1);
+        if (good)
+            put_below(w, item, place);
+        else
+            put_other(w, item);
     }
 }
 
@@ -309,9 +243,9 @@ static void put_dict(walk *w, PyObject *dict)
         put_other(w, dict);
         return;
     }
-    put(w, "{\"dict\": {");
-    put_members(w, dict, ".");
-    put(w, "}}");
+    if (w->to != NULL) usc_writing_open(w->to, USC_VALUE_MAP);
+    put_members(w, dict);
+    if (w->to != NULL) usc_writing_close(w->to, USC_VALUE_MAP);
 }
 
 /* What holds other values; false: `value` does not. */
@@ -321,9 +255,9 @@ static bool put_nest(walk *w, PyObject *value)
     w->depth++;
     const bool nest = true;
     if (PyTuple_Check(value))
-        put_list(w, value, "{\"tuple\": ");
+        put_list(w, value, USC_VALUE_TUPLE);
     else if (PyList_Check(value))
-        put_list(w, value, NULL);
+        put_list(w, value, USC_VALUE_LIST);
     else if (PyDict_CheckExact(value))
         put_dict(w, value);
     else if (PySlice_Check(value))
@@ -345,13 +279,13 @@ static bool put_of_torch(const walk *w, PyObject *value)
 {
     const py_api_types *t = w->types;
     if (is_a(value, t->dtype))
-        put_named(w, "dtype", value);
+        put_said(w, USC_VALUE_DTYPE, value);
     else if (is_a(value, t->device))
-        put_named(w, "device", value);
+        put_said(w, USC_VALUE_DEVICE, value);
     else if (is_a(value, t->layout))
-        put_named(w, "layout", value);
+        put_said(w, USC_VALUE_LAYOUT, value);
     else if (is_a(value, t->memory_format))
-        put_named(w, "memory_format", value);
+        put_said(w, USC_VALUE_MEMORY_FORMAT, value);
     else if (is_a(value, t->generator))
         put_generator(w, value);
     else
@@ -376,12 +310,12 @@ static usc_maybe maybe_written(const walk *w)
 static void put_value(walk *w, PyObject *value)
 {
     if (is_a(value, w->types->tensor)) {
-        put(w, "{\"tensor\": true}");
+        put(w, (usc_value){.kind = USC_VALUE_TENSOR});
         w->take(value, w->role, w->path, maybe_written(w));
     } else if (value == Py_None) {
-        put(w, "null");
+        put(w, (usc_value){.kind = USC_VALUE_NONE});
     } else if (PyBool_Check(value)) {
-        put(w, value == Py_True ? "true" : "false");
+        put(w, (usc_value){.kind = USC_VALUE_BOOL, .truth = value == Py_True});
     } else if (PyLong_Check(value)) {
         put_integer(w, value);
     } else if (PyFloat_Check(value)) {
@@ -391,7 +325,7 @@ static void put_value(walk *w, PyObject *value)
     } else if (PyComplex_Check(value)) {
         put_complex(w, value);
     } else if (value == Py_Ellipsis) {
-        put(w, "{\"ellipsis\": true}");
+        put(w, (usc_value){.kind = USC_VALUE_ELLIPSIS});
     } else if (!put_nest(w, value) && !put_of_torch(w, value) &&
                !put_foreign_number(w, value)) {
         put_other(w, value);
@@ -400,25 +334,27 @@ static void put_value(walk *w, PyObject *value)
 
 /* ---- calls ---- */
 
+static void begin_at(walk *w, const char *path)
+{
+    w->n_path = (size_t)snprintf(w->path, sizeof w->path, "%s", path);
+}
+
 static void walk_arguments(walk *w, PyObject *args, PyObject *kwargs)
 {
-    put(w, "{\"args\": ");
-    w->n_path = (size_t)snprintf(w->path, sizeof w->path, "args");
-    put_items(w, args);
-    put(w, ", \"kwargs\": {");
-    w->n_path = (size_t)snprintf(w->path, sizeof w->path, "kwargs");
-    if (kwargs != NULL) put_members(w, kwargs, ".");
-    put(w, "}}");
+    begin_at(w, "args");
+    put_items(w, PySequence_Fast_ITEMS(args), PySequence_Fast_GET_SIZE(args));
+    if (w->to != NULL) usc_writing_names(w->to);
+    begin_at(w, "kwargs");
+    if (kwargs != NULL) put_members(w, kwargs);
 }
 
 const char *py_api_arguments(const py_api_types *types, py_api_take *take, PyObject *args,
                              PyObject *kwargs)
 {
-    walk w = {.types = types, .take = take, .role = USC_ROLE_IN, .json = true};
-    t_used = 0;
-    t_failed = false;
+    walk w = {.types = types, .take = take, .role = USC_ROLE_IN, .to = &t_writing};
+    usc_writing_begin(&t_writing);
     walk_arguments(&w, args, kwargs);
-    return t_failed ? NULL : t_text;
+    return usc_writing_end(&t_writing);
 }
 
 void py_api_results(const py_api_types *types, py_api_take *take, PyObject *args,
@@ -431,11 +367,10 @@ void py_api_results(const py_api_types *types, py_api_take *take, PyObject *args
               .maybe = maybe};
     walk_arguments(&w, args, kwargs);
     if (result == NULL) return;
-    const bool several = PyTuple_Check(result);
     w.role = USC_ROLE_OUT;
-    w.n_path = (size_t)snprintf(w.path, sizeof w.path, several ? "out" : "out[0]");
-    if (several && PyTuple_GET_SIZE(result) <= MOST_ITEMS)
-        put_items(&w, result);
-    else if (!several)
+    begin_at(&w, PyTuple_Check(result) ? "out" : "out[0]");
+    if (!PyTuple_Check(result))
         put_value(&w, result);
+    else if (PyTuple_GET_SIZE(result) <= MOST_ITEMS)
+        put_items(&w, PySequence_Fast_ITEMS(result), PyTuple_GET_SIZE(result));
 }
