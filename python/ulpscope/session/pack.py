@@ -5,7 +5,6 @@ coordinator's (src/run/pack_run.c). Format: docs/reference/pack-format.md.
 """
 
 import json
-import math
 import os
 
 import torch
@@ -13,34 +12,12 @@ import torch
 from .. import _core
 from ..calls.foreign import is_ours, our_words
 from ..calls.read_call import call_from
-from ..calls.replay import DeviceAt, TensorAt, fit, seen_as
+from ..calls.replay import fit, seen_as
 from ..calls.verdicts import clause
 from ..judges.answers import short
 from ..judges.kept import outputs_of_call
 from ..judges.wording import describe_arguments
 from ..calls.standin import stand_in
-
-
-def plain_argument(value):
-    """An argument as JSON: tensors, dtypes and what JSON cannot say as one-key objects."""
-    if isinstance(value, TensorAt):
-        return {"tensor": value.path}
-    if isinstance(value, (list, tuple)):
-        return [plain_argument(v) for v in value]
-    if isinstance(value, torch.dtype):
-        return {"dtype": short(value)}
-    if isinstance(value, (torch.layout, torch.memory_format)):
-        kind = "layout" if isinstance(value, torch.layout) else "memory_format"
-        return {kind: short(value)}
-    if isinstance(value, DeviceAt):
-        return {"device": value.device}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return {"other": str(value)}
 
 
 def inputs_of(call, tensors):
@@ -66,8 +43,7 @@ def pack_call(row, call, stands_for, folder):
         "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
         "step": row.get("step") or 0, "phase": row.get("phase") or "",
         "module": row.get("module_path") or "", "module_class": row.get("module_class") or "",
-        "args": plain_argument(call.args),
-        "kwargs": {k: plain_argument(v) for k, v in call.kwargs.items()},
+        **json.loads(_core.placed_arguments(row["args"])),
         "summary": describe_arguments(call), "stands_for": stands_for,
         "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
         "inputs": inputs_of(call, inputs), "outputs": named(call, kept.case.kept()),
