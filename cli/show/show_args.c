@@ -17,11 +17,12 @@ bool show_json_valid(const char *json)
     return ok;
 }
 
-static void put_tensor(const usc_call *call, const char *path)
+static void put_tensor(const usc_call *call, const char *place)
 {
     for (int i = 0; i < call->n_args; i++) {
         const usc_call_arg *arg = &call->arg[i];
-        if (arg->role != USC_ROLE_IN || arg->path == NULL || strcmp(arg->path, path) != 0)
+        if (arg->role != USC_ROLE_IN || arg->path == NULL ||
+            strcmp(arg->path, place) != 0)
             continue;
         show_shape(arg);
         return;
@@ -79,11 +80,10 @@ static void put_scalar(const usc_value *value)
     fputs(number, stdout);
 }
 
-static void put_value(const usc_call *call, const char *path, const usc_value *value)
+static void put_value(const usc_call *call, const usc_value *value)
 {
-    char inner[PATH_SIZE];
     if (value->kind == USC_VALUE_TENSOR) {
-        put_tensor(call, path);
+        put_tensor(call, value->place);
         return;
     }
     const bool list = usc_value_has_items(value);
@@ -96,13 +96,11 @@ static void put_value(const usc_call *call, const char *path, const usc_value *v
     for (int64_t i = 0; i < value->n; i++) {
         if (i > 0) fputs(", ", stdout);
         if (list) {
-            (void)snprintf(inner, sizeof inner, "%s[%lld]", path, (long long)i);
-            put_value(call, inner, &value->item[i]);
+            put_value(call, &value->item[i]);
         } else {
-            (void)snprintf(inner, sizeof inner, "%s.%s", path, value->member[i].name);
             show_plain(value->member[i].name);
             putchar(' ');
-            put_value(call, inner, &value->member[i].value);
+            put_value(call, &value->member[i].value);
         }
     }
     if (list) putchar(value->kind == USC_VALUE_LIST ? ']' : ')');
@@ -122,7 +120,7 @@ static void put_entries(const usc_call *call, const char *before, const usc_argu
         show_plain(path);
         for (int n = (int)strlen(path); n <= PATH_WIDTH; n++)
             putchar(' ');
-        put_value(call, path, &one->value);
+        put_value(call, &one->value);
         putchar('\n');
     }
 }

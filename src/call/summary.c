@@ -9,7 +9,7 @@
 #include "base/line.h"
 #include "base/number.h"
 
-enum { MOST_SHOWN = 4, LONGEST = 400, PATH_SIZE = 96 };
+enum { MOST_SHOWN = 4, LONGEST = 400 };
 
 bool usc_call_arg_stat(const usc_call_arg *arg, const char *name, double *out)
 {
@@ -68,30 +68,26 @@ static void tell_tensor(const usc_call_arg *t, usc_line *to)
     usc_line_text(to, t->ndim > 0 ? "]" : "[]");
 }
 
-static void tell(const usc_call *call, const usc_value *value, const char *path,
-                 usc_line *to);
+static void tell(const usc_call *call, const usc_value *value, usc_line *to);
 
-static void tell_list(const usc_call *call, const usc_value *list, const char *path,
-                      usc_line *to)
+static void tell_list(const usc_call *call, const usc_value *list, usc_line *to)
 {
     usc_line_text(to, "[");
     for (int64_t i = 0; i < list->n && i < MOST_SHOWN; i++) {
-        char place[PATH_SIZE];
-        (void)snprintf(place, sizeof place, "%s[%lld]", path, (long long)i);
         if (i > 0) usc_line_text(to, ", ");
-        tell(call, &list->item[i], place, to);
+        tell(call, &list->item[i], to);
     }
     usc_line_text(to, list->n > MOST_SHOWN ? ", ...]" : "]");
 }
 
-static void tell(const usc_call *call, const usc_value *value, const char *path,
-                 usc_line *to)
+static void tell(const usc_call *call, const usc_value *value, usc_line *to)
 {
-    const usc_call_arg *tensor = input_at(call, path);
+    const bool is_tensor = value->kind == USC_VALUE_TENSOR;
+    const usc_call_arg *tensor = is_tensor ? input_at(call, value->place) : NULL;
     char text[LONGEST];
     usc_value_text(value, text, sizeof text);
     if (usc_value_has_items(value))
-        tell_list(call, value, path, to);
+        tell_list(call, value, to);
     else if (tensor != NULL)
         tell_tensor(tensor, to);
     else if (value->kind == USC_VALUE_GENERATOR)
@@ -118,17 +114,11 @@ usc_status usc_call_summary(const usc_call *call, char *out, size_t size, usc_er
     if (size == 0) return USC_OK;
     out[0] = '\0';
     usc_status st = usc_arguments_read(call->args, &given, err);
-    int64_t position = 0;
     for (int64_t i = 0; i < given.n; i++) {
         const usc_argument *a = &given.argument[i];
-        char place[PATH_SIZE];
         if (i > 0) usc_line_text(&to, ", ");
         if (a->name != NULL) usc_line_add(&to, "%s=", a->name);
-        if (a->name != NULL)
-            (void)snprintf(place, sizeof place, "kwargs.%s", a->name);
-        else
-            (void)snprintf(place, sizeof place, "args[%lld]", (long long)position++);
-        tell(call, &a->value, place, &to);
+        tell(call, &a->value, &to);
     }
     if (to.failed)
         st = usc_error_set(err, USC_E_NOMEM, -1, "arguments of a call: no memory");

@@ -135,22 +135,17 @@ static void note_left_out(usc_exporting *ex)
 
 static usc_status put_call(usc_exporting *ex, usc_error *err)
 {
-    static const char none[] = "{\"args\": [], \"kwargs\": {}}";
-    usc_json *args = NULL;
     const bool is_api = strstr(ex->call.op, "::") == NULL;
     ex->backward =
         is_api && ex->call.phase != NULL && strcmp(ex->call.phase, "backward") == 0;
     if (ex->backward ? !name_backward(ex) : !name_call(ex)) return USC_OK;
     if (ex->numbers.failed)
         return usc_error_set(err, USC_E_NOMEM, -1, "%s: no memory", ex->options->trace);
-    const char *text = ex->call.args != NULL ? ex->call.args : none;
-    usc_status st = usc_json_parse(text, strlen(text), ex->options->trace,
-                                   "arguments that are no JSON", &args, err);
-    ex->args = args;
+    usc_status st = usc_arguments_read(ex->call.args, &ex->args, err);
     ex->left_out = false;
     if (st == USC_OK) st = ex->kind->put_call(ex, err);
     if (st == USC_OK && ex->left_out) note_left_out(ex);
-    usc_json_free(args);
+    usc_arguments_free(&ex->args);
     usc_arena_reset(&ex->texts);
     ex->counts->calls += st == USC_OK && !ex->left_out;
     return st;

@@ -54,33 +54,24 @@ static usc_status write_line(const usc_exporting *ex, FILE *file, usc_line *line
 
 /* ---- what both describe ---- */
 
-static usc_status put_kwargs(usc_exporting *ex, usc_line *to, usc_error *err)
+/* Those by position, or those by keyword. */
+static usc_status put_arguments(usc_exporting *ex, bool named, usc_line *to,
+                                usc_error *err)
 {
-    const char *key;
-    const usc_json *value;
     usc_status st = USC_OK;
     bool first = true;
-    usc_line_text(to, "{");
-    for (void *at = NULL; st == USC_OK && usc_json_next(usc_json_get(ex->args, "kwargs"),
-                                                        &at, &key, &value);) {
-        char path[256];
-        (void)usc_format(path, sizeof path, "kwargs.%s", key);
+    usc_line_text(to, named ? "{" : "[");
+    for (int64_t i = 0; st == USC_OK && i < ex->args.n; i++) {
+        const usc_argument *one = &ex->args.argument[i];
+        if ((one->name != NULL) != named) continue;
         if (!first) usc_line_text(to, ", ");
         first = false;
-        usc_line_json(to, key);
-        usc_line_text(to, ": ");
-        st = usc_export_value(ex, value, path, to, err);
+        if (named) usc_line_json(to, one->name);
+        if (named) usc_line_text(to, ": ");
+        st = usc_export_value(ex, &one->value, to, err);
     }
-    usc_line_text(to, "}");
+    usc_line_text(to, named ? "}" : "]");
     return st;
-}
-
-static usc_status put_args(usc_exporting *ex, usc_line *to, usc_error *err)
-{
-    const usc_json *args = usc_json_get(ex->args, "args");
-    if (usc_json_is_list(args)) return usc_export_value(ex, args, "args", to, err);
-    usc_line_text(to, "[]");
-    return USC_OK;
 }
 
 /* The stack as a list of lines. */
@@ -181,10 +172,10 @@ static usc_status put_msprobe(usc_exporting *ex, usc_error *err)
     usc_line line = {0};
     usc_line_add(&line, "%s\n  \"%s.%s\": {\"%s\": ", ex->first ? "" : ",", ex->name,
                  way_of(ex), ex->backward ? "input" : "input_args");
-    usc_status st = put_args(ex, &line, err);
+    usc_status st = put_arguments(ex, false, &line, err);
     if (!ex->backward) {
         usc_line_text(&line, ", \"input_kwargs\": ");
-        if (st == USC_OK) st = put_kwargs(ex, &line, err);
+        if (st == USC_OK) st = put_arguments(ex, true, &line, err);
     } else if (strstr(ex->call.state, "\"gradients\"") == NULL) {
         usc_line_text(&line, ", \"" USC_GRADIENTS_OF "\": \"arguments\"");
     }
@@ -266,7 +257,7 @@ static usc_status put_v1_backward(usc_exporting *ex, usc_error *err)
     put_starred(ex, &line);
     ex->first = first;
     ex->first_backward = false;
-    usc_status st = put_args(ex, &line, err);
+    usc_status st = put_arguments(ex, false, &line, err);
     if (st == USC_OK) st = write_line(ex, ex->places, &line, err);
     usc_line_free(&line);
     return st;
@@ -278,9 +269,9 @@ static usc_status put_v1(usc_exporting *ex, usc_error *err)
     usc_line line = {0};
     put_starred(ex, &line);
     usc_line_text(&line, "{\"args\": ");
-    usc_status st = put_args(ex, &line, err);
+    usc_status st = put_arguments(ex, false, &line, err);
     usc_line_text(&line, ", \"kwargs\": ");
-    if (st == USC_OK) st = put_kwargs(ex, &line, err);
+    if (st == USC_OK) st = put_arguments(ex, true, &line, err);
     usc_line_text(&line, "}");
     if (st == USC_OK) st = write_line(ex, ex->calls, &line, err);
     usc_line_clear(&line);

@@ -83,108 +83,111 @@ static usc_status put_tensor(usc_exporting *ex, const usc_call_arg *arg, capture
 
 /* ---- values ---- */
 
-static usc_status put_value(usc_exporting *ex, const usc_json *value, const char *path,
-                            capture_file *f, usc_error *err);
+static usc_status put_value(usc_exporting *ex, const usc_value *value, capture_file *f,
+                            usc_error *err);
 
-static usc_status put_items(usc_exporting *ex, const usc_json *list, const char *path,
-                            capture_file *f, usc_error *err)
+static void put_both(capture_file *f, const char *text)
+{
+    usc_line_text(&f->value, text);
+    usc_line_text(&f->said, text);
+}
+
+static usc_status put_items(usc_exporting *ex, const usc_value *list, capture_file *f,
+                            usc_error *err)
 {
     usc_status st = USC_OK;
-    usc_line_text(&f->value, "[");
-    usc_line_text(&f->said, "[");
-    for (size_t i = 0; st == USC_OK && i < usc_json_size(list); i++) {
-        char item[256];
-        if (usc_format(item, sizeof item, "%s[%zu]", path, i) >= (int)sizeof item)
-            f->whole = false;
-        if (i > 0) usc_line_text(&f->value, ", ");
-        if (i > 0) usc_line_text(&f->said, ", ");
-        st = put_value(ex, usc_json_item(list, i), item, f, err);
+    put_both(f, "[");
+    for (int64_t i = 0; st == USC_OK && i < list->n; i++) {
+        if (i > 0) put_both(f, ", ");
+        st = put_value(ex, &list->item[i], f, err);
     }
-    usc_line_text(&f->value, "]");
-    usc_line_text(&f->said, "]");
+    put_both(f, "]");
     return st;
 }
 
-static usc_status put_members(usc_exporting *ex, const usc_json *members,
-                              const char *path, capture_file *f, usc_error *err)
+/* Arguments that have names, or members of a dict; those without are passed over. */
+static usc_status put_members(usc_exporting *ex, const usc_argument *member, int64_t n,
+                              capture_file *f, usc_error *err)
 {
-    const char *key;
-    const usc_json *value;
     usc_status st = USC_OK;
     bool first = true;
     usc_line_text(&f->value, "{\"members\": {");
     usc_line_text(&f->said, "{");
-    for (void *at = NULL; st == USC_OK && usc_json_next(members, &at, &key, &value);) {
-        char item[256];
-        usc_line *const to[2] = {&f->value, &f->said};
-        if (usc_format(item, sizeof item, "%s.%s", path, key) >= (int)sizeof item)
-            f->whole = false;
-        for (int i = 0; i < 2; i++) {
-            if (!first) usc_line_text(to[i], ", ");
-            usc_line_json(to[i], key);
-            usc_line_text(to[i], ": ");
-        }
+    for (int64_t i = 0; st == USC_OK && i < n; i++) {
+        if (member[i].name == NULL) continue;
+        if (!first) put_both(f, ", ");
         first = false;
-        st = put_value(ex, value, item, f, err);
+        usc_line_json(&f->value, member[i].name);
+        usc_line_json(&f->said, member[i].name);
+        put_both(f, ": ");
+        st = put_value(ex, &member[i].value, f, err);
     }
     usc_line_text(&f->value, "}}");
     usc_line_text(&f->said, "}");
     return st;
 }
 
-/* A value as Python's str() has it, roughly. */
-static void say_plain(usc_exporting *ex, const usc_json *value, usc_line *to)
+static usc_status put_positional(usc_exporting *ex, capture_file *f, usc_error *err)
 {
-    const char *text = usc_json_as_text(value);
-    if (text == NULL && usc_json_is_flag(value))
-        text = usc_json_is_true(value) ? "True" : "False";
-    if (text == NULL && usc_json_is_null(value)) text = "None";
-    if (text == NULL) text = usc_json_print(value, &ex->texts);
-    usc_line_json(to, text != NULL ? text : "");
+    usc_status st = USC_OK;
+    put_both(f, "[");
+    for (int64_t i = 0; st == USC_OK && i < ex->args.n; i++) {
+        if (ex->args.argument[i].name != NULL) continue;
+        if (i > 0) put_both(f, ", ");
+        st = put_value(ex, &ex->args.argument[i].value, f, err);
+    }
+    put_both(f, "]");
+    return st;
 }
 
-/* What no file of torch can hold: an object of which only the type is known, a generator,
- * a memory format. */
-static bool is_unwritable(const char *mark)
+static usc_status put_single(const usc_value *value, capture_file *f, usc_error *err)
 {
-    return strcmp(mark, "other") == 0 || strcmp(mark, "generator") == 0 ||
-           strcmp(mark, "memory_format") == 0;
+    char text[256]; /* as Python's str() has it, roughly */
+    usc_writing json = {0};
+    usc_writing_value(&json, value);
+    const bool failed = json.failed;
+    if (!failed) usc_line_text(&f->value, json.text);
+    usc_writing_free(&json);
+    usc_value_text(value, text, sizeof text);
+    usc_line_json(&f->said, value->kind == USC_VALUE_TEXT ? value->text : text);
+    return failed ? usc_no_memory("export", err) : USC_OK;
 }
 
-static usc_status put_marked(usc_exporting *ex, const usc_json *value, const char *mark,
-                             const usc_json *held, const char *path, capture_file *f,
-                             usc_error *err)
+static usc_status put_value(usc_exporting *ex, const usc_value *value, capture_file *f,
+                            usc_error *err)
 {
-    if (strcmp(mark, "tensor") == 0 && usc_json_is_true(held))
-        return put_tensor(ex, usc_export_arg(ex, USC_ROLE_IN, path), f, err);
-    if (strcmp(mark, "dict") == 0) return put_members(ex, held, path, f, err);
-    if (strcmp(mark, "tuple") == 0 || strcmp(mark, "slice") == 0) {
-        usc_line_add(&f->value, "{\"%s\": ", mark);
-        const usc_status st = put_items(ex, held, path, f, err);
+    usc_status st;
+    switch (value->kind) {
+    case USC_VALUE_TENSOR:
+        return put_tensor(ex, usc_export_arg(ex, USC_ROLE_IN, value->place), f, err);
+    case USC_VALUE_MAP:
+        return put_members(ex, value->member, value->n, f, err);
+    case USC_VALUE_LIST:
+        return put_items(ex, value, f, err);
+    case USC_VALUE_TUPLE:
+    case USC_VALUE_SLICE:
+        usc_line_add(&f->value, "{\"%s\": ", usc_value_mark(value->kind));
+        st = put_items(ex, value, f, err);
         usc_line_text(&f->value, "}");
         return st;
+    case USC_VALUE_OTHER:
+    case USC_VALUE_GENERATOR:
+    case USC_VALUE_MEMORY_FORMAT:
+        f->whole = false; /* no file of torch can hold them */
+        break;
+    case USC_VALUE_NONE:
+    case USC_VALUE_BOOL:
+    case USC_VALUE_INT:
+    case USC_VALUE_FLOAT:
+    case USC_VALUE_COMPLEX:
+    case USC_VALUE_TEXT:
+    case USC_VALUE_DTYPE:
+    case USC_VALUE_DEVICE:
+    case USC_VALUE_LAYOUT:
+    case USC_VALUE_ELLIPSIS:
+        break;
     }
-    const bool is_undefined = strcmp(mark, "tensor") == 0;
-    const char *text = is_undefined ? "null" : usc_json_print(value, &ex->texts);
-    if (text == NULL || is_unwritable(mark)) f->whole = false;
-    usc_line_text(&f->value, text != NULL ? text : "null");
-    say_plain(ex, is_undefined ? NULL : held, &f->said);
-    return USC_OK;
-}
-
-static usc_status put_value(usc_exporting *ex, const usc_json *value, const char *path,
-                            capture_file *f, usc_error *err)
-{
-    const char *mark = NULL;
-    const usc_json *held = NULL;
-    void *at = NULL;
-    if (usc_json_is_list(value)) return put_items(ex, value, path, f, err);
-    if (usc_json_is_object(value) && usc_json_next(value, &at, &mark, &held))
-        return put_marked(ex, value, mark, held, path, f, err);
-    const char *text = usc_json_print(value, &ex->texts);
-    usc_line_text(&f->value, text != NULL ? text : "null");
-    say_plain(ex, value, &f->said);
-    return USC_OK;
+    return put_single(value, f, err);
 }
 
 /* out[i], or a list where out[i][0] is there; None where nothing is. */
@@ -256,12 +259,12 @@ static usc_status begin_file(usc_exporting *ex, const char *name, capture_file *
     return USC_OK;
 }
 
-static usc_status put_kwargs(usc_exporting *ex, const usc_json *kwargs, capture_file *f,
+static usc_status put_kwargs(usc_exporting *ex, const usc_arguments *a, capture_file *f,
                              usc_error *err)
 {
     usc_line_text(&f->value, "}, \"kwargs\": ");
     usc_line_text(&f->said, ", \"kwargs\": ");
-    const usc_status st = put_members(ex, kwargs, "kwargs", f, err);
+    const usc_status st = put_members(ex, a->argument, a->n, f, err);
     usc_line_text(&f->value, "}}");
     usc_line_text(&f->said, "}\n");
     return st;
@@ -307,8 +310,8 @@ static usc_status write_arguments(usc_exporting *ex, const char *name, bool *who
 {
     capture_file f;
     usc_status st = begin_file(ex, name, &f, err);
-    if (st == USC_OK) st = put_items(ex, usc_json_get(ex->args, "args"), "args", &f, err);
-    if (st == USC_OK) st = put_kwargs(ex, usc_json_get(ex->args, "kwargs"), &f, err);
+    if (st == USC_OK) st = put_positional(ex, &f, err);
+    if (st == USC_OK) st = put_kwargs(ex, &ex->args, &f, err);
     *whole = f.whole;
     return end_file(ex, &f, st, err);
 }
@@ -327,7 +330,7 @@ static usc_status write_results(usc_exporting *ex, const char *name, bool only,
     st = put_results(ex, &f, err);
     if (is_tuple) usc_line_text(&f.value, "}]");
     if (is_tuple) usc_line_text(&f.said, "]");
-    if (st == USC_OK) st = put_kwargs(ex, NULL, &f, err);
+    if (st == USC_OK) st = put_kwargs(ex, &(usc_arguments){0}, &f, err);
     return end_file(ex, &f, st, err);
 }
 

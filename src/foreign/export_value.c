@@ -191,84 +191,95 @@ static void put_typed(usc_line *to, const char *type, const char *text)
     usc_line_text(to, "}");
 }
 
-static usc_status put_list(usc_exporting *ex, const usc_json *list, const char *path,
-                           usc_line *to, usc_error *err)
+static void put_dtype(usc_line *to, const char *name)
+{
+    usc_line torch = {0};
+    usc_line_text(&torch, "torch.");
+    usc_line_text(&torch, name);
+    to->failed |= torch.failed;
+    if (!torch.failed) put_typed(to, "torch.dtype", torch.text);
+    usc_line_free(&torch);
+}
+
+static usc_status put_items(usc_exporting *ex, const usc_value *list, usc_line *to,
+                            usc_error *err)
 {
     usc_status st = USC_OK;
     usc_line_text(to, "[");
-    for (size_t i = 0; st == USC_OK && i < usc_json_size(list); i++) {
-        char item[256];
-        if (usc_format(item, sizeof item, "%s[%zu]", path, i) >= (int)sizeof item)
-            return usc_error_set(err, USC_E_UNSUPPORTED, -1, "call %lld: lists too deep",
-                                 (long long)ex->call.sequence);
+    for (int64_t i = 0; st == USC_OK && i < list->n; i++) {
         if (i > 0) usc_line_text(to, ", ");
-        st = usc_export_value(ex, usc_json_item(list, i), item, to, err);
+        st = usc_export_value(ex, &list->item[i], to, err);
     }
     usc_line_text(to, "]");
     return st;
 }
 
-/* An object of the arguments' JSON: its only member says what it stands for. */
-static usc_status put_marked(usc_exporting *ex, const usc_json *value, const char *path,
-                             usc_line *to, usc_error *err)
+static usc_status put_slice(const usc_value *slice, usc_line *to, usc_error *err)
 {
-    char text[128];
-    const char *mark = "";
-    const usc_json *held = NULL;
-    void *at = NULL;
-    (void)usc_json_next(value, &at, &mark, &held);
-    const usc_call_arg *arg = usc_export_arg(ex, USC_ROLE_IN, path);
-    const char *named = usc_json_as_text(held);
-    if (strcmp(mark, "tensor") == 0 && arg != NULL && usc_json_is_true(held))
-        return put_tensor(ex, arg, to, err);
-    if (strcmp(mark, "tuple") == 0 && usc_json_is_list(held))
-        return put_list(ex, held, path, to, err);
-    if (strcmp(mark, "tensor") == 0) {
-        usc_line_text(to, "null");
-    } else if (strcmp(mark, "float") == 0) {
-        usc_line_text(to, "{\"type\": \"float\", \"value\": ");
-        put_number(to, usc_json_as_number(held));
-        usc_line_text(to, "}");
-    } else if (strcmp(mark, "slice") == 0) {
-        const char *ends = usc_json_print(held, &ex->texts);
-        usc_line_add(to, "{\"type\": \"slice\", \"value\": %s}",
-                     ends != NULL ? ends : "[]");
-    } else if (strcmp(mark, "ellipsis") == 0) {
-        put_typed(to, "ellipsis", "...");
-    } else if (strcmp(mark, "device") == 0 && named != NULL) {
-        put_typed(to, "torch.device", named);
-    } else if (strcmp(mark, "memory_format") == 0 && named != NULL) {
-        usc_line_text(to, "{\"type\": \"torch.memory_format\", \"format\": ");
-        usc_line_json(to, named);
-        usc_line_text(to, "}");
-    } else if (strcmp(mark, "dtype") == 0 && named != NULL) {
-        (void)usc_format(text, sizeof text, "torch.%s", named);
-        put_typed(to, "torch.dtype", text);
-    } else {
-        usc_line_text(to, "{}"); /* as msprobe writes what it cannot describe */
-    }
-    return USC_OK;
+    usc_writing text = {0};
+    const usc_value ends = {.kind = USC_VALUE_LIST, .item = slice->item, .n = slice->n};
+    usc_writing_value(&text, &ends);
+    if (!text.failed) usc_line_add(to, "{\"type\": \"slice\", \"value\": %s}", text.text);
+    const bool failed = text.failed;
+    usc_writing_free(&text);
+    return failed ? usc_no_memory("export", err) : USC_OK;
 }
 
-usc_status usc_export_value(usc_exporting *ex, const usc_json *value, const char *path,
-                            usc_line *to, usc_error *err)
+usc_status usc_export_value(usc_exporting *ex, const usc_value *value, usc_line *to,
+                            usc_error *err)
 {
-    int64_t whole;
-    if (usc_json_is_list(value)) return put_list(ex, value, path, to, err);
-    if (usc_json_is_object(value)) return put_marked(ex, value, path, to, err);
-    if (value == NULL || usc_json_is_null(value)) {
+    const usc_call_arg *arg;
+    switch (value->kind) {
+    case USC_VALUE_TENSOR:
+        arg = usc_export_arg(ex, USC_ROLE_IN, value->place);
+        if (arg != NULL) return put_tensor(ex, arg, to, err);
         usc_line_text(to, "null");
-    } else if (usc_json_is_flag(value)) {
+        break;
+    case USC_VALUE_LIST:
+    case USC_VALUE_TUPLE:
+        return put_items(ex, value, to, err);
+    case USC_VALUE_SLICE:
+        return put_slice(value, to, err);
+    case USC_VALUE_NONE:
+        usc_line_text(to, "null");
+        break;
+    case USC_VALUE_BOOL:
         usc_line_add(to, "{\"type\": \"bool\", \"value\": %s}",
-                     usc_json_is_true(value) ? "true" : "false");
-    } else if (usc_json_as_integer(value, &whole)) {
-        usc_line_add(to, "{\"type\": \"int\", \"value\": %lld}", (long long)whole);
-    } else if (usc_json_as_text(value) != NULL) {
-        put_typed(to, "str", usc_json_as_text(value));
-    } else {
+                     value->truth ? "true" : "false");
+        break;
+    case USC_VALUE_INT:
+        usc_line_add(to, "{\"type\": \"int\", \"value\": %lld}",
+                     (long long)value->integer);
+        break;
+    case USC_VALUE_FLOAT:
         usc_line_text(to, "{\"type\": \"float\", \"value\": ");
-        put_number(to, usc_json_as_number(value));
+        put_number(to, value->number[0]);
         usc_line_text(to, "}");
+        break;
+    case USC_VALUE_TEXT:
+        put_typed(to, "str", value->text);
+        break;
+    case USC_VALUE_ELLIPSIS:
+        put_typed(to, "ellipsis", "...");
+        break;
+    case USC_VALUE_DEVICE:
+        put_typed(to, "torch.device", value->text);
+        break;
+    case USC_VALUE_DTYPE:
+        put_dtype(to, value->text);
+        break;
+    case USC_VALUE_MEMORY_FORMAT:
+        usc_line_text(to, "{\"type\": \"torch.memory_format\", \"format\": ");
+        usc_line_json(to, value->text);
+        usc_line_text(to, "}");
+        break;
+    case USC_VALUE_COMPLEX:
+    case USC_VALUE_LAYOUT:
+    case USC_VALUE_GENERATOR:
+    case USC_VALUE_MAP:
+    case USC_VALUE_OTHER:
+        usc_line_text(to, "{}"); /* as msprobe writes what it cannot describe */
+        break;
     }
     return USC_OK;
 }

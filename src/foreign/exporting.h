@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include <ulpscope/trace.h>
+#include <ulpscope/x/writing.h>
 #include <ulpscope/x/foreign.h>
 
 #include "base/arena.h"
@@ -38,7 +39,7 @@ struct usc_exporting {
     usc_torch_files files;
     usc_arena texts;               /* of the call at hand */
     usc_call call;                 /* it; valid until the trace is read again */
-    const usc_json *args;          /* its arguments */
+    usc_arguments args;            /* its arguments */
     char name[USC_API_NAME + 24];  /* Functional.linear.0 */
     usc_keys numbers;              /* of this step: how many calls a name has had */
     FILE *calls, *stacks, *places; /* open files of the step */
@@ -54,9 +55,9 @@ struct usc_exporting {
     char part[USC_PATH_SIZE];
 };
 
-/** Describes a value of the arguments as msprobe does; `path` is its place. */
-USC_NODISCARD usc_status usc_export_value(usc_exporting *ex, const usc_json *value,
-                                          const char *path, usc_line *to, usc_error *err);
+/** Describes a value of the arguments as msprobe does. */
+USC_NODISCARD usc_status usc_export_value(usc_exporting *ex, const usc_value *value,
+                                          usc_line *to, usc_error *err);
 
 /** Describes what the call returned: a list. */
 USC_NODISCARD usc_status usc_export_results(usc_exporting *ex, usc_line *to,
