@@ -27,7 +27,6 @@ import ulpscope.sim
 
 NO_NUMBERS = ("crash", "hang", "lacking", "cpu_fallback")  # a trace is cut short, or as it would be
 COLUMNS = ("named", "another", "within rounding", "not told", "no effect", "the run ends", "nobody named")
-INSIDE = {"aten::index_select": "aten::embedding"}  # what runs inside a kernel is not in the trace
 SMALL = {"vocabulary": 64, "width": 32, "layers": 2, "heads": 2, "length": 16, "batch": 2}
 
 
@@ -104,6 +103,13 @@ def record(path: Path, model: str, device: str, fault: tuple | None = None) -> i
     return changed
 
 
+def record_apart(path: Path, model: str, op: str, kind: str) -> int | None:
+    """The same in a process of its own; None where the run does not end well."""
+    words = ["python", __file__, "--record", path, model, op, kind]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=600)
+    return int(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
 def diff(a: Path, b: Path, *options: str) -> tuple[int, dict, float]:
     began = time.perf_counter()
     done = subprocess.run(["ulpscope", "diff", a, b, "--json", *options], capture_output=True, text=True)
@@ -125,10 +131,16 @@ def computing(trace: Path) -> list[str]:
     return found
 
 
+def holders(op: str) -> tuple[str, ...]:
+    """What stands in a trace for an operator: it, and what it runs inside of."""
+    inside = {"aten::index_select": "aten::embedding"}
+    return op, inside.get(op, ""), op.replace("aten::", "aten::_foreach_")
+
+
 def outcome(code: int, found: dict, op: str, changed: int) -> str:
     """What the diff made of a faulty operator."""
     first = found["first"]
-    if first is not None and first["op"].split(".")[0] in (op, INSIDE.get(op)) and code == 1:
+    if first is not None and first["op"].split(".")[0] in holders(op) and code == 1:
         return "named"
     if first is not None:
         return "another"
@@ -165,10 +177,9 @@ def pairs(calls: dict, given: argparse.Namespace) -> list[tuple[str, str, str]]:
 def one_pair(folder: Path, pair: tuple[str, str, str]) -> dict:
     """What a diff says of a pair of traces, as the table and whoever mends a miss need it."""
     model, op, kind = pair
-    try:
-        changed = record(folder / "bad", model, "sim:0", (op, kind))
-    except RuntimeError as problem:  # an index that torch itself refuses
-        return {"model": model, "op": op, "kind": kind, "said": "the run ends", "seconds": 0.0, "why": f"{problem}"}
+    changed = record_apart(folder / "bad", model, op, kind)
+    if changed is None:  # an index that torch itself refuses
+        return {"model": model, "op": op, "kind": kind, "said": "the run ends", "seconds": 0.0}
     code, found, took = diff(folder / model, folder / "bad")
     first = found["first"]
     row = {"model": model, "op": op, "kind": kind, "said": outcome(code, found, op, changed), "code": code,
@@ -191,9 +202,14 @@ def main() -> int:
     parser.add_argument("--honest", action="store_true", help="honest pairs alone")
     parser.add_argument("--models", default=",".join(MODELS), help="those (default: %(default)s)")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="a line of JSON for each pair; what it has is not run again")
+    parser.add_argument("--record", nargs=4, metavar=("PATH", "MODEL", "OP", "KIND"), help="records one faulty run")
     given = parser.parse_args()
-    counts, others, rows = defaultdict(Counter), [], []
     torch.set_num_threads(1)
+    if given.record:
+        path, model, *fault = given.record
+        print(record(Path(path), model, "sim:0", tuple(fault)))
+        return 0
+    counts, others, rows = defaultdict(Counter), [], []
     kept = [json.loads(line) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
     known = {(row["model"], row["op"], row["kind"]): row for row in kept}
     with tempfile.TemporaryDirectory() as name:

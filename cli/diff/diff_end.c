@@ -136,7 +136,17 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
                  s->partial ? ": capture the same steps on both" : "");
 }
 
-static void put_not_told(const usc_diff_summary *s)
+/* Where NaN comes in, a step shows little of what made it. */
+static bool nan_entered(const usc_diff *d)
+{
+    int64_t n;
+    const usc_diff_row *row = usc_diff_rows(d, &n);
+    for (int64_t i = 0; i < n; i++)
+        if (row[i].kind == USC_DIFF_ENTERED && row[i].in.n_special > 0) return true;
+    return false;
+}
+
+static void put_not_told(const usc_diff *d, const usc_diff_summary *s)
 {
     fputs("not told: no call makes an error that was found", stdout);
     if (s->n_untold > 0)
@@ -148,6 +158,10 @@ static void put_not_told(const usc_diff_summary *s)
         fputs(s->n_untold + s->n_alike > 0
                   ? "; what entered was made where nothing was captured"
                   : ", but what entered was made where nothing was captured",
+              stdout);
+    if (nan_entered(d))
+        fputs("; NaN or Inf is among it: ulpscope run --nan -- COMMAND says where it is "
+              "born",
               stdout);
     putchar('\n');
 }
@@ -194,6 +208,6 @@ usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (s.same || s.partial)
         put_same(d, &s, w);
     else
-        put_not_told(&s);
+        put_not_told(d, &s);
     return USC_OK;
 }

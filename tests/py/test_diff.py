@@ -260,7 +260,8 @@ x, w = torch.randn(64, 16).to("sim:0"), torch.randn(16, 16)
 w = (w + 0.5 * ("moved" in sys.argv) + float("nan" if "nan" in sys.argv else 0)).to("sim:0")
 loss = (x @ w).sum()
 norm = torch.nn.LayerNorm(16).to("sim:0").bfloat16()
-with ulpscope.sim.plant("aten::tanh:scale") if "bad" in sys.argv else contextlib.nullcontext(), ulpscope.capture(sys.argv[1]):
+fault = sys.argv[2]
+with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.capture(sys.argv[1]):
     loss.detach()
     h = x @ w
     h[h[:, 0] > 0.3].tanh().sum()
@@ -270,7 +271,8 @@ with ulpscope.sim.plant("aten::tanh:scale") if "bad" in sys.argv else contextlib
 
 def test_what_entered_is_no_error_of_a_call(tmp_path):
     """A view of what a step before made, other rows for a mask, and numbers beside NaN where both sides' norm is coarse."""
-    for name, words in (("a", []), ("b", ["moved"]), ("nan", ["nan"]), ("bad", ["moved", "bad"])):
+    for name, *words in (("a", ""), ("b", "", "moved"), ("nan", "", "nan"), ("bad", "aten::tanh:scale", "moved"),
+                         ("coarse", "aten::native_layer_norm_backward:scale", "moved")):  # fmt: skip
         done = subprocess.run([sys.executable, "-c", ENTERED, tmp_path / name, *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     for other in ("b", "nan"):
@@ -281,6 +283,8 @@ def test_what_entered_is_no_error_of_a_call(tmp_path):
     assert any(r["in"] and r["in"]["reshaped"] and r["kind"] == "inherited" for r in shown)
     first = diff(tmp_path / "a", tmp_path / "bad", judge=True)["first"]
     assert (first["op"], first["verdict_b"]) == ("aten::tanh", "wrong") and "out[0] has another shape" in first["sentence"]
+    first = diff(tmp_path / "a", tmp_path / "coarse", judge=True)["first"]  # both are coarse in the gradient of the bias
+    assert (first["op"], first["verdict_a"], first["verdict_b"]) == ("aten::native_layer_norm_backward", "pass", "reduced")
 
 
 NORMS = """

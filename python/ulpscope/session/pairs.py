@@ -50,7 +50,7 @@ class Pairs:
             if request[name]:
                 found[side] = self.judged(side, request[name], shared)
         alive = all(one is None or one.alive for one in found)
-        if not is_alike(found):
+        if not is_alike(found) or narrow(found):
             for one in found:
                 one is not None and one.explain(self.seconds, self.groups)
         rows = (one and one.row() for one in found)
@@ -128,6 +128,29 @@ def is_alike(found):
     """Whether both sides are accused of the same: no cause is sought then."""
     accused = all(one is not None and one.accused() for one in found)
     return accused and _core.diff_alike(*found[0].accusation(), *found[1].accusation())
+
+
+def narrow(found):
+    """Of two calls that are accused of the same: keeps of both the output at which one alone is, or each of something
+    else, as a fault beside what both do alike. False where there is none."""
+    sides = [{f.path: f for f in one.verdict.findings} for one in found]
+    for path, a in sides[0].items():
+        b = sides[1].get(path)
+        if b is not None and (a.verdict in FLAGGED or b.verdict in FLAGGED) and _apart(a, b):
+            for one, finding in zip(found, (a, b), strict=True):
+                one.verdict.findings, one.verdict.verdict = _core.Findings([finding]), finding.verdict
+            return True
+    return False
+
+
+def _apart(a, b):
+    """Whether two findings on one output tell of two things: beside one that passes it takes bits, of which two inputs
+    give one kernel now more and now less."""
+    bits = [math.nan if f.bits is None else f.bits for f in (a, b)]
+    if a.verdict in FLAGGED and b.verdict in FLAGGED:
+        return not _core.diff_alike(a.verdict, bits[0], b.verdict, bits[1])
+    worse, other = bits if a.verdict in FLAGGED else bits[::-1]
+    return worse < other and not _core.diff_alike("reduced", bits[0], "reduced", bits[1])
 
 
 def home_of(trace):
