@@ -31,7 +31,8 @@ static const cli_entry own_options[] = {
     {OPT_NOISE, "noise", "FILE...", NULL,
      "runs like A with other seeds: what they differ by among each other is noise"},
     {OPT_TOLERANCE, "tolerance", "X", "0.001",
-     "a steady relative difference below X is none"},
+     "a steady relative difference below X is none; given, also what the first steps "
+     "differ by from the start on, as runs in 16 bits do"},
     {OPT_SAME_BYTES, "same-bytes", NULL, NULL,
      "files of the same bytes are two runs all the same, not a copy"},
     {OPT_HTML, "html", "FILE", NULL, "write a page with pictures"},

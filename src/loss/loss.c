@@ -404,8 +404,9 @@ usc_status usc_loss_compare(const usc_curve *a, const usc_curve *b,
     if (st == USC_OK) {
         c->r.differ = c->r.bad_step >= 0 || c->r.n_outside > 0 || c->r.drifts;
         const double tolerance = tolerance_of(o);
-        c->r.told = c->r.differ || !usc_loss_doubt(a, b, &c->r, tolerance, c->sentence,
-                                                   sizeof c->sentence);
+        c->r.told =
+            c->r.differ || !usc_loss_doubt(a, b, &c->r, tolerance, o->tolerance > 0,
+                                           c->sentence, sizeof c->sentence);
         if (c->r.told) usc_loss_sentence(a, b, &c->r, c->sentence, sizeof c->sentence);
         c->r.sentence = c->sentence;
         *out = &c->r;

@@ -10,9 +10,10 @@ void usc_loss_sentence(const usc_curve *a, const usc_curve *b, const usc_loss_re
                        char *out, size_t size);
 
 /** Why it cannot be told of two curves that do not differ by a rule whether they are the
- * same, and the way on; false where it can. `tolerance`: relative. */
+ * same, and the way on; false where it can. `tolerance`: relative; `given`: by the user,
+ * who takes less than that for rounding. */
 bool usc_loss_doubt(const usc_curve *a, const usc_curve *b, const usc_loss_result *r,
-                    double tolerance, char *out, size_t size);
+                    double tolerance, bool given, char *out, size_t size);
 
 /** What sentences call the curve: the file, or the column where `other` is of that, too.
  */

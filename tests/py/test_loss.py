@@ -148,7 +148,8 @@ def test_honest_pairs_are_the_same(tmp_path):
         files = [write(tmp_path / f"{k}", c) for k, c in enumerate((a, b, beside(a, seed, 2e-4)))]
         done = loss(*files[:2], code=2)
         assert "not told: the differences waver as much" in done.stdout and "--noise" in done.stdout
-        loss(files[0], files[2], code=0)
+        assert "more than float32 makes of equal runs" in loss(files[0], files[2], code=2).stdout
+        loss(files[0], files[2], "--tolerance", "0.001", code=0)
     b = [x * (1 + 1e-7) for x in curve(1, 300)]
     loss(write(tmp_path / "a", curve(1, 300)), write(tmp_path / "b", b), code=0)
 
@@ -167,7 +168,7 @@ def test_planted_differences_are_found(tmp_path, name):
     """B is A on the same data, with rounding of its own."""
     a = curve(5, 1000)
     b = beside(a, 6, 1e-4)
-    loss(write(tmp_path / "a", a), write(tmp_path / "b", b), code=0)
+    loss(write(tmp_path / "a", a), write(tmp_path / "b", b), "--tolerance", "0.001", code=0)
     found = json.loads(loss(tmp_path / "a", write(tmp_path / "b", PLANTED[name](b)), "--json", code=1).stdout)
     assert found["differ"]
     if name == "a spike":
@@ -218,6 +219,18 @@ def test_what_cannot_be_told_is_not_called_the_same(tmp_path, name):
     assert "not told: " in done.stdout and words in done.stdout, done.stdout
 
 
+@pytest.mark.parametrize(("noise", "digits", "code"), [
+    (3e-7, 9, 0), (3e-7, 5, 0), (3e-7, 2, 0), (2e-4, 9, 2), (2e-4, 5, 2), (2e-5, 9, 2), (2e-6, 9, 0)])  # fmt: skip
+def test_what_float32_does_not_explain_is_not_called_the_same(tmp_path, noise, digits, code):
+    """60 steps of the same batches: last bits, and a layer that rounds to 16 bits from the first step on."""
+    a = [2 + x for x in curve(5, 60, noise=0.3)]
+    b = [x * (1 + noise * d) for x, d in zip(a, np.random.default_rng(3).normal(0, 1, 60), strict=True)]
+    files = [write(tmp_path / name, [round(x, digits) for x in c]) for name, c in (("a", a), ("b", b))]
+    done = loss(*files, "--same-bytes", code=code)
+    assert ("the rounding of 16 bits" in done.stdout) == (code == 2)
+    loss(*files, "--same-bytes", "--tolerance", "0.001", code=0)
+
+
 def test_the_first_line_says_what_was_taken(tmp_path):
     """Lightning's metrics.csv against NeMo's log; what else there is called loss is named."""
     a = curve(5, 120)
@@ -246,7 +259,7 @@ def test_one_curve_twice_is_no_comparison(tmp_path):
     assert "hold the same bytes" in loss(w, copy, "--key", "gpu - loss", code=2).stderr
     assert "no digit differs" in loss(w, copy, "--key", "gpu - loss", "--same-bytes", code=0).stdout
     assert "is given twice" in loss(write(tmp_path / "a", a), other, "--noise", other, code=2).stderr
-    found = json.loads(loss(w, w, "--key", "A=gpu - loss,B=npu - loss", "--json", code=0).stdout)
+    found = json.loads(loss(w, w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0).stdout)
     assert (found["a"]["key"], found["b"]["key"], found["n"]) == ("gpu - loss", "npu - loss", 60)
 
 
@@ -300,7 +313,7 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path):
 
 
 def test_more_than_two_and_a_page(tmp_path):
-    a, b = write(tmp_path / "a&b", curve(1, 100)), write(tmp_path / "b", beside(curve(1, 100), 2, 1e-4))
+    a, b = write(tmp_path / "a&b", curve(1, 100)), write(tmp_path / "b", beside(curve(1, 100), 2, 1e-6))
     c = write(tmp_path / "c", [x + 1 for x in curve(1, 100)])
     page = tmp_path / "page.html"
     done = loss(a, b, c, "--html", page, code=1)

@@ -92,7 +92,8 @@ USC_API const char *usc_loss_noise_text(usc_loss_noise noise);
 typedef struct usc_loss_options {
     const usc_curve *const *repeats; /* runs like the first one, other seeds */
     size_t n_repeats;
-    double tolerance; /* relative; a steady difference below it is none; 0: 0.001 */
+    double tolerance; /* relative; a steady difference below it is none; 0: 0.001, and
+                         what float32 does not explain is not told */
 } usc_loss_options;
 
 /** The curves at one step, in the losses' own unit. */
