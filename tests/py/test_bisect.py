@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import schemas
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
@@ -49,7 +50,7 @@ def n_runs(folder):
 
 def guilty(done):
     assert done.returncode == 1, done
-    return {row["op"] for row in json.loads(done.stdout)["guilty"]}
+    return {row["op"] for row in json.loads(schemas.hold("bisect", done.stdout))["guilty"]}
 
 
 FEWEST = [(1, "op03 op17"), (1, "op00"), (3, "op39"), (1, "op00 op01 op39"), (3, "op05 op06 op07 op08")]

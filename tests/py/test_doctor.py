@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import schemas
 import torch
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
@@ -27,7 +28,7 @@ def doctor(*words, code, cwd=None, before="", **variables):
     done = subprocess.run(line, text=True, timeout=600, cwd=cwd, capture_output=True,
                           env={**os.environ, **SANE, **variables})  # fmt: skip
     assert done.returncode == code, done
-    told, found = json.loads(done.stdout), {}
+    told, found = json.loads(schemas.hold("doctor", done.stdout)), {}
     for finding in told["checks"]:
         found.setdefault(finding["check"], []).append(finding)
         assert (finding["state"] == "wrong") == bool(finding["mend"]), finding

@@ -7,6 +7,7 @@ import os
 import subprocess
 
 import pytest
+import schemas
 import torch
 from traces import TraceWriter
 
@@ -72,7 +73,7 @@ def asked(folder):
 
 
 def test_what_a_device_refuses_is_told_and_kept_while_it_is_the_same(folder):
-    found = {f["op"]: f for f in map(json.loads, fuzz(folder, "--matrix", "--json", code=1).splitlines())}
+    found = {f["op"]: f for f in map(json.loads, schemas.hold("fuzz", fuzz(folder, "--matrix", "--json", code=1)).splitlines())}
     assert len(asked(folder)) > 60
     forms = {op: {(f["dtype"], f["layout"]): (f["side"], f["raised"]) for f in row["forms"]} for op, row in found.items()}
     assert forms["aten::mm"] == {("float16", "dense"): ("refused", "TypeError")} and found["aten::mm"]["missing"] is None
@@ -101,7 +102,7 @@ def test_an_honest_device_refuses_nothing_and_an_operator_that_is_lacking_is_one
 
 def test_both_sides_are_timed_and_nothing_is_judged(folder):
     said = fuzz(folder, "--profile", "--faults", "exp:scale;tanh:lacking", "--json", device="sim:0")
-    rows = {r["op"]: r for r in map(json.loads, said.splitlines())}
+    rows = {r["op"]: r for r in map(json.loads, schemas.hold("fuzz", said).splitlines())}
     assert set(rows) == {"aten::mm", "aten::exp", "aten::tanh", "aten::gather"}
     mm = rows["aten::mm"]
     assert mm["args"] == "float32[64, 48], float32[48, 64]" and mm["bytes"] == 4 * (2 * 64 * 48 + 64 * 64)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import schemas
 
 STEP = """
 import sys, torch
@@ -55,7 +56,7 @@ def captured(tmp_path_factory):
 
 def found(trace, *options, faults=""):
     done = ulpscope("overflow", trace, "--json", *options, faults=faults)
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    rows = [json.loads(line) for line in schemas.hold("overflow", done.stdout).splitlines()]
     return done.returncode, [r for r in rows if r["kind"] in ("born", "turned")], rows
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import schemas
 from traces import small_trace
 
 from ulpscope.program import glue
@@ -36,7 +37,7 @@ def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     said = run("ulpscope", "info", "--json", path=tmp_path, ULPSCOPE_PYTHON=sys.executable,
                ULPSCOPE_CACHE=str(tmp_path / "cache"))  # fmt: skip
     assert said.returncode == 0, said.stderr
-    told = json.loads(said.stdout)
+    told = json.loads(schemas.hold("info", said.stdout))
     assert told["torch"][0].isdigit() and "sim:0" in told["devices"]
     assert told["glue"] == ("intercept not built yet, sim not built yet, compiled at first use, once, "
                             "about a minute")  # fmt: skip
