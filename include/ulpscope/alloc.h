@@ -4,6 +4,7 @@
 //
 // Threads: an allocator may be asked from any thread that uses what was made with it; a
 //          capture session has a thread of its own.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_ALLOC_H
 #define ULPSCOPE_ALLOC_H
 

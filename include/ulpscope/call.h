@@ -3,6 +3,7 @@
 // a list a replay takes. Neighbours: value.h (arguments), trace.h (reads calls).
 //
 // Threads: safe, while nobody adds to or frees the list at hand.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_CALL_H
 #define ULPSCOPE_CALL_H
 

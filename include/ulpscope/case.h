@@ -6,6 +6,7 @@
 // docs/background/case.md; the rule: docs/background/verdict.md.
 //
 // Threads: one thread at a time per case.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_CASE_H
 #define ULPSCOPE_CASE_H
 

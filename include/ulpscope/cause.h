@@ -5,6 +5,7 @@
 // same output. A cause never changes a verdict. docs/reference/causes.md.
 //
 // Threads: one thread at a time per usc_cause.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_CAUSE_H
 #define ULPSCOPE_CAUSE_H
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one dtype table and exact conversions to and from double.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_DTYPE_H
 #define ULPSCOPE_DTYPE_H
 
@@ -86,7 +87,7 @@ USC_API const usc_dtype_info *usc_dtype_info_of(usc_dtype dtype);
 
 /**
  * The dtype that torch calls `name` ("float32", "torch.float32") or safetensors does
- * ("F32"); USC_DTYPE_NONE where there is no such row.
+ * ("F32"); USC_DTYPE_NONE where there is no such row, and for NULL.
  *
  * Threads: safe.
  */

@@ -4,6 +4,7 @@
 // come from a case (case.h) or from whoever tests draws, collectives, other standards.
 //
 // Threads: one thread at a time per list.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_FINDING_H
 #define ULPSCOPE_FINDING_H
 

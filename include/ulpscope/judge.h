@@ -7,6 +7,7 @@
 // Threads: one thread at a time per judge, which may have threads of its own inside a
 // call;
 //          functions without one are safe while nobody writes their operands.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_JUDGE_H
 #define ULPSCOPE_JUDGE_H
 
@@ -75,8 +76,9 @@ typedef struct usc_judge usc_judge;
  * Opens a judge for one float output, or a complex one as pairs of floats.
  *
  * Shapes:  device, reference and yardstick have equal dims, any strides; empty is
- * allowed. device any float dtype; reference float64; yardstick
- *          float32 or float64 (exactly widened).
+ *          allowed. device any float dtype; reference float64; yardstick float32 or
+ *          float64 (exactly widened).
+ * options: NULL: their zero value.
  * Memory:  keeps pointers: the three tensors must outlive the judge and stay unchanged.
  *          Owns about 9 bytes an element (float64: 17) once usc_judge_replay was called.
  * Threads: one thread at a time per judge.
@@ -134,7 +136,8 @@ USC_API USC_NODISCARD usc_status usc_judge_sums(usc_judge *judge, double *s, dou
  * score, so that a PASS stands, with bits that are a lower bound.
  *
  * Numbers: docs/reference/metrics.md, 2. Same bits whatever thread count, ISA and
- * strides. Errors:  none.
+ *          strides.
+ * Errors:  none.
  */
 USC_API USC_NODISCARD usc_status usc_judge_look(usc_judge *judge, usc_judgement *out,
                                                 usc_error *err);

@@ -4,6 +4,7 @@
 // docs/reference/pack-format.md. What is found goes to OUT/result.db, as from a check.
 //
 // Threads: safe; two calls at a time need two folders of results.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_PACK_H
 #define ULPSCOPE_PACK_H
 
@@ -37,6 +38,7 @@ typedef struct usc_pack_options {
  *          ("12/out[0]"). A call without any is `unsupported`; one with too few or too
  *          many, or of another shape or dtype, is `wrong`. Names that the pack does not
  *          know are remarked on in the report.
+ * options: NULL: their zero value.
  * Memory:  maps the files; holds the operands of one call at a time.
  * Errors:  those of usc_safetensors_open and usc_result_create; USC_E_CORRUPT and
  *          USC_E_VERSION (the pack), USC_E_ARG (no such standard).
@@ -56,7 +58,7 @@ USC_API USC_NODISCARD usc_status usc_pack_judge(const char *pack, const char *ou
  * error is |reference|, or the tensor of the same name in options->scale where that is
  * larger. A name that only the references have is `wrong`, one that only the device's
  * file has `unjudged`, and so is a tensor of which nothing is compared: without elements,
- * or of NaN alone on both sides.
+ * or of NaN alone on both sides. `options` NULL: their zero value.
  *
  * Memory, Errors: as usc_pack_judge; USC_E_UNSUPPORTED (no file of tensors: the text says
  *          what it is), USC_E_SHAPE (raw bytes of another size).

@@ -4,6 +4,7 @@
 // docs/reference/report.md.
 //
 // Threads: one thread at a time per report and per sink.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_REPORT_H
 #define ULPSCOPE_REPORT_H
 
@@ -103,7 +104,7 @@ USC_API USC_NODISCARD usc_status usc_report_baseline(usc_report *report, const c
 USC_API void usc_report_mark(usc_report *report, const usc_report_options *options);
 
 /** The table for a terminal, worst first, and the summary below it; UTF-8.
- * Errors: those of the sink, USC_E_NOMEM. */
+ * `options` NULL: their zero value. Errors: those of the sink, USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_report_table(usc_report *report,
                                                   const usc_report_options *options,
                                                   const usc_sink *sink, usc_error *err);
@@ -178,8 +179,9 @@ USC_API USC_NODISCARD usc_status usc_report_markdown(const usc_run *run,
 
 /**
  * What a script says of itself, for its docstring: operator, device and place; on a
- * second line the verdict and what became of it, where it was `tried`. Errors: those of
- * the sink.
+ * second line the verdict and what became of it, where it was `tried` (else NULL).
+ *
+ * Errors: those of the sink.
  */
 USC_API USC_NODISCARD usc_status usc_report_about(const usc_run *run,
                                                   const usc_result_row *row,

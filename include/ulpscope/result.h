@@ -3,6 +3,7 @@
 // no trace. Format: docs/reference/trace-format.md, "Results".
 //
 // Threads: one thread at a time per handle; several processes may read one database.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_RESULT_H
 #define ULPSCOPE_RESULT_H
 

@@ -5,6 +5,7 @@
 // Threads: a set does not change once it is open: any number of threads may read it, and
 // one
 //          closes it when all are done.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_SAFETENSORS_H
 #define ULPSCOPE_SAFETENSORS_H
 

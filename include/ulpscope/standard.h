@@ -5,6 +5,7 @@
 // Neighbour: judge.h holds our own rule.
 //
 // Threads: safe while nobody writes the operands.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_STANDARD_H
 #define ULPSCOPE_STANDARD_H
 
@@ -96,13 +97,15 @@ typedef struct usc_opinion {
  * docs/reference/metrics.md, 3.
  *
  * Shapes:  any strides, empty is allowed. An operand whose dims differ from the device's
- *          is a WRONG output (reference, native, benchmark alike), not an error.
- *          device: any dtype of the table. Floats may come in any float dtype.
+ *          is a WRONG output (reference, native, benchmark alike), not an error. device:
+ *          any dtype of the table. Floats may come in any float dtype.
  * Numbers: docs/reference/metrics.md, 3. Same bits whatever the strides and the thread's
- * modes. Memory:  allocates nothing, keeps no pointer; needs 64 KiB of stack. Threads:
- * safe while nobody writes the operands. Errors:  USC_E_UNSUPPORTED for `ulpscope`
- * (usc_judge_open is that rule), USC_E_ARG where no operand is there to compare with,
- * USC_E_DTYPE, USC_E_SHAPE (a tensor that is no tensor); *out is zero then.
+ *          modes.
+ * Memory:  allocates nothing, keeps no pointer; needs 64 KiB of stack.
+ * Threads: safe while nobody writes the operands.
+ * Errors:  USC_E_UNSUPPORTED for `ulpscope` (usc_judge_open is that rule), USC_E_ARG
+ *          where no operand is there to compare with, USC_E_DTYPE, USC_E_SHAPE (a tensor
+ *          that is no tensor); *out is zero then.
  */
 USC_API USC_NODISCARD usc_status usc_standard_judge(const usc_standard *standard,
                                                     const usc_standard_operands *operands,

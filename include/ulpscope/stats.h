@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Statistics of one tensor in one pass. Formulas and special cases:
 // docs/reference/metrics.md, 1.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_STATS_H
 #define ULPSCOPE_STATS_H
 
@@ -82,9 +83,10 @@ typedef struct usc_stats_options {
  *          order, so that a transposed tensor has the bits of its original; integers in
  *          row-major order.
  * Units:   the tensor's own; l2 likewise.
+ * options: NULL: their zero value.
  * Numbers: docs/reference/metrics.md, 1. Sums in double over 16 lanes in blocks of 4096
- * elements, blocks added in index order within at most 64 spans, spans in index order:
- *          same bits on every ISA, thread count and float mode of the caller.
+ *          elements, blocks added in index order within at most 64 spans, spans in index
+ *          order: same bits on every ISA, thread count and float mode of the caller.
  * Memory:  allocates nothing (threads: pthread's own), keeps no pointer.
  * Threads: safe while nobody writes `t`.
  * Errors:  USC_E_RANGE, USC_E_SHAPE for a bad view, USC_E_DTYPE for USC_DTYPE_NONE;

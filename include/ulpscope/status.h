@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The status of a fallible call and the caller-owned error that explains it.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_STATUS_H
 #define ULPSCOPE_STATUS_H
 

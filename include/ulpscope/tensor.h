@@ -2,6 +2,7 @@
 // The strided view through which every tensor is seen. Borrows; is never freed.
 //
 // Threads: safe while nobody writes the view itself; none of these looks at elements.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_TENSOR_H
 #define ULPSCOPE_TENSOR_H
 

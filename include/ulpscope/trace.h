@@ -5,6 +5,7 @@
 //
 // Threads: one thread at a time per writer and per reader; one writer at a time per
 // trace.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_TRACE_H
 #define ULPSCOPE_TRACE_H
 
@@ -44,6 +45,7 @@ typedef struct usc_trace_options {
 /**
  * Creates the trace folder `path` (parents must exist) and opens it for writing.
  *
+ * options: NULL: their zero value.
  * Memory:  *out is the caller's until usc_trace_finish.
  * Threads: one thread at a time per writer.
  * Errors:  USC_E_EXISTS where the folder holds anything, USC_E_NOT_FOUND (no parent),
@@ -224,10 +226,11 @@ USC_API bool usc_trace_is_database(const char *path);
  * there on are gone, all others stay, and meta `lost` says so.
  *
  * Memory:  *out is the caller's until usc_trace_close, and so is all that it hands out.
+ *          `alloc` NULL: the C library's.
  * Threads: one thread at a time per handle; several handles and processes may read.
  * Errors:  USC_E_NOT_FOUND (no such folder, no trace.db in it), USC_E_CORRUPT (names file
  *          and what is wrong: also a missing or truncated shard of a trace that its
- * writer had closed), USC_E_VERSION, USC_E_BUSY (still being written), USC_E_IO.
+ *          writer had closed), USC_E_VERSION, USC_E_BUSY (still being written), USC_E_IO.
  */
 USC_API USC_NODISCARD usc_status usc_trace_open(const char *path, const usc_alloc *alloc,
                                                 usc_trace **out, usc_error *err);

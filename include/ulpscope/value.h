@@ -4,6 +4,7 @@
 // Neighbour: call.h.
 //
 // Threads: safe.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_VALUE_H
 #define ULPSCOPE_VALUE_H
 

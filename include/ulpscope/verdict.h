@@ -2,6 +2,7 @@
 // The verdicts that a call can have: one list for judge, databases and reports.
 //
 // Threads: safe.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_VERDICT_H
 #define ULPSCOPE_VERDICT_H
 
@@ -35,7 +36,7 @@ typedef enum usc_verdict {
  * Memory: static. */
 USC_API const char *usc_verdict_text(usc_verdict verdict);
 
-/** The verdict with that text; USC_N_VERDICTS where there is none. */
+/** The verdict with that text; USC_N_VERDICTS where there is none, and for NULL. */
 USC_API usc_verdict usc_verdict_by_text(const char *text);
 
 /** Whether a verdict says that nobody judged: internal (a mistake of ulpscope itself),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The version of the library: these three lines are where it is written down. CMake, the
 // wheel and the program read it here.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_VERSION_H
 #define ULPSCOPE_VERSION_H
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Laws that are not kept everywhere yet, or that have exceptions: what offends today stands in tests/laws, a
 line each, with a reason behind ` : ` where it may stay. Nothing may be added, and what no longer offends must
-be taken out. Each law has a planted offence that must be caught. (`tests/py/test_laws.py`: those without.)"""
+be taken out (law_lists.py). Each law has a planted offence that must be caught. Those without a list are in
+test_laws.py, those of C in test_law_lists_c.py."""
 
 from __future__ import annotations
 
@@ -10,22 +11,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from law_lists import ROOT, at_most, entries, files, held, tally
+
 PACKAGE = ROOT / "python" / "ulpscope"
-LISTS = ROOT / "tests" / "laws"
-
-
-def listed(name: str) -> Counter:
-    lines = (LISTS / f"{name}.txt").read_text().splitlines()
-    return Counter(line.partition(" : ")[0].strip() for line in lines if line and not line.startswith("#"))
-
-
-def held(name: str, found, more="") -> None:
-    """That what offends is what the list says."""
-    found, said = Counter(found), listed(name)
-    new, gone = found - said, said - found
-    assert not new, f"tests/laws/{name}.txt lacks, and may not get: {sorted(new.elements())} {more}"
-    assert not gone, f"take out of tests/laws/{name}.txt: {sorted(gone.elements())}"
 
 
 def python(folder: Path):
@@ -88,6 +76,7 @@ def nets(name: str, tree: ast.AST) -> list[str]:
 
 def test_a_mistake_of_ours_is_caught_by_the_nets_that_ask_for_it():
     held("nets", [o for name, tree in python(PACKAGE) for o in nets(name, tree)])
+    assert all(" : " in line for line in entries("nets")), "each with its reason"
     planted = "def f():\n  try:\n    run()\n  except {}:\n    {}\n"
     for types in ("Exception", "(RuntimeError, TypeError)", "BaseException"):
         assert nets("a.py", ast.parse(planted.format(types, "return 'unjudged'"))) == ["a.py:f"]
@@ -188,32 +177,6 @@ def unannotated(node: ast.AST) -> int:
             bare = any(x.annotation is None and x.arg not in ("self", "cls") for x in every)
             found += bare or one.returns is None
     return found
-
-
-def counted(name: str) -> dict[str, int]:
-    lines = (LISTS / f"{name}.txt").read_text().splitlines()
-    return {file: int(n) for file, n in (line.split() for line in lines if line and not line.startswith("#"))}
-
-
-def at_most(name: str, found: Counter) -> None:
-    """That no file has more than the list says of files of that name, and none is listed that has none."""
-    said = counted(name)
-    more = {file: (n, said.get(file, 0)) for file, n in found.items() if n > said.get(file, 0)}
-    assert not more, f"more than tests/laws/{name}.txt has, which may only shrink: {more}"
-    gone = [file for file in said if not found[file]]
-    assert not gone, f"take out of tests/laws/{name}.txt: {gone}"
-
-
-def tally(folders, count, *endings) -> Counter:
-    found = Counter()
-    for folder in folders:
-        for path in files(folder, *endings):
-            found[path.name] += count(path.read_text())
-    return found
-
-
-def files(folder: str, *endings: str) -> list[Path]:
-    return sorted(p for p in (ROOT / folder).rglob("*") if p.suffix in endings and "build" not in p.parts)
 
 
 def test_public_functions_have_annotations():

@@ -7,6 +7,7 @@
 // Threads: where a function does not say otherwise, any thread may call it, also while
 // others
 //          do; none after usc_capture_close began.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_CAPTURE_H
 #define ULPSCOPE_X_CAPTURE_H
 
@@ -154,8 +155,8 @@ USC_API USC_NODISCARD usc_status usc_capture_open(const char *path,
                                                   const usc_capture_options *options,
                                                   usc_capture **out, usc_error *err);
 
-/** Ids for names; the same name gives the same id. 0 on failure (the session has failed;
- * see usc_capture_status). Threads: safe. */
+/** Ids for names; the same name gives the same id. `class_name` NULL: not known. 0 on
+ * failure (the session has failed; see usc_capture_status). Threads: safe. */
 USC_API int64_t usc_capture_op(usc_capture *c, const char *name, const char *schema);
 USC_API int64_t usc_capture_module(usc_capture *c, const char *path,
                                    const char *class_name);

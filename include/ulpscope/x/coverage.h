@@ -4,6 +4,7 @@
 // call.h (which calls).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_COVERAGE_H
 #define ULPSCOPE_X_COVERAGE_H
 

@@ -4,6 +4,7 @@
 // says of the calls accused is heard afterwards (usc_diff_hear). docs/reference/diff.md
 //
 // Threads: one thread at a time per diff and its traces; safe else.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_DIFF_H
 #define ULPSCOPE_X_DIFF_H
 
@@ -210,6 +211,7 @@ typedef struct usc_diff_options {
  * Pairs the calls of two traces and compares what they did.
  *
  * Numbers: docs/reference/diff.md.
+ * options: NULL: their zero value.
  * Memory:  *out is freed by usc_diff_close and needs both traces until then; about 400
  *          bytes for each call. Traces are read from; what they handed out is invalid.
  * Threads: one thread at a time per diff and its traces.

@@ -9,6 +9,7 @@
 //          and the float modes of the caller.
 // Threads: safe while nobody writes the operands, one thread at a time per list of
 //          findings.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_DRAW_H
 #define ULPSCOPE_X_DRAW_H
 

@@ -4,6 +4,7 @@
 // read. Whether a birth is the device's fault tells a replay (run.h).
 //
 // Threads: one thread at a time per flow, where a function does not say otherwise.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_FLOW_H
 #define ULPSCOPE_X_FLOW_H
 
@@ -138,7 +139,8 @@ USC_API USC_NODISCARD usc_status usc_births_call(usc_births *births, const usc_c
 /** As usc_flow_forget, by the same thread. */
 USC_API void usc_births_forget(usc_births *births, int64_t storage);
 
-/** How many there were, and in `*kept` how many can be read. Threads: any. */
+/** How many there were, and in `*kept`, unless that is NULL, how many can be read. Threads:
+ * any. */
 USC_API int64_t usc_births_count(usc_births *births, int64_t *kept);
 
 /** The i-th that was kept; NULL where there is none. Memory: until usc_births_free.

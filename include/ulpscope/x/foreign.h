@@ -6,6 +6,7 @@
 // else.
 //
 // Threads: safe; hooks are called in the thread that asked.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_FOREIGN_H
 #define ULPSCOPE_X_FOREIGN_H
 

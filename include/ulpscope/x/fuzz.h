@@ -5,6 +5,7 @@
 // generate.h (the generator, kinds of values), run.h (the run that judges them).
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_FUZZ_H
 #define ULPSCOPE_X_FUZZ_H
 

@@ -5,6 +5,7 @@
 // which kernels break.
 //
 // Threads: safe while nobody writes what a function reads; nothing is kept between calls.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_GENERATE_H
 #define ULPSCOPE_X_GENERATE_H
 
@@ -88,7 +89,9 @@ USC_API usc_stream usc_stand_in_stream(const usc_stats *stats, const char *trace
  *          row-major order. `size` is their number times the element's size
  *          (usc_stand_in_size).
  * Numbers: docs/reference/stand-ins.md. Counts of NaN, Inf, zero, subnormals and binades
- * are exact where the statistics counted every element; min and max are met exactly.
+ *          are exact where the statistics counted every element; min and max are met
+ *          exactly.
+ * options: NULL: their zero value.
  * Memory:  allocates while it runs 64 KiB and what one row needs.
  * Errors:  USC_E_CORRUPT for statistics that no tensor of that form has (what and how
  *          many), USC_E_ARG (size), USC_E_DTYPE, USC_E_SHAPE, USC_E_RANGE, USC_E_NOMEM;
@@ -135,8 +138,8 @@ typedef enum usc_stress {
         USC_N_STRESS
 } usc_stress;
 
-/** Text of a kind, "unknown" for other values; and back, USC_N_STRESS for others. Memory:
- * static. */
+/** Text of a kind, "unknown" for other values; and back, USC_N_STRESS for others and for
+ * NULL. Memory: static. */
 USC_API const char *usc_stress_text(usc_stress kind);
 USC_API usc_stress usc_stress_by_text(const char *text);
 

@@ -3,6 +3,7 @@
 // nobody sorted, signs and rotations of the vectors of a decomposition. A device's
 // outputs are brought to the order and the gauge of what they are held to before a case
 // judges them one by one. docs/reference/excuses.md, rows `order` and `gauge`.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_HELD_H
 #define ULPSCOPE_X_HELD_H
 

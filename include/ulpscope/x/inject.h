@@ -3,6 +3,7 @@
 // goes wrong, when and where; the bits that change follow from it and a seed alone.
 //
 // Threads: one injector, one thread at a time.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_INJECT_H
 #define ULPSCOPE_X_INJECT_H
 

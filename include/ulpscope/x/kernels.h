@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which instruction set the inner loops use. Results do not depend on it; speed does.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_KERNELS_H
 #define ULPSCOPE_X_KERNELS_H
 

@@ -4,6 +4,7 @@
 // at all. Neighbour: python/ulpscope/_launched.py writes them.
 //
 // Threads: safe, while nobody frees the reports at hand.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_LAUNCH_H
 #define ULPSCOPE_X_LAUNCH_H
 

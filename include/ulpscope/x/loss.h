@@ -3,6 +3,7 @@
 // noise that they have anyway told from a difference. Formulas: docs/reference/loss.md.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_LOSS_H
 #define ULPSCOPE_X_LOSS_H
 
@@ -54,7 +55,8 @@ USC_API USC_NODISCARD usc_status usc_curve_read(const char *path,
                                                 usc_curve **out, usc_error *err);
 
 /**
- * The same of `size` bytes in memory, of a file called `name`.
+ * The same of `size` bytes in memory, of a file called `name`; `options` NULL: their zero
+ * value.
  *
  * Memory:  nothing of `data` is kept.
  * Errors:  as usc_curve_read.
@@ -140,9 +142,11 @@ typedef struct usc_loss_result {
  *
  * Units:   those of the losses; `relative` is a share, not per cent.
  * Numbers: docs/reference/loss.md. NaN or Inf on one side alone is a difference; on both
- * sides at one step it is left out. Memory:  *out is freed by usc_loss_free; NULL after
- * an error. Keeps nothing of the curves. Errors:  USC_E_RANGE (no step in common; steps
- * of which only one side gives the numbers), USC_E_NOMEM.
+ *          sides at one step it is left out.
+ * Memory:  *out is freed by usc_loss_free; NULL after an error. Keeps nothing of the
+ *          curves.
+ * Errors:  USC_E_RANGE (no step in common; steps of which only one side gives the
+ *          numbers), USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_loss_compare(const usc_curve *a, const usc_curve *b,
                                                   const usc_loss_options *options,

@@ -3,6 +3,7 @@
 // them is believed before it was checked, and no object in them is ever made.
 //
 // Threads: safe; a file that is open is closed once.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_NPY_H
 #define ULPSCOPE_X_NPY_H
 

@@ -4,6 +4,7 @@
 // hooks).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_PAIRS_H
 #define ULPSCOPE_X_PAIRS_H
 

@@ -11,6 +11,7 @@
 // does (or there is none) and no excluding glob does.
 //
 // Threads: safe.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_PATTERN_H
 #define ULPSCOPE_X_PATTERN_H
 
@@ -42,7 +43,8 @@ USC_API bool usc_pattern_covers(const char *pattern, const char *path);
 
 /**
  * Whether `pattern` is well formed: no empty glob between commas, only characters that
- * an operator name can hold besides `*`, `?`, `!`, `,` and spaces.
+ * an operator name can hold besides `*`, `?`, `!`, `,` and spaces. NULL, which is every
+ * operator, is.
  *
  * Errors:  USC_E_ARG (err->where: the byte of `pattern` that is wrong).
  */

@@ -4,6 +4,7 @@
 // reading.
 //
 // Threads: one thread at a time per query.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_QUERY_H
 #define ULPSCOPE_X_QUERY_H
 

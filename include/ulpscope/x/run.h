@@ -5,6 +5,7 @@
 // Neighbours: call.h (which calls), result.h (what is kept).
 //
 // Threads: safe; a run calls its hooks in the thread that started it.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_RUN_H
 #define ULPSCOPE_X_RUN_H
 

@@ -4,6 +4,7 @@
 // calls), coverage.h (what a device has of a captured run).
 //
 // Threads: any thread may call what is here, with arguments that no other one uses.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_SIDES_H
 #define ULPSCOPE_X_SIDES_H
 

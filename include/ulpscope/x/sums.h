@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a watch wants of a tensor at each step, in one pass at the speed of memory: how
 // large it is, what is not finite, and a hash of its bits.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_SUMS_H
 #define ULPSCOPE_X_SUMS_H
 

@@ -3,6 +3,7 @@
 // other. Neighbour: trace.h.
 //
 // Threads: any thread, while nobody else has either folder open.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_TRACE_TAKE_H
 #define ULPSCOPE_X_TRACE_TAKE_H
 

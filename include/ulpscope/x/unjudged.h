@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was not judged, in one line: every command that judges ends with it, and so do the
 // modes inside a program.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_UNJUDGED_H
 #define ULPSCOPE_X_UNJUDGED_H
 

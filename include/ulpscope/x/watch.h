@@ -9,6 +9,7 @@
 //          USC_WATCH_SERIES_BYTES for each (tensor, rank, site) that was ever fed and for
 //          each detector that reads that site (usc_watch_bytes tells), the rows of the
 //          steps not yet decided, and USC_WATCH_EVENTS events.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_WATCH_H
 #define ULPSCOPE_X_WATCH_H
 

@@ -4,6 +4,7 @@
 // what would be seen of a flipped bit.
 //
 // Threads: safe, as long as nobody frees what another thread reads.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_WATCH_LOG_H
 #define ULPSCOPE_X_WATCH_LOG_H
 

@@ -2,6 +2,7 @@
 // A matrix product held to the sums of its operands: how far its rows may be off by
 // rounding alone, and whether one that is further off was computed wrongly. Who computes
 // the sums, on whatever device, feeds a watch (watch.h) with what comes of it.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_WATCH_PRODUCTS_H
 #define ULPSCOPE_X_WATCH_PRODUCTS_H
 
