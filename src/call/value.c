@@ -9,7 +9,7 @@
 
 #include "base/arena.h"
 #include "base/number.h"
-#include "json/json.h"
+#include "call/value_json.h"
 
 enum { MOST_DEPTH = 100 };
 
@@ -237,6 +237,13 @@ static usc_value read_value(reader *r, const usc_json *from, const place *at)
         out.number[0] = usc_json_as_number(from);
     }
     return out;
+}
+
+usc_value usc_value_of_json(const usc_json *from, usc_arena *arena)
+{
+    static const place at = {.name = ""};
+    reader r = {.arena = arena, .marked = true};
+    return read_value(&r, from, &at);
 }
 
 /* ---- the whole ---- */

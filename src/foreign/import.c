@@ -71,11 +71,11 @@ static usc_status put_op(usc_importing *im, const char *name, int64_t *out,
 
 void usc_importing_begin(usc_importing *im, const char *file, const char *member)
 {
-    usc_line args = im->call.args;
+    usc_writing args = im->call.args;
     im->file = file;
     im->member = member;
     usc_arena_reset(&im->texts);
-    usc_line_clear(&args);
+    if (args.text != NULL) args.text[0] = '\0'; /* none are written of some calls */
     im->call = (usc_import_call){.sequence = im->counts->calls + 1, .args = args};
 }
 
@@ -194,7 +194,7 @@ static usc_status read_dump(usc_importing *im, bool *stopped, usc_error *err)
 static void free_all(usc_importing *im)
 {
     usc_torch_files_close(&im->files);
-    usc_line_free(&im->call.args);
+    usc_writing_free(&im->call.args);
     usc_arena_free(&im->texts);
     usc_keys_free(&im->ops);
     usc_keys_free(&im->modules);

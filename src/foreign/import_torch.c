@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/number.h"
+#include "call/value_json.h"
 #include "foreign/importing.h"
 
 /* Reads what is left of the open file's storages: the next file comes after them. */
@@ -77,12 +78,8 @@ static usc_status put_items(usc_importing *im, const usc_json *list, const char 
                             usc_import_parts *parts, usc_error *err)
 {
     usc_status st = USC_OK;
-    usc_line_text(&im->call.args, "[");
-    for (size_t i = 0; st == USC_OK && i < usc_json_size(list); i++) {
-        if (i > 0) usc_line_text(&im->call.args, ", ");
+    for (size_t i = 0; st == USC_OK && i < usc_json_size(list); i++)
         st = put_value(im, usc_json_item(list, i), below(im, path, NULL, i), parts, err);
-    }
-    usc_line_text(&im->call.args, "]");
     return st;
 }
 
@@ -91,17 +88,30 @@ static usc_status put_members(usc_importing *im, const usc_json *members,
 {
     const char *key;
     const usc_json *value;
-    bool first = true;
     usc_status st = USC_OK;
-    usc_line_text(&im->call.args, "{");
     for (void *at = NULL; st == USC_OK && usc_json_next(members, &at, &key, &value);) {
-        if (!first) usc_line_text(&im->call.args, ", ");
-        first = false;
-        usc_line_json(&im->call.args, key);
-        usc_line_text(&im->call.args, ": ");
+        usc_writing_name(&im->call.args, key);
         st = put_value(im, value, below(im, path, key, 0), parts, err);
     }
-    usc_line_text(&im->call.args, "}");
+    return st;
+}
+
+/* What may hold tensors, which a file has by their numbers; LIST: nothing does. */
+static usc_value_kind nest_of(const char *mark, const usc_json *held)
+{
+    if (strcmp(mark, "members") == 0 && usc_json_is_object(held)) return USC_VALUE_MAP;
+    if (strcmp(mark, "tuple") == 0 && usc_json_is_list(held)) return USC_VALUE_TUPLE;
+    const bool is_slice = strcmp(mark, "slice") == 0 && usc_json_is_list(held);
+    return is_slice && usc_json_size(held) == 3 ? USC_VALUE_SLICE : USC_VALUE_LIST;
+}
+
+static usc_status put_nest(usc_importing *im, usc_value_kind kind, const usc_json *held,
+                           const char *path, usc_import_parts *parts, usc_error *err)
+{
+    usc_writing_open(&im->call.args, kind);
+    const usc_status st = kind == USC_VALUE_MAP ? put_members(im, held, path, parts, err)
+                                                : put_items(im, held, path, parts, err);
+    usc_writing_close(&im->call.args, kind);
     return st;
 }
 
@@ -109,31 +119,23 @@ static usc_status put_members(usc_importing *im, const usc_json *members,
 static usc_status put_value(usc_importing *im, const usc_json *value, const char *path,
                             usc_import_parts *parts, usc_error *err)
 {
-    usc_line *to = &im->call.args;
-    const char *mark = NULL;
+    const char *mark = "";
     const usc_json *held = NULL;
     void *at = NULL;
     if (path == NULL) return usc_no_memory(im->member, err);
-    if (usc_json_is_list(value)) return put_items(im, value, path, parts, err);
-    if (!usc_json_is_object(value) || !usc_json_next(value, &at, &mark, &held)) {
-        const char *text = usc_json_print(value, &im->texts);
-        usc_line_text(to, text != NULL ? text : "null");
-        return USC_OK;
-    }
+    if (usc_json_is_list(value))
+        return put_nest(im, USC_VALUE_LIST, value, path, parts, err);
+    if (usc_json_is_object(value)) (void)usc_json_next(value, &at, &mark, &held);
     if (strcmp(mark, "tensor") == 0) {
-        usc_line_text(to, "{\"tensor\": true}");
+        usc_writing_value(&im->call.args, &(usc_value){.kind = USC_VALUE_TENSOR});
         return place(im, held, USC_ROLE_IN, path, parts, err);
     }
-    const bool is_dict = strcmp(mark, "members") == 0;
-    usc_line_text(to, "{");
-    usc_line_json(to, is_dict ? "dict" : mark);
-    usc_line_text(to, ": ");
-    const usc_status st = is_dict ? put_members(im, held, path, parts, err)
-                          : strcmp(mark, "tuple") == 0 || strcmp(mark, "slice") == 0
-                              ? put_items(im, held, path, parts, err)
-                              : put_value(im, held, path, parts, err);
-    usc_line_text(to, "}");
-    return st;
+    const usc_value_kind kind = nest_of(mark, held);
+    if (kind != USC_VALUE_LIST) return put_nest(im, kind, held, path, parts, err);
+    const usc_value plain = usc_value_of_json(value, &im->texts);
+    if (im->texts.failed) return usc_no_memory(im->member, err);
+    usc_writing_value(&im->call.args, &plain);
+    return USC_OK;
 }
 
 /* ---- tensors ---- */
@@ -215,11 +217,11 @@ usc_status usc_import_file_arguments(usc_importing *im, const usc_json *value,
     if (listed == NULL) listed = args;
     if (!usc_json_is_list(listed))
         st = usc_error_set(err, USC_E_CORRUPT, -1, "'args' is no list");
-    usc_line_text(&im->call.args, "{\"args\": ");
+    usc_writing_begin(&im->call.args);
     if (st == USC_OK) st = put_items(im, listed, "args", parts, err);
-    usc_line_text(&im->call.args, ", \"kwargs\": ");
+    usc_writing_names(&im->call.args);
     if (st == USC_OK) st = put_members(im, kwargs, "kwargs", parts, err);
-    usc_line_text(&im->call.args, "}");
+    (void)usc_writing_end(&im->call.args);
     return take_storages(im, parts, NULL, st, err);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arguments as a dump describes them become the arguments of a trace:
 // docs/reference/trace-format.md, "Arguments".
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,67 +27,46 @@ static const char *path_of(usc_importing *im, const char *path, size_t i)
     return out;
 }
 
-static void put_mark(usc_importing *im, const char *mark, const char *text)
+static void put(usc_importing *im, usc_value value)
 {
-    usc_line_add(&im->call.args, "{\"%s\": ", mark);
-    usc_line_json(&im->call.args, text);
-    usc_line_text(&im->call.args, "}");
+    usc_writing_value(&im->call.args, &value);
 }
 
-/* A float is always written with a point or an exponent. */
-static void put_float(usc_importing *im, const usc_json *value)
+static void put_named(usc_importing *im, usc_value_kind kind, const char *text)
 {
-    const double number = usc_json_as_number(value);
-    usc_line *to = &im->call.args;
-    if (!isfinite(number)) {
-        put_mark(im, "float", isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
-        return;
-    }
-    const size_t start = to->n;
-    usc_line_add(to, "%.17g", number);
-    if (to->text != NULL && strpbrk(to->text + start, ".e") == NULL)
-        usc_line_text(to, ".0");
+    put(im, (usc_value){.kind = kind, .text = text});
 }
 
-static usc_status put_list(usc_importing *im, const usc_json *list, const char *path,
-                           usc_error *err)
+static usc_status put_items(usc_importing *im, usc_value_kind kind, const usc_json *list,
+                            const char *path, usc_error *err)
 {
     usc_status st = USC_OK;
-    usc_line_text(&im->call.args, "[");
+    usc_writing_open(&im->call.args, kind);
     for (size_t i = 0; st == USC_OK && i < usc_json_size(list); i++) {
         const char *item = path_of(im, path, i);
         if (item == NULL)
             return usc_importing_wrong(im, USC_E_NOMEM, path, err, "no memory");
-        if (i > 0) usc_line_text(&im->call.args, ", ");
         st = usc_import_value(im, usc_json_item(list, i), item, err);
     }
-    usc_line_text(&im->call.args, "]");
-    return st;
-}
-
-static usc_status put_slice(usc_importing *im, const usc_json *ends, const char *path,
-                            usc_error *err)
-{
-    usc_line_text(&im->call.args, "{\"slice\": ");
-    const usc_status st = put_list(im, ends, path, err);
-    usc_line_text(&im->call.args, "}");
+    usc_writing_close(&im->call.args, kind);
     return st;
 }
 
 static void put_bare(usc_importing *im, const usc_json *value, const char *type)
 {
     int64_t whole;
-    usc_line *to = &im->call.args;
-    if (usc_json_is_null(value))
-        usc_line_text(to, "null");
+    const char *text = usc_json_as_text(value);
+    if (value == NULL || usc_json_is_null(value))
+        put(im, (usc_value){.kind = USC_VALUE_NONE});
     else if (usc_json_is_flag(value))
-        usc_line_text(to, usc_json_is_true(value) ? "true" : "false");
+        put(im, (usc_value){.kind = USC_VALUE_BOOL, .truth = usc_json_is_true(value)});
     else if (usc_json_as_integer(value, &whole) && strncmp(type, "float", 5) != 0)
-        usc_line_add(to, "%lld", (long long)whole);
-    else if (usc_json_as_text(value) == NULL || strstr(type, "float") != NULL)
-        put_float(im, value);
+        put(im, (usc_value){.kind = USC_VALUE_INT, .integer = whole});
+    else if (text == NULL || strstr(type, "float") != NULL)
+        put(im,
+            (usc_value){.kind = USC_VALUE_FLOAT, .number = {usc_json_as_number(value)}});
     else
-        usc_line_json(to, usc_json_as_text(value));
+        put_named(im, USC_VALUE_TEXT, text);
 }
 
 static usc_status put_typed(usc_importing *im, const usc_json *value, const char *type,
@@ -105,19 +83,19 @@ static usc_status put_typed(usc_importing *im, const usc_json *value, const char
     if (is_one_of(name, bare))
         put_bare(im, held, name);
     else if (strcmp(type, "ellipsis") == 0)
-        usc_line_text(&im->call.args, "{\"ellipsis\": true}");
+        put(im, (usc_value){.kind = USC_VALUE_ELLIPSIS});
     else if (strcmp(type, "slice") == 0 && usc_json_size(held) == 3)
-        return put_slice(im, held, path, err);
+        return put_items(im, USC_VALUE_SLICE, held, path, err);
     else if (strcmp(type, "torch.Size") == 0 && usc_json_is_list(held))
-        return put_list(im, held, path, err);
+        return put_items(im, USC_VALUE_LIST, held, path, err);
     else if (strcmp(type, "torch.dtype") == 0 && text != NULL)
-        put_mark(im, "dtype", without_torch(text));
+        put_named(im, USC_VALUE_DTYPE, without_torch(text));
     else if (strcmp(type, "torch.device") == 0 && text != NULL)
-        put_mark(im, "device", text);
+        put_named(im, USC_VALUE_DEVICE, text);
     else if (strstr(type, "memory_format") != NULL && text != NULL)
-        put_mark(im, "memory_format", without_torch(text));
+        put_named(im, USC_VALUE_MEMORY_FORMAT, without_torch(text));
     else
-        put_mark(im, "other", type);
+        put_named(im, USC_VALUE_OTHER, type);
     return USC_OK;
 }
 
@@ -131,11 +109,7 @@ static bool is_tensor(const usc_json *value, const char *type)
 usc_status usc_import_value(usc_importing *im, const usc_json *value, const char *path,
                             usc_error *err)
 {
-    if (value == NULL || usc_json_is_null(value)) {
-        usc_line_text(&im->call.args, "null");
-        return USC_OK;
-    }
-    if (usc_json_is_list(value)) return put_list(im, value, path, err);
+    if (usc_json_is_list(value)) return put_items(im, USC_VALUE_LIST, value, path, err);
     if (!usc_json_is_object(value)) { /* sizes stand in a list without types */
         put_bare(im, value, "");
         return USC_OK;
@@ -143,15 +117,28 @@ usc_status usc_import_value(usc_importing *im, const usc_json *value, const char
     const char *type = usc_json_as_text(usc_json_get(value, "type"));
     if (type == NULL) { /* msprobe leaves a dtype that is given by position undescribed */
         if (usc_json_size(value) == 0 && im->call.cast_to != NULL)
-            put_mark(im, "dtype", without_torch(im->call.cast_to));
+            put_named(im, USC_VALUE_DTYPE, without_torch(im->call.cast_to));
         else
-            put_mark(im, "other", usc_json_size(value) == 0 ? "undescribed" : "dict");
+            put_named(im, USC_VALUE_OTHER,
+                      usc_json_size(value) == 0 ? "undescribed" : "dict");
         return USC_OK;
     }
     if (!is_tensor(value, type)) return put_typed(im, value, type, path, err);
-    usc_line_text(&im->call.args, "{\"tensor\": true}");
+    put(im, (usc_value){.kind = USC_VALUE_TENSOR});
     const usc_import_place to = {.role = USC_ROLE_IN, .path = path, .from = value};
     return usc_import_tensor(im, &to, err);
+}
+
+static usc_status put_args(usc_importing *im, const usc_json *args, usc_error *err)
+{
+    usc_status st = USC_OK;
+    for (size_t i = 0; st == USC_OK && i < usc_json_size(args); i++) {
+        const char *item = path_of(im, "args", i);
+        if (item == NULL)
+            return usc_importing_wrong(im, USC_E_NOMEM, "args", err, "no memory");
+        st = usc_import_value(im, usc_json_item(args, i), item, err);
+    }
+    return st;
 }
 
 usc_status usc_import_arguments(usc_importing *im, const usc_json *args,
@@ -159,21 +146,18 @@ usc_status usc_import_arguments(usc_importing *im, const usc_json *args,
 {
     const char *key;
     const usc_json *value;
-    usc_line *to = &im->call.args;
-    usc_line_text(to, "{\"args\": ");
-    usc_status st = usc_import_value(im, args, "args", err);
-    usc_line_text(to, ", \"kwargs\": {");
+    usc_writing_begin(&im->call.args);
+    usc_status st = usc_json_is_list(args) ? put_args(im, args, err) : USC_OK;
+    usc_writing_names(&im->call.args);
     for (void *at = NULL; st == USC_OK && usc_json_next(kwargs, &at, &key, &value);) {
         char path[USC_API_NAME];
         if (usc_format(path, sizeof path, "kwargs.%s", key) >= (int)sizeof path)
             return usc_importing_wrong(im, USC_E_CORRUPT, "kwargs", err,
                                        "a name too long");
-        if (to->text[to->n - 1] != '{') usc_line_text(to, ", ");
-        usc_line_json(to, key);
-        usc_line_text(to, ": ");
+        usc_writing_name(&im->call.args, key);
         st = usc_import_value(im, value, path, err);
     }
-    usc_line_text(to, "}}");
+    (void)usc_writing_end(&im->call.args);
     return st;
 }
 

@@ -7,6 +7,7 @@
 
 #include <ulpscope/trace.h>
 #include <ulpscope/x/foreign.h>
+#include <ulpscope/x/writing.h>
 
 #include "base/arena.h"
 #include "base/keys.h"
@@ -26,7 +27,7 @@ typedef struct usc_import_arg {
 /* The call that is being put together. */
 typedef struct usc_import_call {
     int64_t sequence;
-    usc_line args; /* JSON */
+    usc_writing args;
     usc_import_arg *first, *last;
     const char *cast_to; /* dtype that a call gives which was asked for one; else NULL */
     usc_dtype
