@@ -3,7 +3,6 @@
 // that mends it. Neighbours: doctor_machine.c, doctor_python.c, doctor_words.c.
 #include "doctor/doctor.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,43 +37,6 @@ const cli_page cmd_doctor_page = {
                 "  ulpscope doctor --device xyz:0 --import ./libtorch_xyz.so --json\n",
     .codes = "0 all is well, 1 something is wrong, 2 it could not be looked at",
 };
-
-/* ---- findings ---- */
-
-static doctor_finding *add(doctor *d, const char *check, bool wrong, const char *format,
-                           va_list args)
-{
-    static doctor_finding beyond;
-    doctor_finding *f = d->n < DOCTOR_MOST ? &d->finding[d->n++] : &beyond;
-    *f = (doctor_finding){.check = check, .wrong = wrong};
-    (void)vsnprintf(f->text, sizeof f->text, format, args);
-    return f;
-}
-
-void doctor_fine(doctor *d, const char *check, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)add(d, check, false, format, args);
-    va_end(args);
-}
-
-doctor_finding *doctor_wrong(doctor *d, const char *check, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    doctor_finding *f = add(d, check, true, format, args);
-    va_end(args);
-    return f;
-}
-
-void doctor_mend(doctor_finding *f, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(f->mend, sizeof f->mend, format, args);
-    va_end(args);
-}
 
 /* ---- telling ---- */
 

@@ -2,57 +2,15 @@
 // Prints calls of a trace; see show.h.
 #include "show/show.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include <ulpscope/report.h>
-
-static const char *text_of(const char *text)
-{
-    return text != NULL ? text : "";
-}
-
-/* Names come from files: control characters, also those that UTF-8 spells C2 80 to C2 9F,
- * are no part of them. */
-void show_plain_to(FILE *to, const char *text)
-{
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        const bool high = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
-        fputc(*c < 0x20 || *c == 0x7f || high ? '?' : *c, to);
-        c += high;
-    }
-}
-
-void show_plain(const char *text)
-{
-    show_plain_to(stdout, text);
-}
 
 static void put_cell(const char *text, int width)
 {
     show_plain(text);
     for (int n = (int)strlen(text); n < width; n++)
         putchar(' ');
-}
-
-static const char *short_dtype(const char *name)
-{
-    static const char *const names[][2] = {
-        {"float64", "f64"},   {"float32", "f32"}, {"float16", "f16"},
-        {"bfloat16", "bf16"}, {"int64", "i64"},   {"int32", "i32"},
-        {"int16", "i16"},     {"int8", "i8"},     {"uint8", "u8"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i][0], name) == 0) return names[i][1];
-    return name;
-}
-
-void show_shape(const usc_call_arg *arg)
-{
-    show_plain(short_dtype(text_of(arg->dtype_name)));
-    putchar('[');
-    for (int i = 0; i < arg->ndim; i++)
-        (void)printf("%s%lld", i > 0 ? "," : "", (long long)arg->sizes[i]);
-    putchar(']');
 }
 
 static void put_shapes(const usc_call *call, usc_role role)
@@ -75,7 +33,7 @@ void show_head(void)
 static void put_arg(const usc_call_arg *arg)
 {
     (void)printf("    %-8s", usc_role_text(arg->role));
-    put_cell(text_of(arg->path), 14);
+    put_cell(show_text_of(arg->path), 14);
     putchar(' ');
     show_shape(arg);
     putchar('\n');
@@ -103,17 +61,17 @@ static void put_stats(const usc_call_arg *arg)
 void show_line(const usc_call *call, bool stats)
 {
     (void)printf("%6lld %4lld %-9s ", (long long)call->sequence, (long long)call->step,
-                 text_of(call->phase));
-    put_cell(text_of(call->op), 36);
+                 show_text_of(call->phase));
+    put_cell(show_text_of(call->op), 36);
     putchar(' ');
     put_shapes(call, USC_ROLE_IN);
     fputs(" -> ", stdout);
     put_shapes(call, USC_ROLE_OUT);
-    if (text_of(call->module_path)[0] != '\0') fputs("  ", stdout);
-    show_plain(text_of(call->module_path));
-    if (strcmp(text_of(call->status), "ok") != 0) {
+    if (show_text_of(call->module_path)[0] != '\0') fputs("  ", stdout);
+    show_plain(show_text_of(call->module_path));
+    if (strcmp(show_text_of(call->status), "ok") != 0) {
         fputs("  ", stdout);
-        show_plain(text_of(call->status));
+        show_plain(show_text_of(call->status));
     }
     putchar('\n');
     for (int i = 0; stats && i < call->n_args; i++) {
@@ -134,7 +92,7 @@ static void put_storage(const usc_call_arg *arg)
 {
     (void)printf("             storage %lld, %lld bytes on ", (long long)arg->storage,
                  (long long)arg->storage_bytes);
-    show_plain(text_of(arg->device));
+    show_plain(show_text_of(arg->device));
     (void)printf(", generation %lld", (long long)arg->generation);
     if (arg->writer != 0) (void)printf(" written by call %lld", (long long)arg->writer);
     if (arg->first != 0) (void)printf(", kept from byte %lld on", (long long)arg->first);
@@ -153,8 +111,9 @@ static void put_storage(const usc_call_arg *arg)
 void show_whole(const usc_call *call)
 {
     (void)printf("call      %lld, step %lld, %s, thread %lld, %s\n",
-                 (long long)call->sequence, (long long)call->step, text_of(call->phase),
-                 (long long)call->thread, text_of(call->status));
+                 (long long)call->sequence, (long long)call->step,
+                 show_text_of(call->phase), (long long)call->thread,
+                 show_text_of(call->status));
     put_field("operator", call->op);
     put_field("schema", call->schema);
     put_field("module", call->module_path);
@@ -181,7 +140,7 @@ static void json_text(const char *name, const char *text)
 {
     const usc_sink sink = usc_sink_stream(stdout);
     (void)printf(", \"%s\": ", name);
-    (void)!usc_sink_json(&sink, text_of(text), NULL);
+    (void)!usc_sink_json(&sink, show_text_of(text), NULL);
 }
 
 /* Text that should be JSON in the trace already; a text in quotes where it is not. */

@@ -17,6 +17,9 @@ void show_line(const usc_call *call, bool stats);
 void show_whole(const usc_call *call);
 
 /** Text of a trace on a terminal: nothing in it may steer that. */
+/** "" for NULL. */
+const char *show_text_of(const char *text);
+
 void show_plain(const char *text);
 void show_plain_to(FILE *to, const char *text);
 

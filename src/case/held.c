@@ -4,7 +4,6 @@
 #include "case/held.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 struct usc_held_room {
@@ -36,29 +35,6 @@ const usc_gauge *usc_gauge_by_name(const char *name)
     for (size_t i = 0; i < sizeof gauges / sizeof gauges[0]; i++)
         if (strcmp(gauges[i].name, name) == 0) return &gauges[i];
     return NULL;
-}
-
-/* ---- outputs ---- */
-
-usc_held *usc_held_find(usc_held *outputs, int n, int i)
-{
-    char path[24];
-    (void)snprintf(path, sizeof path, "out[%d]", i);
-    for (int k = 0; k < n; k++)
-        if (strcmp(outputs[k].path, path) == 0) return &outputs[k];
-    return NULL;
-}
-
-bool usc_held_alike(const usc_tensor *a, const usc_tensor *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
-}
-
-int64_t usc_held_count(const usc_tensor *t)
-{
-    int64_t n = 0;
-    return usc_tensor_numel(t, &n, NULL) == USC_OK ? n : 0;
 }
 
 usc_status usc_held_bring(const usc_freedom *what, usc_held *outputs, int n,

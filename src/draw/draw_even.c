@@ -10,7 +10,6 @@
 #include "case/findings.h"
 
 #include <math.h>
-#include <stdarg.h>
 
 #define KOLMOGOROV 2.9 /* in 1 / sqrt(n): 1e-7 */
 #define TOO_EVEN 0.2   /* in 1 / sqrt(n): 5e-13 */
@@ -20,15 +19,6 @@ enum {
     MOST_CELLS = 64,
     CELL_DUE = 8, /* elements */
 };
-
-bool usc_clause_set(usc_clause *out, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    (void)usc_format_list(out->text, sizeof out->text, format, args);
-    va_end(args);
-    return true;
-}
 
 /* The numbers that count. */
 typedef struct even_numbers {

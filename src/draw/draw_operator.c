@@ -119,13 +119,6 @@ bool usc_draw_known(const char *op)
     return row_of(op) != NULL;
 }
 
-const usc_draw_argument *usc_draw_argument_of(const usc_draw_call *call, const char *name)
-{
-    for (int i = 0; i < call->n_arguments && name != NULL; i++)
-        if (strcmp(call->arguments[i].name, name) == 0) return &call->arguments[i];
-    return NULL;
-}
-
 static usc_status read_parameter(const usc_draw_call *call, const draw_source *from,
                                  usc_parameter *out, usc_error *err)
 {

@@ -49,6 +49,10 @@ const char *usc_file_words(const uint8_t *bytes, size_t n);
 
 /* ---- for the readers ---- */
 
+/** Adds a tensor whose bytes stay where they are. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_tensor_set_put(usc_tensor_set *set, const char *path,
+                                            const usc_safetensor *t, usc_error *err);
+
 /** Adds a tensor of `n` elements, whose bytes are copied; `name` too. `strides` NULL:
  * contiguous. Errors: USC_E_NOMEM, USC_E_CORRUPT (a name twice). */
 USC_NODISCARD usc_status usc_tensor_set_add(usc_tensor_set *set, const char *path,

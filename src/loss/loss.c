@@ -21,16 +21,6 @@ enum { N_BLOCKS = 8, LEAST_FOR_DRIFT = 32, MOST_EARLY = 10, SENTENCE = 1024 };
  * errors of neighbouring steps hang together, so honest pairs have up to 10. */
 #define SURE 15
 
-const char *usc_loss_noise_text(usc_loss_noise noise)
-{
-    static const char *const texts[] = {
-#define USC_LOSS_NOISE_ROW(id, text) text,
-        USC_LOSS_NOISE_LIST(USC_LOSS_NOISE_ROW)
-#undef USC_LOSS_NOISE_ROW
-    };
-    return noise >= 0 && noise < USC_N_LOSS_NOISES ? texts[noise] : "unknown";
-}
-
 /* All that usc_loss_free frees, the result first. */
 typedef struct comparison {
     usc_loss_result r;

@@ -121,3 +121,13 @@ usc_status usc_loss_spread(const double *squares, int64_t n, double *out, usc_er
 {
     return by_windows(squares, n, out, root_mean, err);
 }
+
+const char *usc_loss_noise_text(usc_loss_noise noise)
+{
+    static const char *const texts[] = {
+#define USC_LOSS_NOISE_ROW(id, text) text,
+        USC_LOSS_NOISE_LIST(USC_LOSS_NOISE_ROW)
+#undef USC_LOSS_NOISE_ROW
+    };
+    return noise >= 0 && noise < USC_N_LOSS_NOISES ? texts[noise] : "unknown";
+}

@@ -66,6 +66,9 @@ int64_t usc_trial_differing(usc_trial *c);
 /* The whole rule where integers must be equal. */
 void usc_trial_integers(usc_trial *c);
 
+/* Whether a tensor has the shape of the device's; where not, that is the opinion. */
+bool usc_trial_shapes_agree(const usc_trial *c, const usc_tensor *t, const char *what);
+
 /* Whether the operator is one of `names` (NULL at the end), which are bare: "mm". A name
  * that ends in * stands for all that begin so. */
 bool usc_trial_op_is(const usc_trial *c, const char *const *names);

@@ -19,34 +19,6 @@
 #define DEFAULT_COMMIT_MS 200
 #define MIN_SLOTS 1024
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-usc_status usc_writer_result(usc_trace_writer *w, usc_status st, const usc_error *why,
-                             usc_error *err)
-{
-    if (st == USC_OK) return USC_OK;
-    if (w->failed.status == USC_OK) w->failed = *why;
-    if (err != NULL) *err = w->failed;
-    return st;
-}
-
-usc_status usc_writer_begin(usc_trace_writer *w, usc_error *err)
-{
-    usc_error why = {0};
-    if (w->failed.status != USC_OK)
-        return usc_writer_result(w, w->failed.status, &w->failed, err);
-    if (w->in_transaction) return USC_OK;
-    const usc_status st = usc_db_exec(&w->db, "BEGIN", "beginning", &why);
-    w->in_transaction = st == USC_OK;
-    w->pending_since = now_ms();
-    return usc_writer_result(w, st, &why, err);
-}
-
 /* ---- create ---- */
 
 static bool is_empty(const char *path)
@@ -305,7 +277,7 @@ usc_status usc_trace_tick(usc_trace_writer *w, usc_error *err)
 {
     if (w->failed.status == USC_OK && w->in_transaction &&
         w->pending_bytes < w->options.commit_bytes &&
-        now_ms() - w->pending_since < w->options.commit_ms)
+        usc_writer_now_ms() - w->pending_since < w->options.commit_ms)
         return USC_OK;
     return usc_trace_commit(w, err);
 }

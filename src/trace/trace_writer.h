@@ -28,6 +28,9 @@ struct usc_trace_writer {
     char folder[USC_PATH_SIZE];
 };
 
+/** Milliseconds of a clock that never goes back. */
+int64_t usc_writer_now_ms(void);
+
 /** Starts a transaction where none is open; every row and blob goes through it. Errors:
  * that of an earlier failure, which is final. */
 USC_NODISCARD usc_status usc_writer_begin(usc_trace_writer *w, usc_error *err);

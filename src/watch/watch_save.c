@@ -45,7 +45,7 @@ static void put_text(usc_line *l, const char *text)
 
 static size_t size_of(const usc_watch *w, usc_watch_detector d, int table)
 {
-    const usc_watch_rule *rule = &usc_watch_rules[d];
+    const usc_watch_rule *rule = &w->rules[d];
     if (table != USC_WATCH_OF_RANK) return rule->series_size;
     return rule->rank_size != NULL ? rule->rank_size(&w->config) : 0;
 }
@@ -222,7 +222,7 @@ static usc_status load_tensors(usc_watch *w, reader *r, uint64_t n, int64_t *ids
 static bool is_sound(const usc_watch *w, usc_watch_detector d, int table,
                      const void *bytes)
 {
-    const usc_watch_rule *rule = &usc_watch_rules[d];
+    const usc_watch_rule *rule = &w->rules[d];
     const bool of_rank = table == USC_WATCH_OF_RANK;
     if (of_rank ? rule->rank_sound == NULL : rule->series_sound == NULL) return true;
     const size_t size = size_of(w, d, table);

@@ -52,6 +52,7 @@ typedef struct usc_watch_said {
 
 struct usc_watch {
     usc_watch_config config;
+    const usc_watch_rule *rules; /* of each detector */
     usc_watch_tensor_row *tensors;
     int64_t n_tensors, tensors_size, tensors_version;
     usc_keys names;
