@@ -222,6 +222,11 @@ EXPORT void usc_glue_sim_settle()
     }
 }
 
+EXPORT int usc_glue_sim_device_count()
+{
+    return USC_SIM_N_DEVICES;
+}
+
 EXPORT int usc_glue_sim_current_device()
 {
     return usc_sim::current_device();

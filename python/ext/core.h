@@ -42,6 +42,15 @@ PyObject *core_dtype_error(void);
 /** Text of bytes from wherever: what is no UTF-8 is replaced; None for NULL. */
 PyObject *core_text(const char *bytes);
 
+/** A number of the C library, by its name in the module. */
+typedef struct core_number {
+    const char *name;
+    int64_t value;
+} core_number;
+
+/** Adds numbers to the module; -1 with an exception set. */
+int core_numbers_add(PyObject *module, const core_number *numbers, size_t n);
+
 /** Waits for a lock with the GIL released where it must wait. */
 void core_lock(PyThread_type_lock lock);
 

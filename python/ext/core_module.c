@@ -5,6 +5,7 @@
 #include <ulpscope/version.h>
 #include <ulpscope/x/kernels.h>
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* The files that bind something: one a line, so that additions do not meet. */
@@ -42,6 +43,19 @@ static int (*const add[])(PyObject *module) = {
     FILE_LIST(ADD)
 #undef ADD
 };
+
+int core_numbers_add(PyObject *module, const core_number *numbers, size_t n)
+{
+    assert(numbers != NULL || n == 0);
+    for (size_t i = 0; i < n; i++) {
+        PyObject *value = PyLong_FromLongLong(numbers[i].value);
+        const int added =
+            value == NULL ? -1 : PyModule_AddObjectRef(module, numbers[i].name, value);
+        Py_XDECREF(value);
+        if (added < 0) return -1;
+    }
+    return 0;
+}
 
 core_state *core_state_of(PyTypeObject *type)
 {

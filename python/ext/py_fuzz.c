@@ -227,7 +227,19 @@ static PyMethodDef functions[] = {
     {NULL, NULL, 0, NULL},
 };
 
+static const core_number numbers[] = {
+    {"fuzz_attempts", USC_FUZZ_ATTEMPTS},
+    {"fuzz_trials", USC_FUZZ_TRIALS},
+    {"fuzz_step_bit", USC_FUZZ_STEP_BIT},
+    {"fuzz_steps", USC_FUZZ_STEPS},
+    {"fuzz_as_is", USC_FUZZ_AS_IS},
+    {"fuzz_listed", USC_FUZZ_LISTED},
+    {"fuzz_all_numbers", USC_FUZZ_ALL_NUMBERS},
+};
+
 int py_fuzz_add(PyObject *module)
 {
+    if (core_numbers_add(module, numbers, sizeof numbers / sizeof numbers[0]) < 0)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

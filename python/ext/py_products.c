@@ -71,5 +71,7 @@ static PyMethodDef functions[] = {
 
 int py_products_add(PyObject *module)
 {
+    static const core_number columns = {"product_columns", USC_PRODUCT_COLUMNS};
+    if (core_numbers_add(module, &columns, 1) < 0) return -1;
     return PyModule_AddFunctions(module, functions);
 }

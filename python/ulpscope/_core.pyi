@@ -132,6 +132,14 @@ class Findings:
 
 narrow_runs: tuple[tuple[str, str], ...]
 
+fuzz_attempts: int
+fuzz_trials: int
+fuzz_step_bit: int
+fuzz_steps: int
+fuzz_as_is: int
+fuzz_listed: int
+fuzz_all_numbers: int
+product_columns: int
 reading_unread: int
 reading_unwritten: int
 reading_others: int

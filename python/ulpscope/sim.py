@@ -212,7 +212,7 @@ def _is_in_bad_fork() -> bool:
 
 
 def device_count() -> int:
-    return 2  # USC_SIM_N_DEVICES
+    return _lib_glue.usc_glue_sim_device_count()
 
 
 def current_device() -> int:

@@ -21,9 +21,8 @@ from ..calls.standin import stand_in
 from ..calls.trusting import TRUSTING
 from ..calls.verdicts import clause
 
-ATTEMPTS = 5  # USC_FUZZ_ATTEMPTS
-STEP_BIT, STEPS, AS_IS = 36, 12, 1 << 35  # USC_FUZZ_STEP_BIT, USC_FUZZ_STEPS, USC_FUZZ_AS_IS
-LISTED, ALL = 1, 2  # USC_FUZZ_LISTED, USC_FUZZ_ALL_NUMBERS
+ATTEMPTS, STEP_BIT, STEPS, AS_IS = _core.fuzz_attempts, _core.fuzz_step_bit, _core.fuzz_steps, _core.fuzz_as_is
+LISTED, ALL = _core.fuzz_listed, _core.fuzz_all_numbers
 # Operators whose kernels on the CPU read beside tensors with gaps or expanded axes: theirs are row-major.
 DENSE = {
     "median", "nanmedian",  # an expanded axis: dies of SIGSEGV (examples/found/torch_median_expanded.py)

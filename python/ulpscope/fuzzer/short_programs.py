@@ -20,7 +20,7 @@ from ..calls.replay import BadCall, base_name
 from ..calls.verdicts import clause
 from . import words
 
-ATTEMPTS, TRIALS = 5, 64  # USC_FUZZ_ATTEMPTS, USC_FUZZ_TRIALS
+ATTEMPTS, TRIALS = _core.fuzz_attempts, _core.fuzz_trials
 MOST = 1 << 15  # elements of a value
 DOMAIN = (False, False, -4, 9)  # of whole numbers
 

@@ -17,7 +17,7 @@ from .. import _core
 from ..program import hooks
 from . import watch_rows
 
-COLUMNS = 256  # USC_PRODUCT_COLUMNS
+COLUMNS = _core.product_columns
 MOST_WAITING = 16  # products of which the operands are kept until their sums have come
 SITES = ("matmul", "matmul_input", "matmul_weight")
 HOPS = 4  # from a result to the node of its product: views lie between
