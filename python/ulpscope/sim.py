@@ -24,6 +24,7 @@ import sys
 import torch
 
 from .calls.older import zip_equal
+from .calls.torch_private import has_kernel, private_backend
 from .program import glue
 
 Stream = torch.Stream
@@ -83,8 +84,8 @@ def _load_glue() -> ctypes.CDLL:
 
 def _refuse_another_backend() -> None:
     """Torch has one PrivateUse1 slot; whoever came first keeps it."""
-    name = torch._C._get_privateuse1_backend_name()
-    taken = torch._C._dispatch_has_kernel_for_dispatch_key(
+    name = private_backend()
+    taken = has_kernel(
         "aten::empty.memory_format", "PrivateUse1")
     if name not in ("privateuseone", "sim") or taken:
         raise RuntimeError(

@@ -13,6 +13,7 @@ import torch
 
 from .foreign import theirs
 from .replay import mapped, rebuilt, scales_of
+from .torch_private import quantized_channels, quantized_tensor
 
 aten = torch.ops.aten
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
@@ -71,8 +72,8 @@ def _quantized_parts(tensor):
     def make(integers, factor):
         scales = scale * float(factor)
         if axis is None:
-            return torch._make_per_tensor_quantized_tensor(integers, scales, zero_point)
-        return torch._make_per_channel_quantized_tensor(integers, scales, zero_point, axis)
+            return quantized_tensor(integers, scales, zero_point)
+        return quantized_channels(integers, scales, zero_point, axis)
 
     return {"integers": tensor.int_repr(), "factor": torch.ones(())}, make
 
@@ -133,13 +134,13 @@ def _rounded(x, scale, zero_point, dtype):
 def _quantized(x, scale, zero_point, dtype):
     scale, zero_point = float(scale), int(zero_point)
     integers = _rounded(x, scale, zero_point, dtype)
-    return torch._make_per_tensor_quantized_tensor(integers, scale, zero_point)
+    return quantized_tensor(integers, scale, zero_point)
 
 
 def _quantized_by_channel(x, scales, zero_points, axis, dtype):
     places = (_along(p, axis % x.dim(), x) for p in (scales, zero_points))
     integers = _rounded(x, *places, dtype)
-    return torch._make_per_channel_quantized_tensor(integers, scales, zero_points, axis)
+    return quantized_channels(integers, scales, zero_points, axis)
 
 
 IN_FLOAT64 = {

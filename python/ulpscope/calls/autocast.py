@@ -18,6 +18,7 @@ from .exact import never_rounds
 from .foreign import theirs
 from .mode import Mode, any_complex
 from .replay import BadCall, base_name, bind_exact, fit, outputs_of, tensors_in
+from .torch_private import graph_task
 
 LOW = (torch.float16, torch.bfloat16)
 
@@ -63,7 +64,7 @@ class Casts(Mode):
         if base_name(func.name())[1] == "_to_copy":
             if source.dtype == torch.float32:
                 self.rounded[source.untyped_storage().data_ptr()] = out.dtype
-        elif torch._C._current_graph_task_id() == -1:  # in the forward pass
+        elif graph_task() == -1:  # in the forward pass
             makes = not any(r.alias_info for r in func._schema.returns)
             self.n_low += makes and not never_rounds(func.name(), any_complex(args))
         return out

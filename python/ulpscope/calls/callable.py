@@ -38,6 +38,7 @@ from .replay import (
     raw_bytes,
     rebuilt,
 )  # fmt: skip
+from .torch_private import graph_task, packet_name
 from .verdicts import clause
 
 DOUBLE = (torch.float64, torch.complex128)
@@ -113,7 +114,7 @@ class Log(Mode):
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.whole |= name.startswith("as_strided")
         self.names.add(name)
-        self.differentiates |= "backward" in name or torch._C._current_graph_task_id() != -1
+        self.differentiates |= "backward" in name or graph_task() != -1
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
         if len(self.operators) < 2 and not is_view and name not in self.MOVES:
             self.operators.append((name, arguments))
@@ -245,7 +246,7 @@ def name_of(function):
     overload = getattr(function, "_schema", None)
     if overload is not None and hasattr(function, "overloadpacket"):
         return str(function._name).removesuffix(".default")
-    packet = getattr(function, "_qualified_op_name", None)
+    packet = packet_name(function)
     if isinstance(packet, str):
         return packet
     if isinstance(function, functools.partial):

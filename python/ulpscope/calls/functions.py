@@ -14,6 +14,7 @@ from collections.abc import Hashable
 import torch
 
 from .homes import operator
+from .torch_private import OperatorBase, overload_name, packet_name
 
 # Where a function that is found in several places is named after: the first of them.
 SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
@@ -54,13 +55,13 @@ def name_of(function):
     function = getattr(function, "operator_of", function)  # below several captures
     if function in written:
         return next(n for n, f in registered.items() if f is function), written[function]
-    overload = getattr(function, "_overloadname", None)
+    overload = overload_name(function)
     if overload is not None:  # an OpOverload
         return "torch.ops." + str(function._name).removesuffix(".default").replace("::", ".")
-    packet = getattr(function, "_qualified_op_name", None)
+    packet = packet_name(function)
     if isinstance(packet, str):
         return "torch.ops." + packet.replace("::", ".")
-    if isinstance(function, torch._ops.OperatorBase):
+    if isinstance(function, OperatorBase):
         return None  # a higher-order operator, made of functions
     if getattr(function, "__name__", "") in ("__get__", "__set__", "__delete__"):
         function = function.__self__  # of a property

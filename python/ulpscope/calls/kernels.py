@@ -4,8 +4,16 @@ what its kernel casts to float32 lies below. Serves `callable` and `executors.pr
 
 import torch
 
+from .torch_private import (
+    DisableTorchFunction,
+    DispatchKey,
+    DispatchKeySet,
+    OpOverload,
+    OpOverloadPacket,
+)
+
 STANDARD = ("aten", "prims")
-KEY = torch._C.DispatchKey
+KEY = DispatchKey
 OWN = (KEY.CPU, KEY.CompositeExplicitAutograd)
 
 
@@ -13,14 +21,14 @@ def overload_of(function):
     """The overload that a callable stands for: of torch.library.custom_op and of a name that has one only;
     else the callable itself."""
     function = getattr(function, "_opoverload", function)
-    if isinstance(function, torch._ops.OpOverloadPacket) and len(function.overloads()) == 1:
+    if isinstance(function, OpOverloadPacket) and len(function.overloads()) == 1:
         return getattr(function, function.overloads()[0])
     return function
 
 
 def is_extension(function):
     """Whether a callable is one operator that is not torch's own."""
-    return isinstance(function, torch._ops.OpOverload) and function.namespace not in STANDARD
+    return isinstance(function, OpOverload) and function.namespace not in STANDARD
 
 
 def kernel_of(function):
@@ -33,11 +41,11 @@ def kernel_of(function):
     if opened is None:  # a torch before it
         return lambda *args, **kwargs: _by_key(function, args, kwargs)
     kernel = opened(function._name.removesuffix(".default"), "CPU")
-    keys = torch._C.DispatchKeySet(KEY.CPU)
+    keys = DispatchKeySet(KEY.CPU)
     return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
 def _by_key(function, args, kwargs):
     key = next(k for k in OWN if function.has_kernel_for_dispatch_key(k))
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return function._op_dk(key, *args, **kwargs)

@@ -8,7 +8,19 @@ import sys
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from .torch_private import (
+    DisableTorchFunction,
+    DispatchKey,
+    DispatchKeySet,
+    ForceDispatchKeyGuard,
+    TorchDispatchMode,
+    disable_dynamo,
+    excluded_keys,
+    included_keys,
+    is_any_autocast_enabled,
+    n_function_modes,
+)
 
 
 class Mode(TorchDispatchMode):
@@ -28,7 +40,7 @@ class Mode(TorchDispatchMode):
 def _left_alone(dispatch):
     """The dispatch, kept from torch's compiler in a thread that runs compiled code: elsewhere it
     is not there to be kept from, and doing so costs more than an operator."""
-    disabled = torch._disable_dynamo(dispatch)
+    disabled = disable_dynamo(dispatch)
 
     @functools.wraps(dispatch)
     def run(mode, func, types, args=(), kwargs=None):
@@ -53,9 +65,7 @@ def _compiler_looks_on():
 
 
 NOTHING = contextlib.nullcontext()
-LAZY = torch._C.DispatchKeySet(torch._C.DispatchKey.Conjugate) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.Negative
-)
+LAZY = DispatchKeySet(DispatchKey.Conjugate) | DispatchKeySet(DispatchKey.Negative)
 
 
 def any_complex(args):
@@ -69,15 +79,15 @@ def _conjugation_seen(args):
     there (examples/found/torch_pinv_under_a_mode.py)."""
     if not any_complex(args):
         return NOTHING
-    included = torch._C._dispatch_tls_local_include_set()
-    left_out = torch._C._dispatch_tls_local_exclude_set() - LAZY
-    return torch._C._ForceDispatchKeyGuard(included, left_out)
+    included = included_keys()
+    left_out = excluded_keys() - LAZY
+    return ForceDispatchKeyGuard(included, left_out)
 
 
 def _unheard():
     """Within: modes of functions hear nothing, as below any function. vmap calls operators with them on the
     stack, and what a mode of ours asks of a tensor is no question of the program's."""
-    return torch._C.DisableTorchFunction() if torch._C._len_torch_function_stack() else NOTHING
+    return DisableTorchFunction() if n_function_modes() else NOTHING
 
 
 class Asked(TorchFunctionMode):
@@ -91,7 +101,7 @@ class Asked(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        self.autocast = self.autocast or torch._C._is_any_autocast_enabled()
+        self.autocast = self.autocast or is_any_autocast_enabled()
         out = func(*args, **kwargs)
         name = getattr(func, "__name__", "")
         if func is torch.autograd.grad:

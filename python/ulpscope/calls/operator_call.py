@@ -11,6 +11,7 @@ from .flex import in_the_open
 from .foreign import foreign
 from .kernels import overload_of
 from .replay import BadCall, Call, bind_exact, draws_random, is_write, outputs_of, plain
+from .torch_private import OpOverload, OpOverloadPacket, packet_name
 from .verdicts import clause
 
 TENSORS = ("Tensor", "List[Tensor]")
@@ -50,13 +51,13 @@ def operator_call(function, args=(), kwargs=None):
 def _overload(function, args, kwargs):
     """The overload that a callable is on these arguments; None where it is none."""
     function = overload_of(function)
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    if isinstance(function, OpOverloadPacket):
         try:
-            name = torch._C._jit_resolve_packet(function._qualified_op_name, *args, **kwargs)
+            name = torch._C._jit_resolve_packet(packet_name(function), *args, **kwargs)
         except RuntimeError:  # it takes no such arguments
             return None
         function = getattr(function, name or "default")
-    return function if isinstance(function, torch._ops.OpOverload) else None
+    return function if isinstance(function, OpOverload) else None
 
 
 def _is_plain(schema):

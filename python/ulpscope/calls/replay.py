@@ -19,6 +19,7 @@ from .foreign import theirs
 from .functions import find as function_named
 from .homes import OPERATOR_HOMES, not_imported, operator
 from .shown import Shown
+from .torch_private import is_zerotensor, neg_view
 
 FUNCTIONAL = "_c10d_functional::"
 
@@ -312,7 +313,7 @@ class Bound:
             return theirs(function, *self.args, **self.kwargs)
 
 
-LAZY = {"conj": torch.Tensor.conj, "neg": torch._neg_view}
+LAZY = {"conj": torch.Tensor.conj, "neg": neg_view}
 
 
 def bind_exact(call, device_of, on_host=()):
@@ -541,7 +542,7 @@ def outputs_of(call, bound, result):
 def plain(tensor):
     """On the CPU, without lazy conjugation, negation or zeros, complex as pairs of reals."""
     tensor = tensor.detach()
-    if tensor._is_zerotensor():  # it has no storage at all
+    if is_zerotensor(tensor):  # it has no storage at all
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()

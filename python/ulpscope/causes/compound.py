@@ -10,6 +10,7 @@ import functools
 import torch
 
 from ..calls.replay import base_name
+from ..calls.torch_private import decomposition_table, overload_name
 
 # Compound operators that torch's own decompositions take apart. The rest is simple enough.
 COMPOUND = set("""
@@ -126,12 +127,10 @@ def inside_of(func):
     if not hasattr(func, "_schema"):
         return None
     name = base_name(func._schema.name)[1]
-    if name in OWN and func._overloadname in ("correction", "default", "ScalarOpt_dim"):
+    if name in OWN and overload_name(func) in ("correction", "default", "ScalarOpt_dim"):
         return OWN[name]
-    if name == "var_mean" and func._overloadname == "dim":
+    if name == "var_mean" and overload_name(func) == "dim":
         return _var_mean_of
     if name not in COMPOUND:
         return None
-    from torch._decomp import decomposition_table
-
-    return decomposition_table.get(func)
+    return decomposition_table().get(func)

@@ -11,10 +11,10 @@ import itertools
 import math
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from ..calls.replay import base_name, is_write, mapped
+from ..calls.torch_private import disable_current_modes
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from .edges import MOVES, groups, sites
 from .inside import PRODUCTS, apart
@@ -329,7 +329,7 @@ def accumulator_candidates(lab):
 
 def _accumulating(lab, name, chunk):
     def edit(func, args, kwargs):
-        with _disable_current_modes():  # thousands of small steps, none of which needs watching
+        with disable_current_modes():  # thousands of small steps, none of which needs watching
             return apply(func, args, kwargs)
 
     def apply(func, args, kwargs):

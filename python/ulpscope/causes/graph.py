@@ -19,6 +19,7 @@ import torch
 from ..calls.foreign import tried
 from ..calls.mode import Mode
 from ..calls.replay import base_name, is_write, mapped, written_names
+from ..calls.torch_private import AutoDispatchBelowAutograd, bare_name, is_zerotensor
 from ..executors.precision import FUSED, IN_FLOAT64
 from .compound import inside_of
 
@@ -132,7 +133,7 @@ class Recording(Mode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if getattr(func, "_opname", "") in PASSING:
+        if bare_name(func) in PASSING:
             return func(*args, **kwargs)
         if not hasattr(func, "_schema"):
             raise Unfit(str(func))
@@ -150,7 +151,7 @@ class Recording(Mode):
         given = list(slots_in([*node.args, *node.kwargs.values()]))
         node.used = frozenset(s.number for s in given)
         node.site = _site()
-        node.plain = not (node.writes or func in IN_FLOAT64 or func._opname in FUSED
+        node.plain = not (node.writes or func in IN_FLOAT64 or bare_name(func) in FUSED
                           or any(s.dtype in self.narrow for s in given)
                           or any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())))  # fmt: skip
         given = dict(zip(_defaults(func), node.args)) | node.kwargs
@@ -250,7 +251,7 @@ def _key(tensor):
     """What tells a tensor from others: its place in memory and how it is read."""
     if type(tensor) not in PLAIN or tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise Unfit(f"a {type(tensor).__name__} on {tensor.device}")
-    if tensor._is_zerotensor():
+    if is_zerotensor(tensor):
         raise Unfit("a tensor without elements of its own")
     return (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
             tensor.dtype, tensor.is_conj(), tensor.is_neg())  # fmt: skip
@@ -284,7 +285,7 @@ class Graph:
             raise Unfit("no such place")
         opened = {place[:i] for place in edits for i in range(1, len(place))}
         values = {self.inputs[path].number: t for path, t in inputs.items()}
-        with torch._C._AutoDispatchBelowAutograd():
+        with AutoDispatchBelowAutograd():
             self._go(self.top, edits, opened, values)
         found = {path: self._value(slot, values) for path, slot in self.outputs.items()}
         if any(found[p].shape != s.shape for p, s in self.outputs.items()):

@@ -24,6 +24,7 @@ import torch
 
 from .._core import Findings
 from ..calls.foreign import InternalError, tried
+from ..calls.torch_private import private_backend
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import diagnose, parcel, process
 from .groups import Own
@@ -148,7 +149,7 @@ def reserve():
     global _helper
     if _helper is not None or not os.path.isdir("/proc/self/task"):
         return False
-    if torch._C._get_privateuse1_backend_name() != "privateuseone" or torch.cuda.is_initialized():
+    if private_backend() != "privateuseone" or torch.cuda.is_initialized():
         return False
     if threading.active_count() > 1:
         return False

@@ -11,10 +11,10 @@ import re
 
 import torch
 from torch.nn import functional
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.foreign import foreign, theirs
 from ..calls.older import pairwise
+from ..calls.torch_private import bare_name, disable_current_modes
 from . import changes
 from .edges import COMPARING, PARTS, groups, operand, together
 from .edits import other_lists, other_values, phrase
@@ -39,7 +39,7 @@ CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "
 
 def apart(function, *args, **kwargs):
     """Runs as it is, held to no precision."""
-    with _disable_current_modes():
+    with disable_current_modes():
         return theirs(function, *args, **kwargs)
 
 
@@ -117,7 +117,7 @@ def _others(node, argument, old):
 
 def _over_all(shape):
     """A reduction over all axes in place of some."""
-    return lambda func, args, kwargs: getattr(torch, func._opname)(args[0]).expand(shape).clone()
+    return lambda func, args, kwargs: getattr(torch, bare_name(func))(args[0]).expand(shape).clone()
 
 
 def axes(lab):

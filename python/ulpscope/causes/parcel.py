@@ -25,6 +25,7 @@ from ..calls.foreign import foreign, theirs
 from ..calls.older import STANDARD as STDLIB
 from ..calls.older import zip_equal
 from ..calls.replay import bind_cast, computed, mapped, resolve, widened
+from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference import Reference
 from .graph import SENT, Recording, Slot
@@ -61,13 +62,13 @@ class Pickler(pickle.Pickler):
     def reducer_override(self, value):
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
-        if isinstance(value, torch._ops.OpOverload):
+        if isinstance(value, OpOverload):
             if space_of(value._name) not in STANDARD:
                 raise Unsendable(value._name)
             return resolve, (value._name,)
-        if isinstance(value, torch._ops.OpOverloadPacket):
-            return _packet, tuple(value._qualified_op_name.split("::"))
-        if isinstance(value, torch._ops._OpNamespace):
+        if isinstance(value, OpOverloadPacket):
+            return _packet, tuple(packet_name(value).split("::"))
+        if isinstance(value, OpNamespace):
             return getattr, (torch.ops, value.name)
         if isinstance(value, types.ModuleType):
             return importlib.import_module, (known(value, value.__name__).__name__,)

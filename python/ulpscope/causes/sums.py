@@ -8,6 +8,7 @@ operator), `lab` (runs them), `diagnose` (chooses).
 import torch
 
 from ..calls.foreign import tried
+from ..calls.torch_private import bare_name
 from ..executors.noise import Noise
 from .edges import together
 from .inside import apart
@@ -95,7 +96,7 @@ def _tiled_axis(node):
 
 def _of_tiles(axis, size):
     def edit(func, args, kwargs):
-        name, made = func._opname, []
+        name, made = bare_name(func), []
         for part in args[0].split(size, axis):
             if name in ("native_layer_norm", "_fused_rms_norm"):
                 made.append(func(part, [part.shape[axis]], *[None] * (len(args) - 3), args[-1]))
@@ -138,7 +139,7 @@ def overwriting(node):
 def _one_entry(func, args, kwargs, kept, last):
     """Entries that share a place with a later one, or an earlier one, zero; the place emptied
     before unless it is `kept`."""
-    name = func._opname.rstrip("_")
+    name = bare_name(func).rstrip("_")
     at, of = ADDING[name]
     place, like = _places(name, args, at, of)
     _, same = place.reshape(-1).unique(return_inverse=True)
@@ -196,7 +197,7 @@ def _one_pass(seed):
         return apart(variance_of, func, args, kwargs)
 
     def variance_of(func, args, kwargs):
-        x, name = args[0].float(), func._opname
+        x, name = args[0].float(), bare_name(func)
         given = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
         dim, keepdim = given.get("dim"), given.get("keepdim", False)
         correction = given.get("correction", given.get("unbiased", 1))

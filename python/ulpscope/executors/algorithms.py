@@ -9,6 +9,8 @@ from functools import cache
 
 import torch
 
+from ..calls.torch_private import DisableTorchDispatch
+
 MOST_TERMS = 1 << 17  # of the sums in a product of matrices
 MOST_PRODUCTS = 1 << 29  # that are added one by one: a second
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
@@ -27,7 +29,7 @@ def accumulated(func, args, kwargs, order):
     term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
     compute it. None for all others. Modes around it are not asked: it is float32 throughout, in
     thousands of steps."""
-    with torch._C._DisableTorchDispatch():
+    with DisableTorchDispatch():
         return _accumulated(func, args, kwargs, order)
 
 

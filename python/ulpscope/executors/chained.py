@@ -9,6 +9,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.replay import is_write, mapped
+from ..calls.torch_private import mkldnn_enabled, set_mkldnn_enabled
 from .formats import FORMATS, NATIVE, rounded_once
 from .lifting import tensors_in
 from .precision import STANDARD, sound, space_of
@@ -177,12 +178,12 @@ def _seen_in(flat, tensor):
 def chained(function, mode):
     """The function run under a mode."""
     def run(*args, **kwargs):
-        enabled = torch._C._get_mkldnn_enabled()
-        torch._C._set_mkldnn_enabled(False)  # a whole LSTM is one operator of it
+        enabled = mkldnn_enabled()
+        set_mkldnn_enabled(False)  # a whole LSTM is one operator of it
         try:
             with mode:
                 return function(*args, **kwargs)
         finally:
-            torch._C._set_mkldnn_enabled(enabled)
+            set_mkldnn_enabled(enabled)
 
     return run

@@ -23,6 +23,7 @@ from ..calls.replay import (
     plain,
     raw_bytes,
 )
+from ..calls.torch_private import private_backend
 from ..calls.verdicts import clause
 from .placement import asked_on_host, known_on_host, only_of_the_cpu
 from .precision import STANDARD, sources_of, space_of
@@ -285,7 +286,7 @@ def present():
         module = getattr(torch, kind, None)
         if module is not None and module.is_available():
             found.append(kind)
-    private = torch._C._get_privateuse1_backend_name()
+    private = private_backend()
     if private != "privateuseone":
         found.append(private)
     return found

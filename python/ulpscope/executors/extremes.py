@@ -5,6 +5,7 @@ range in every order, and what leaves it may be infinite on an honest device. Se
 
 import torch
 
+from ..calls.torch_private import DisableTorchDispatch
 from .noise import LOW, Steps
 from .orders import BIASED, PRODUCTS, SUMS, WEIGHTED, tensors
 
@@ -27,7 +28,7 @@ class Extremes(Steps):
         name = func._schema.name.split("::")[1]
         if not (name in SUMS or name in WEIGHTED or name in PRODUCTS or name in BIASED) or not out.numel():
             return out
-        with torch._C._DisableTorchDispatch():
+        with DisableTorchDispatch():
             up = self._leaves(name, func, args, kwargs, out, 1)
             down = self._leaves(name, func, args, kwargs, out, -1)
         self.found |= {side for side, leaves in ((UP, up), (DOWN, down)) if bool(leaves.any())}

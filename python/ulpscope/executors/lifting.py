@@ -10,6 +10,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..calls.kernels import STANDARD, is_extension
 from ..calls.replay import base_name, is_write
+from ..calls.torch_private import disable_current_modes
 from . import registered
 from .precision import Widen, space_of
 
@@ -55,7 +56,7 @@ class Seen(Widen):
 
     def end(self, result):
         """Looks at what came out of it, too."""
-        with torch.utils._python_dispatch._disable_current_modes():
+        with disable_current_modes():
             self.foreign += [t.detach().clone() for t in tensors_in([result]) if not self._is(self.made, t)]
 
     def _keep(self, where, tensor):

@@ -13,7 +13,6 @@ import re
 from dataclasses import dataclass, field
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..calls.callable import Composite, learn
 from ..calls.foreign import theirs
@@ -29,6 +28,7 @@ from ..calls.replay import (
     promises_nothing,
     substitute,
 )
+from ..calls.torch_private import disable_current_modes
 from .formats import NATIVE
 from .precision import STANDARD, sources_of, space_of
 
@@ -116,7 +116,7 @@ def _rounds_once(call):
         return function
 
     def run(*args, **kwargs):
-        with _disable_current_modes():  # to whom it is one operator
+        with disable_current_modes():  # to whom it is one operator
             wide = theirs(function, *mapped(args, _wide), **mapped(kwargs, _wide))
         for path, dtype in low.items():
             wide = _put(wide, [int(i) for i in re.findall(r"\[(\d+)\]", path)][0 if _gives_several(call) else 1 :], dtype)

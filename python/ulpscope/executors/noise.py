@@ -7,10 +7,10 @@ Serves `reference`."""
 import math
 
 import torch
-from torch._decomp import decomposition_table
 
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
+from ..calls.torch_private import OpOverload, decomposition_table
 from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
 from .formats import to_format
 from .orders import PRODUCTS, adds, is_whole_step
@@ -54,12 +54,12 @@ def taken_apart(func):
         return None
     if any(a.alias_info is not None for a in func._schema.arguments):
         return None
-    return decomposition_table.get(func)
+    return decomposition_table().get(func)
 
 
 def is_one_rounding(func):
     """Whether an operator computes each element by itself, and rounds it once."""
-    if not isinstance(func, torch._ops.OpOverload):
+    if not isinstance(func, OpOverload):
         return False
     name = func._schema.name.split("::")[1]
     moves = name in ("_to_copy", "copy_", "copy", "convert_element_type")

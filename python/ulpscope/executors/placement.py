@@ -7,6 +7,7 @@ import re
 import torch
 
 from ..calls.replay import base_name
+from ..calls.torch_private import has_kernel, key_for_device
 
 # What torch has for the CPU's own libraries: their kernels read memory, and some keep
 # pointers in what looks like a tensor of bytes.
@@ -26,9 +27,9 @@ def only_of_the_cpu(call, device_type):
     if device_type == "cpu" or call.composite or not CPU_LIBRARY.match(call.op):
         return False
     try:
-        key = torch._C._dispatch_key_for_device(device_type)
+        key = key_for_device(device_type)
         name = call.op.removesuffix(".default")
-        return not torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+        return not has_kernel(name, key)
     except (AttributeError, RuntimeError):  # a torch that does not tell: none has one
         return True
 

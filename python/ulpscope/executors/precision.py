@@ -15,6 +15,7 @@ from ..calls.kernels import STANDARD, kernel_of
 from ..calls.meaning import Meant, resolved
 from ..calls.mode import Mode
 from ..calls.replay import LEFT_ALONE, base_name, is_write, rebuilt
+from ..calls.torch_private import DispatchKey, OpOverload, bare_name, decomposition_table
 from . import formulas, registered
 from .formulas.quantized import IN_FLOAT64 as FAKE_QUANTIZED
 
@@ -220,7 +221,7 @@ def sound(function):
     """The function, or for torch's fused optimizers one that runs them on contiguous copies: on
     the CPU they take as many elements as a tensor has from where it begins, whatever its
     strides."""
-    if getattr(function, "_opname", "") not in FUSED:
+    if bare_name(function) not in FUSED:
         return function
 
     def run(*args, **kwargs):
@@ -266,16 +267,14 @@ def _or_formula(func):
 def decompositions(function):
     """Other formulas that torch has for one of its operators: of which one may exist in
     float64 where the kernel does not."""
-    return _formulas(function) if isinstance(function, torch._ops.OpOverload) else ()
+    return _formulas(function) if isinstance(function, OpOverload) else ()
 
 
 @cache
 def _formulas(function):
-    from torch._decomp import decomposition_table
-
-    found = [decomposition_table[function]] if function in decomposition_table else []
-    if torch._C.DispatchKey.CompositeImplicitAutograd in function.py_kernels or (
-        function.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
+    found = [decomposition_table()[function]] if function in decomposition_table() else []
+    if DispatchKey.CompositeImplicitAutograd in function.py_kernels or (
+        function.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
     ):
         found.append(function.decompose)
     return tuple(found)

@@ -29,6 +29,7 @@ from ..calls.replay import (
     segments,
     widened,
 )  # fmt: skip
+from ..calls.torch_private import OpOverload
 from ..calls.writes import WRITES
 from .algorithms import FIRST, LAST, PARTS, UNITS
 from .chained import Chain, chained
@@ -511,7 +512,7 @@ class Reference:
         if self.call.composite:
             return self.call.steps > 0
         function = self._own or self.call.function
-        if isinstance(function, torch._ops.OpOverload):
+        if isinstance(function, OpOverload):
             return taken_apart(function) is not None or is_transform(function)
         return True
 

@@ -6,7 +6,8 @@ less accurate one gives (pytorch issue 188792). Serves whatever runs a reference
 import contextlib
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
+
+from ..calls.torch_private import DisableTorchFunction, disable_current_modes
 
 FUNCTIONS = (
     "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "erfinv",
@@ -23,7 +24,7 @@ def warm():
     if _done:
         return
     _done.append(True)
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+    with disable_current_modes(), DisableTorchFunction(), torch.no_grad():
         for dtype in DTYPES:
             x = torch.tensor([0.5], dtype=dtype, device="cpu")
             for name in FUNCTIONS:

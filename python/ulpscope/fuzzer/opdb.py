@@ -23,6 +23,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, set_aside
+from ..calls.torch_private import all_operator_names
 from ..program.capture import Recorder
 from ..program.glue import cache_home
 from .words import made
@@ -143,7 +144,7 @@ def alone(path):
 
 def check_ops(pattern):
     """RuntimeError where no operator of this torch matches: said before the minutes, not after."""
-    names = torch._C._dispatch_get_all_op_names()
+    names = all_operator_names()
     if not any(_core.match_pattern(pattern, name) for name in names):
         bare = {name.partition("::")[2].partition(".")[0] for name in names}
         near = ", ".join(difflib.get_close_matches(pattern, bare, 3)) or "a glob, e.g. '*softmax*'"

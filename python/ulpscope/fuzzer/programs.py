@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from .. import _core
 from ..calls.callable import parameters
 from ..calls.foreign import theirs
+from ..calls.torch_private import disable_current_modes
 from ..session import stress
 from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
 from .steps import DEVICE, Applied, Steps, Word, changed, tensors_of
@@ -450,7 +450,7 @@ def _maker(kind, path=""):
         args = [settled(a) for a in args]
         while args and args[-1] is NOTHING:
             args.pop()
-        with _disable_current_modes():  # whoever traces the text sees no weights being made
+        with disable_current_modes():  # whoever traces the text sees no weights being made
             made = asked(kind, *given(args), **given(named))
         keys = [name for name, _ in (*made.named_parameters(), *made.named_buffers())]
         return Layer(made, Made(path, kind, args, named, tape().i_leaf, keys))

@@ -10,6 +10,7 @@ import torch
 from ..calls.mode import Mode
 from ..calls.older import zip_equal
 from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain, tensors_in
+from ..calls.torch_private import DispatchKey, OpOverload, has_kernel, key_for_device
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
 
@@ -74,14 +75,14 @@ def _run(func, given, dtype):
 
 def taken_apart_by_torch(call, device):
     """Whether torch itself takes the operator apart on that device."""
-    function, key = call.function, torch._C.DispatchKey.CompositeImplicitAutograd
-    if type(device) is not TorchDevice or not isinstance(function, torch._ops.OpOverload):
+    function, key = call.function, DispatchKey.CompositeImplicitAutograd
+    if type(device) is not TorchDevice or not isinstance(function, OpOverload):
         return False
     if not function.has_kernel_for_dispatch_key(key):
         return False
     try:
-        own = torch._C._dispatch_key_for_device(device.type)
-        return not torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), own)
+        own = key_for_device(device.type)
+        return not has_kernel(function.name(), own)
     except (AttributeError, RuntimeError):  # a torch that does not tell
         return False
 

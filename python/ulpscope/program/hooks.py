@@ -19,6 +19,7 @@ from torch.optim.optimizer import (
 
 from .. import _core
 from ..calls.foreign import unhurt
+from ..calls.torch_private import private_backend
 
 SOURCES = ("optimizer", "dataloader", "manual")
 
@@ -210,7 +211,7 @@ def graph_recorders():
     """By device type, the functions that tell whether this thread's stream is recording a
     graph of the device (torch.cuda.is_current_stream_capturing): of devices that are there."""
     found = {}
-    for kind in ("cuda", "xpu", torch._C._get_privateuse1_backend_name(), "npu", "musa"):
+    for kind in ("cuda", "xpu", private_backend(), "npu", "musa"):
         module = getattr(torch, kind, None)
         ask = getattr(module, "is_current_stream_capturing", None)
         if ask is not None and getattr(module, "is_available", lambda: True)():

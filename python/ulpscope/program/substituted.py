@@ -10,6 +10,7 @@ import torch
 from ..calls.callable import parameters
 from ..calls.foreign import foreign, theirs
 from ..calls.older import zip_equal
+from ..calls.torch_private import is_alias_of
 
 
 class Function:
@@ -135,7 +136,7 @@ def _own(result, arguments):
     autograd that they share memory."""
     if not isinstance(result, torch.Tensor):
         return result
-    shares = any(torch._C._is_alias_of(result, a) for a in _tensors(arguments))
+    shares = any(is_alias_of(result, a) for a in _tensors(arguments))
     return result.clone() if shares else result
 
 

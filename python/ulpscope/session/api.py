@@ -17,6 +17,7 @@ from ..calls.older import zip_equal
 from ..calls.operator_call import operator_call
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.shown import Shown
+from ..calls.torch_private import OpOverload, packet_name
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import host
 from ..executors import registered
@@ -188,8 +189,8 @@ def _registered(fn):
     """What was registered as the reference of the operator that `fn` is, under the
     operator's name; None for other callables and where nothing was."""
     operator = getattr(fn, "_opoverload", fn)  # torch.library.custom_op
-    name = getattr(operator, "_qualified_op_name", None)  # all its overloads
-    if isinstance(operator, torch._ops.OpOverload):
+    name = packet_name(operator)  # all its overloads
+    if isinstance(operator, OpOverload):
         name = operator._name
     found = registered.registered(name) if isinstance(name, str) else None
     if found is None:

@@ -11,6 +11,7 @@ Needs of torch: callbacks behind a backward (the engine's queue_callback)."""
 
 import torch
 
+from ..calls.torch_private import backward_engine
 from . import watch_rows
 
 WIDTH = 4096  # elements of a line
@@ -84,7 +85,7 @@ class Collectives:
         self.parameters[number] = parameter
         if not self.queued:  # the reducer queues its own later: ours goes behind it from there
             self.queued = True
-            engine = torch.autograd.Variable._execution_engine
+            engine = backward_engine()
             engine.queue_callback(lambda: engine.queue_callback(lambda: self.guard(self._received)))
 
     def _received(self):

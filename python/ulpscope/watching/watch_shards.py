@@ -10,6 +10,7 @@ Needs of torch: FSDP2, whose modules hold whole parameters while they run; callb
 import torch
 
 from .. import _core
+from ..calls.torch_private import backward_engine
 from . import watch_audit, watch_collective, watch_rows
 
 MOST_RANKS = 64  # the table of a tensor has a few words for each
@@ -80,7 +81,7 @@ class Shards:
         self.before[number] = torch.stack([self.checksum(part).sum(1) for part in parts_of(grad, self.world)])
         if not self.queued:  # behind the callback in which FSDP2 waits for what it has scattered
             self.queued = True
-            engine = torch.autograd.Variable._execution_engine
+            engine = backward_engine()
             engine.queue_callback(lambda: engine.queue_callback(lambda: self.guard(self._received)))
 
     def _received(self):

@@ -27,10 +27,10 @@ HOMES = ("torch", "torch.Tensor", "torch.nn.functional")
 @functools.cache
 def operators():
     """Base names of the operators that torch has, as {name: namespaces}."""
-    import torch
+    from ...calls.torch_private import all_operator_names
 
     found = {}
-    for name in torch._C._dispatch_get_all_op_names():
+    for name in all_operator_names():
         space, _, rest = name.partition("::")
         found.setdefault(rest.partition(".")[0], set()).add(space)
     return found

@@ -21,6 +21,7 @@ from ...calls.foreign import foreign
 from ...calls.mode import Mode
 from ...calls.older import zip_equal
 from ...calls.replay import base_name
+from ...calls.torch_private import overload_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference import Reference
@@ -62,7 +63,7 @@ class Given(Mode):
             return self._next(func(*args, **kwargs), chance)
         if name in ("bernoulli", "bernoulli_"):
             p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)  # torch leaves out a default
-            chance = args[0].detach().double().clone() if func._overloadname == "default" else p
+            chance = args[0].detach().double().clone() if overload_name(func) == "default" else p
             return self._next(func(*args, **kwargs), chance)
         if name == "native_dropout" and args[2] is not False and args[1] > 0:
             return self._dropout(*args[:2])
