@@ -120,11 +120,22 @@ static int manual(const char *name)
     return cli_close_output(CLI_SAME);
 }
 
+/* All commands as docs/reference/cli.md. */
+static int markdown(void)
+{
+    (void)puts("# The command line\n\nMade of the program's own tables by `./run docs`; "
+               "`ulpscope help COMMAND` says the same.");
+    for (int i = 0; i < N_COMMANDS; i++)
+        cli_page_markdown(commands[i].page, commands[i].summary, stdout);
+    return cli_close_output(CLI_SAME);
+}
+
 static int help(int argc, char **argv)
 {
     if (argc < 2) return cli_close_output(usage(stdout));
     if (strcmp(argv[1], "--man") == 0)
         return argc > 2 ? manual(argv[2]) : cli_fail("help --man needs a command");
+    if (strcmp(argv[1], "--markdown") == 0) return markdown();
     const cli_command *command = command_of(argv[1]);
     if (command == NULL) return unknown(argv[1]);
     cli_page_print(command->page, stdout);

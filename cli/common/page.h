@@ -32,6 +32,9 @@ typedef struct cli_page {
 /** Prints the help of a command. */
 void cli_page_print(const cli_page *page, FILE *to);
 
+/** The same as a section of a page of Markdown. */
+void cli_page_markdown(const cli_page *page, const char *summary, FILE *to);
+
 /**
  * The key of the next option, its value in `optarg`; -1 behind the last, with the other
  * words from argv[optind] on; '?' after a sentence on stderr.
