@@ -4,6 +4,8 @@
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
-         *sorted(ROOT.glob("examples/**/*.md"))]  # fmt: skip
+         DOCS / "llms.txt", *sorted(ROOT.glob("examples/**/*.md"))]  # fmt: skip
 KINDS = ("start", "how-to", "reference", "background")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -97,7 +99,7 @@ WIDE = {
     "how-to/migrate-autotest.md": 1, "how-to/migrate-ditorch.md": 4, "how-to/migrate-msprobe.md": 4,
     "how-to/migrate-msprobe.zh.md": 1, "how-to/migrate-torch-musa.md": 3, "how-to/the-loss-is-a-little-off.md":
     1, "how-to/where-was-this-nan-born.md": 1, "how-to/which-operator-is-guilty.md": 1, "reference/c-api.md": 5,
-    "reference/causes.md": 9, "reference/coverage.md": 1, "reference/doctor.md": 5,
+    "reference/causes.md": 10, "reference/coverage.md": 1, "reference/doctor.md": 5,
     "reference/foreign-dumps.md": 7, "reference/fuzz.md": 5, "reference/levels.md": 1, "reference/loss.md": 3,
     "reference/metrics.md": 14, "reference/operators.md": 21, "reference/pack-format.md": 18,
     "reference/python.md": 16, "reference/ranks.md": 3, "reference/report.md": 6, "reference/sim.md": 1,
@@ -115,3 +117,13 @@ def test_tables_are_to_be_read():
     found = {p.relative_to(DOCS).as_posix(): wide_cells(p.read_text()) for p in DOCS.rglob("*.md")}
     assert {page: n for page, n in found.items() if n > WIDE.get(page, 0)} == {}, "prose, and a small table"
     assert wide_cells("| " + "x" * 121 + " | a |\n| [b](" + "y" * 130 + ") | c |") == 1
+
+
+def test_the_site_is_made_without_a_warning(tmp_path):
+    """With mkdocs, which `./run docs` installs: its own check of links, both languages, search without a server."""
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocs_static_i18n")
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path / "site"], cwd=ROOT, check=True)
+    page = (tmp_path / "site" / "start" / "first-finding.html").read_text()
+    assert "../zh/start/first-finding.html" in page, "the switch of languages stays on the page"
+    assert "unpkg.com" not in page and (tmp_path / "site" / "search" / "search_index.js").exists()
