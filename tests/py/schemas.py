@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds what a command printed with --json to its schema (`ulpscope schema`), for the tests of that command: as JSON
-Schema has it, and stricter: a member that the schema does not name is an offence."""
+"""Holds what a command printed with --json to its schema (`ulpscope schema`), for the tests of that command: as
+JSON Schema has it, and stricter: a member that the schema does not name is an offence."""
 
 import functools
 import json
@@ -10,8 +10,8 @@ from pathlib import Path
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
 IS = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
-KNOWN = {"$schema", "$comment", "title", "description", "type", "enum", "const", "properties", "required", "items", "anyOf",
-         "additionalProperties"}  # fmt: skip
+KNOWN = set("$schema $comment title description type enum const properties required items anyOf".split())
+KNOWN.add("additionalProperties")
 
 
 @functools.cache
@@ -65,9 +65,16 @@ def values_of(printed):
         return [json.loads(printed)]
 
 
-def hold(command, printed):
-    """That what a command printed is what its schema says; gives it back."""
-    for value in values_of(printed):
+def each(command, printed):
+    """The values that a command printed, each of which is what its schema says."""
+    values = values_of(printed)
+    for value in values:
         found = list(offences(schema_of(command), value))
         assert not found, f"{command}: {found[:5]}"
-    return printed
+    return values
+
+
+def one(command, printed):
+    """The one value that a command printed."""
+    [value] = each(command, printed)
+    return value

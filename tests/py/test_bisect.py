@@ -50,7 +50,7 @@ def n_runs(folder):
 
 def guilty(done):
     assert done.returncode == 1, done
-    return {row["op"] for row in json.loads(schemas.hold("bisect", done.stdout))["guilty"]}
+    return {row["op"] for row in schemas.one("bisect", done.stdout)["guilty"]}
 
 
 FEWEST = [(1, "op03 op17"), (1, "op00"), (3, "op39"), (1, "op00 op01 op39"), (3, "op05 op06 op07 op08")]

@@ -49,7 +49,7 @@ def ulpscope(folder, *args, **variables):
 def covered(place, *options, device="sim:0"):
     done = ulpscope(place, "coverage", place / "trace", "--device", device, "--json", *options)
     assert done.stdout, done.stderr
-    found = json.loads(schemas.hold("coverage", done.stdout))
+    found = schemas.one("coverage", done.stdout)
     return done.returncode, found, {r["op"]: r for r in found["operators"]}
 
 

@@ -59,7 +59,7 @@ def captured(tmp_path_factory):
 def diff(*words, judge=False):
     done = ulpscope("diff", *words, "--json", *(() if judge else ("--no-judge",)))
     assert done.stdout, done.stderr
-    found = json.loads(schemas.hold("diff", done.stdout))
+    found = schemas.one("diff", done.stdout)
     assert done.returncode == (1 if found["first"] else 0 if found["same"] else 2), done.stderr
     return found
 

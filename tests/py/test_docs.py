@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md",
-         DOCS / "llms.txt", *sorted(ROOT.glob("examples/**/*.md"))]  # fmt: skip
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / n for n in ("README.md", "CONTRIBUTING.md", "docs/llms.txt"))]
+PAGES += sorted(ROOT.glob("examples/**/*.md"))
 KINDS = ("start", "how-to", "reference", "background")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -123,7 +123,20 @@ def test_the_site_is_made_without_a_warning(tmp_path):
     """With mkdocs, which `./run docs` installs: its own check of links, both languages, search without a server."""
     pytest.importorskip("material")
     pytest.importorskip("mkdocs_static_i18n")
-    subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path / "site"], cwd=ROOT, check=True)
+    make = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", tmp_path / "site"]
+    subprocess.run(make, cwd=ROOT, check=True)
     page = (tmp_path / "site" / "start" / "first-finding.html").read_text()
     assert "../zh/start/first-finding.html" in page, "the switch of languages stays on the page"
     assert "unpkg.com" not in page and (tmp_path / "site" / "search" / "search_index.js").exists()
+
+
+def test_every_variable_that_is_read_is_on_the_page():
+    page = (DOCS / "reference" / "variables.md").read_text()
+    read = set()
+    for folder in ("cli", "python", "glue", "src", "sim"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".c", ".cpp", ".py"):
+                read |= set(re.findall(r'"(ULPSCOPE_[A-Z_]*[A-Z])"', path.read_text()))
+    assert len(read) > 12 and sorted(read) == sorted(n for n in read if f"`{n}`" in page)
+    told = set(re.findall(r"`(ULPSCOPE_[A-Z_]+)`", page)) - {"ULPSCOPE_TORCH", "ULPSCOPE_BUILD"}
+    assert told == read

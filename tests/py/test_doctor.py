@@ -4,7 +4,6 @@ it; what is whole is called well."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -28,7 +27,7 @@ def doctor(*words, code, cwd=None, before="", **variables):
     done = subprocess.run(line, text=True, timeout=600, cwd=cwd, capture_output=True,
                           env={**os.environ, **SANE, **variables})  # fmt: skip
     assert done.returncode == code, done
-    told, found = json.loads(schemas.hold("doctor", done.stdout)), {}
+    told, found = schemas.one("doctor", done.stdout), {}
     for finding in told["checks"]:
         found.setdefault(finding["check"], []).append(finding)
         assert (finding["state"] == "wrong") == bool(finding["mend"]), finding

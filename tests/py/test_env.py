@@ -5,7 +5,6 @@ changes numbers is said first."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -31,7 +30,7 @@ def test_what_numbers_depend_on_is_recorded_and_secrets_are_not(tmp_path):
     secrets = {"TORCH_API_KEY": "hush1", "HF_TOKEN": "hush2", "MY_VARIABLE": "hush3",
                "NCCL_AUTH": "hush4", "TORCH_HUB": "https://me:hush5@host/"}  # fmt: skip
     done = env("--json", "--file", tmp_path / "data", CUBLAS_WORKSPACE_CONFIG=":4096:8", **secrets)
-    found = json.loads(schemas.hold("env", done.stdout))
+    found = schemas.one("env", done.stdout)
     assert "hush" not in done.stdout + done.stderr
     assert found["variable.TORCH_API_KEY"] == "(set; not shown)" and "variable.HF_TOKEN" not in found
     assert found["variable.CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
@@ -55,7 +54,7 @@ def test_two_are_compared_and_what_changes_numbers_comes_first(tmp_path):
              "version.torch", "seldom changes numbers", "TORCH_HOME"]  # fmt: skip
     assert [told.index(word) for word in order] == sorted(told.index(word) for word in order)
     assert "(not there)" in told
-    rows = json.loads(schemas.hold("env", env("diff", a, b, "--json", code=1).stdout))["differ"]
+    rows = schemas.one("env", env("diff", a, b, "--json", code=1).stdout)["differ"]
     assert [row["name"].split(".")[0] for row in rows] == ["flag", "variable", "version", "variable"]
     assert rows[1]["a"] is None and rows[1]["b"] == "true"
 

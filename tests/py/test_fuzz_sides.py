@@ -2,7 +2,6 @@
 """`ulpscope fuzz --matrix` and `--profile`: what a device refuses of what the CPU takes, kept for as long as the device is
 the same, and how long both take; neither says what is right."""
 
-import json
 import os
 import subprocess
 
@@ -73,7 +72,7 @@ def asked(folder):
 
 
 def test_what_a_device_refuses_is_told_and_kept_while_it_is_the_same(folder):
-    found = {f["op"]: f for f in map(json.loads, schemas.hold("fuzz", fuzz(folder, "--matrix", "--json", code=1)).splitlines())}
+    found = {f["op"]: f for f in schemas.each("fuzz", fuzz(folder, "--matrix", "--json", code=1))}
     assert len(asked(folder)) > 60
     forms = {op: {(f["dtype"], f["layout"]): (f["side"], f["raised"]) for f in row["forms"]} for op, row in found.items()}
     assert forms["aten::mm"] == {("float16", "dense"): ("refused", "TypeError")} and found["aten::mm"]["missing"] is None
@@ -102,7 +101,7 @@ def test_an_honest_device_refuses_nothing_and_an_operator_that_is_lacking_is_one
 
 def test_both_sides_are_timed_and_nothing_is_judged(folder):
     said = fuzz(folder, "--profile", "--faults", "exp:scale;tanh:lacking", "--json", device="sim:0")
-    rows = {r["op"]: r for r in map(json.loads, schemas.hold("fuzz", said).splitlines())}
+    rows = {r["op"]: r for r in schemas.each("fuzz", said)}
     assert set(rows) == {"aten::mm", "aten::exp", "aten::tanh", "aten::gather"}
     mm = rows["aten::mm"]
     assert mm["args"] == "float32[64, 48], float32[48, 64]" and mm["bytes"] == 4 * (2 * 64 * 48 + 64 * 64)

@@ -129,7 +129,7 @@ def test_numbers_are_those_of_the_definition(tmp_path, n, noise):
     repeats = [curve(3 + k, n) for k in range(2 * (noise == "repeats"))]
     files = [write(tmp_path / f"{i}.csv", c) for i, c in enumerate([a, b, *repeats])]
     given = ["--noise", *files[2:]] if repeats else []
-    found = json.loads(schemas.hold("loss", loss(*files[:2], "--json", *given, code=1).stdout))
+    found = schemas.one("loss", loss(*files[:2], "--json", *given, code=1).stdout)
     check(found, expected(a, b, repeats))
     assert found["noise"] == noise
 

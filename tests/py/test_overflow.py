@@ -2,7 +2,6 @@
 """`ulpscope overflow`: where NaN and Inf are born in a real step, forward and backward, on the
 simulated device, honest and with a planted fault; and traces that it cannot tell."""
 
-import json
 import os
 import subprocess
 import sys
@@ -56,7 +55,7 @@ def captured(tmp_path_factory):
 
 def found(trace, *options, faults=""):
     done = ulpscope("overflow", trace, "--json", *options, faults=faults)
-    rows = [json.loads(line) for line in schemas.hold("overflow", done.stdout).splitlines()]
+    rows = schemas.each("overflow", done.stdout)
     return done.returncode, [r for r in rows if r["kind"] in ("born", "turned")], rows
 
 

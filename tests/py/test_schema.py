@@ -15,10 +15,18 @@ import schemas
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 FILE = {"check", "judge", "report", "result"}  # of which it is a file
-HELD = {  # by whom: what calls schemas.hold with these words
-    "bisect": "test_bisect.py", "coverage": "test_coverage.py", "diff": "test_diff.py", "doctor": "test_doctor.py",
-    "env": "test_env.py", "fuzz": "test_fuzz_sides.py", "info": "test_surroundings.py", "loss": "test_loss.py",
-    "overflow": "test_overflow.py", "watch": "test_watch_explain.py"}  # fmt: skip
+HELD = {  # by whom: what gives schemas.one or each these words
+    "bisect": "test_bisect.py",
+    "coverage": "test_coverage.py",
+    "diff": "test_diff.py",
+    "doctor": "test_doctor.py",
+    "env": "test_env.py",
+    "fuzz": "test_fuzz_sides.py",
+    "info": "test_surroundings.py",
+    "loss": "test_loss.py",
+    "overflow": "test_overflow.py",
+    "watch": "test_watch_explain.py",
+}
 
 
 def ulpscope(*words, code=0, **options):
@@ -50,30 +58,33 @@ def test_each_command_with_json_has_a_schema():
 def test_each_schema_is_held_to_something_real():
     listed = {line.split()[0] for line in ulpscope("schema").splitlines()}
     for name, file in HELD.items():
-        assert re.search(rf'hold\("{name}", ', (ROOT / "tests/py" / file).read_text()), name
+        assert re.search(rf'(one|each)\("{name}", ', (ROOT / "tests/py" / file).read_text()), name
     assert listed - FILE - set(HELD) == {"explain", "show", "sql"}  # below
 
 
 def test_what_needs_no_torch(made):
-    schemas.hold("explain", ulpscope("explain", "--json"))
-    schemas.hold("show", ulpscope("show", made / "trace", "--json", "--stats"))
+    schemas.each("explain", ulpscope("explain", "--json"))
+    schemas.each("show", ulpscope("show", made / "trace", "--json", "--stats"))
     for view in ("calls", "tensors", "modules", "verdicts", "causes", "ranks"):
         for what in ("trace", "sample"):
-            schemas.hold("sql", ulpscope("sql", made / what, f"select * from {view}", "--json"))
+            schemas.each("sql", ulpscope("sql", made / what, f"select * from {view}", "--json"))
 
 
 def test_result_json(made):
     ulpscope("report", made / "sample", code=1)
-    schemas.hold("report", (made / "sample" / "result.json").read_text())
+    schemas.each("report", (made / "sample" / "result.json").read_text())
 
 
 def test_a_schema_catches_what_is_not_of_it(made):
     good = ulpscope("show", made / "trace", "--json", "--limit", 1)
-    for old, new, said in [('"call": 1', '"call": "1"', "no integer"), ('"op"', '"operator"', "lacks op"),
-                           ('"role": "in"', '"role": "inside"', "none of the values")]:  # fmt: skip
+    for old, new, said in [
+        ('"call": 1', '"call": "1"', "no integer"),
+        ('"op"', '"operator"', "lacks op"),
+        ('"role": "in"', '"role": "inside"', "none of the values"),
+    ]:
         assert old in good
         with pytest.raises(AssertionError, match=said):
-            schemas.hold("show", good.replace(old, new))
+            schemas.each("show", good.replace(old, new))
 
 
 def test_what_has_no_schema():

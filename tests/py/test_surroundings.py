@@ -2,7 +2,6 @@
 """Commands in odd surroundings: a site that prints, a torch that is not there, a cache that
 cannot be written, names that are not UTF-8; and what is said where a word was mistyped."""
 
-import json
 import os
 import subprocess
 import sys
@@ -37,7 +36,7 @@ def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     said = run("ulpscope", "info", "--json", path=tmp_path, ULPSCOPE_PYTHON=sys.executable,
                ULPSCOPE_CACHE=str(tmp_path / "cache"))  # fmt: skip
     assert said.returncode == 0, said.stderr
-    told = json.loads(schemas.hold("info", said.stdout))
+    told = schemas.one("info", said.stdout)
     assert told["torch"][0].isdigit() and "sim:0" in told["devices"]
     assert told["glue"] == ("intercept not built yet, sim not built yet, compiled at first use, once, "
                             "about a minute")  # fmt: skip

@@ -72,7 +72,7 @@ def test_what_is_said_of_a_model_is_what_happens_to_it(tmp_path):
     (tmp_path / "flip.py").write_text(textwrap.dedent(FLIP))
     done = told(tmp_path, "--json")
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in schemas.hold("watch", done.stdout).splitlines()]
+    lines = schemas.each("watch", done.stdout)
     share = {line["tensor"]: line["share"] for line in lines if "tensor" in line}
     assert set(share) == {"big.weight", "big.bias", "small.weight", "small.bias"}
     # the planted blindness, and what both levels show
