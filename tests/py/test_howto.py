@@ -29,6 +29,11 @@ def asked_of_run(command):
     return found and found[1]
 
 
+def words(text):
+    """Without digits, which depend on the processor, and without line breaks, which depend on digits."""
+    return " ".join(re.sub(r"\d[\d.e-]*", "0", text).split())
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_commands_of_a_page_run(page, tmp_path):
     files, text = FILES / page.stem, page.read_text()
@@ -36,6 +41,7 @@ def test_the_commands_of_a_page_run(page, tmp_path):
     for name, code in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, re.S | re.M):
         (tmp_path / name).write_text(code)
     assert commands(text), "a page shows a command that answers its question"
+    printed = ""
     for command in commands(text):
         if asked_of_run(command):
             assert f"  {asked_of_run(command)} " in (ROOT / "run").read_text(), command
@@ -43,3 +49,6 @@ def test_the_commands_of_a_page_run(page, tmp_path):
         done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=300,
                               stdin=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})  # fmt: skip
         assert done.returncode in (0, 1), f"{command}\n{done.stdout}{done.stderr}"
+        printed += done.stdout
+    for shown in re.findall(r"^```\n(reduced .*?)^```", text, re.S | re.M):
+        assert words(shown) in words(printed), "what the page shows is what it prints"
