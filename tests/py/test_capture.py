@@ -234,6 +234,34 @@ def test_custom_operators_before_and_after_the_start(tmp_path):
     assert "mutated" in {t["role"] for t in calls[-1]["tensors"]}
 
 
+@torch.library.custom_op("usctest::say", mutates_args=())
+def say(x: torch.Tensor, text: str) -> torch.Tensor:
+    return x + 1
+
+
+@ulpscope.operator
+def told(x, **options):
+    return x + 1
+
+
+@pytest.mark.parametrize("text", ["", "a\"\\\n\x7f", "zwölf 🂡", "a\0b"])
+def test_a_text_leaves_a_trace_that_is_read(tmp_path, text):
+    def body():
+        say(torch.ones(2), text)
+        told(torch.ones(2), said=text, **{"a.b": 1, "c.d": torch.ones(2), "e": 2})
+
+    calls, _ = recorded(tmp_path / "t", body)
+    made = {c["op"]: _core.arguments(c["args"]) for c in calls}
+    kept = ("other", "str") if "\0" in text else text
+    (_, said), _ = made["usctest::say"] if "usctest::say" in made else made["usctest::say.default"]
+    options = next(options for op, (_, options) in made.items() if "told" in op)
+    assert [(v.kind, v.text) if isinstance(v, _core.Value) else v for v in (said, options["said"])] == [kept, kept]
+    assert options["e"] == 2 and [v.kind for v in options.values() if isinstance(v, _core.Value)][-2:] == ["other"] * 2
+    run = subprocess.run(["ulpscope", "check", tmp_path / "t", "--device", "cpu", "--ops", "add", "-o", tmp_path / "o"],
+                         capture_output=True, text=True)  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
 def test_debug_mode_finds_a_schema_that_lies(tmp_path, monkeypatch):
     library = torch.library.Library("usclie", "FRAGMENT")
     library.define("sneak(Tensor x) -> Tensor")
