@@ -68,6 +68,15 @@ static void trim(decimal *d)
         d->n--;
 }
 
+static void put_digits(uint64_t whole, decimal *d)
+{
+    d->n = 1;
+    for (uint64_t rest = whole; rest >= 10; rest /= 10)
+        d->n++;
+    for (int i = d->n; i-- > 0; whole /= 10)
+        d->digit[i] = (char)('0' + whole % 10);
+}
+
 /* Of what people write. Whole numbers and powers of ten so small are exact, and a
  * quotient of two of them rounds as reading the text does; of 15 digits no two say one
  * number. */
@@ -78,7 +87,7 @@ static bool has_few_digits(double v, decimal *d)
         const double whole = rint(v * power);
         if (whole >= 1e15) return false;
         if (whole / power < v || whole / power > v) continue;
-        d->n = snprintf(d->digit, sizeof d->digit, "%lld", (long long)whole);
+        put_digits((uint64_t)whole, d);
         d->exponent = d->n - 1 - k;
         return true;
     }
@@ -99,21 +108,32 @@ static void find_digits(double v, decimal *d)
     d->exponent = atoi(strchr(text, 'e') + 1);
 }
 
+static char *put(char *out, const char *bytes, int n)
+{
+    memcpy(out, bytes, (size_t)n);
+    return out + n;
+}
+
 static void lay_out(const decimal *d, char *out, size_t size)
 {
-    const int whole = d->exponent + 1; /* digits before the point */
-    if (d->exponent < -4 || d->exponent >= 16)
+    static const char zeros[] = "0.0000000000000000"; /* 16 behind the point */
+    const int whole = d->exponent + 1;                /* digits before the point */
+    if (d->exponent < -4 || d->exponent >= 16) {
         (void)snprintf(out, size, "%c%s%.*se%c%02d", d->digit[0], d->n > 1 ? "." : "",
                        d->n - 1, d->digit + 1, d->exponent < 0 ? '-' : '+',
                        abs(d->exponent));
-    else if (whole <= 0)
-        (void)snprintf(out, size, "0.%.*s%.*s", -whole, "0000", d->n, d->digit);
-    else if (d->n <= whole)
-        (void)snprintf(out, size, "%.*s%.*s.0", d->n, d->digit, whole - d->n,
-                       "0000000000000000");
-    else
-        (void)snprintf(out, size, "%.*s.%.*s", whole, d->digit, d->n - whole,
-                       d->digit + whole);
+        return;
+    }
+    if (whole <= 0) {
+        out = put(put(out, zeros, 2 - whole), d->digit, d->n);
+    } else if (d->n <= whole) {
+        out = put(put(out, d->digit, d->n), zeros + 2, whole - d->n);
+        out = put(out, ".0", 2);
+    } else {
+        out = put(put(out, d->digit, whole), ".", 1);
+        out = put(out, d->digit + whole, d->n - whole);
+    }
+    *out = '\0';
 }
 
 void usc_number_text(double v, char out[static USC_NUMBER_SIZE])

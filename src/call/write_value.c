@@ -12,11 +12,8 @@
 
 /* ---- bytes ---- */
 
-static bool reserve(usc_writing *w, size_t more)
+static bool grow(usc_writing *w, size_t more)
 {
-    if (w->failed || (w->most > 0 && more > w->most - w->n)) w->failed = true;
-    if (w->failed) return false;
-    if (w->size > w->n + more) return true;
     const size_t size = 2 * (w->n + more) + 256;
     char *text = usc_libc_alloc.resize(NULL, w->text, w->size, size);
     w->failed = text == NULL;
@@ -29,7 +26,8 @@ static bool reserve(usc_writing *w, size_t more)
 static void put_bytes(void *to, const char *bytes, size_t n)
 {
     usc_writing *w = to;
-    if (!reserve(w, n)) return;
+    w->failed |= w->most > 0 && n > w->most - w->n;
+    if (w->failed || (w->size <= w->n + n && !grow(w, n))) return;
     memcpy(w->text + w->n, bytes, n);
     w->n += n;
     w->text[w->n] = '\0';
@@ -48,13 +46,18 @@ static void put_text(usc_writing *w, const char *text)
 /* A value stands first behind a bracket or its name: behind a space. */
 static void separate(usc_writing *w)
 {
-    if (w->n > 0 && strchr("[{ ", w->text[w->n - 1]) == NULL) put(w, ", ");
+    const char last = w->n > 0 ? w->text[w->n - 1] : ' ';
+    if (last != '[' && last != '{' && last != ' ') put(w, ", ");
 }
 
 /* ---- single values ---- */
 
 static void put_mark(usc_writing *w, usc_value_kind kind, const char *text)
 {
+    if (kind == USC_VALUE_TENSOR && text == NULL) { /* most of all */
+        put(w, "{\"tensor\": true}");
+        return;
+    }
     put(w, "{\"");
     put(w, usc_value_mark(kind));
     put(w, "\": ");
