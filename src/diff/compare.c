@@ -319,7 +319,8 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
     }
     const int64_t from_a = at_a >= 0 ? d->row_of[0][at_a] : -1;
     const int64_t from_b = at_b >= 0 ? d->row_of[1][at_b] : -1;
-    if ((from_a < 0 || from_b < 0) && much) {
+    /* Of another shape, it may be that they are no partners: nothing is told by that. */
+    if ((from_a < 0 || from_b < 0) && much && !row->in.reshaped) {
         if (at_a >= 0 && from_a < 0) row->lone[0] = d->list[0].call[at_a].sequence;
         if (at_b >= 0 && from_b < 0) row->lone[1] = d->list[1].call[at_b].sequence;
         return USC_DIFF_UNPAIRED;
