@@ -212,6 +212,22 @@ bool usc_report_unfinished(const usc_report *r)
     return strcmp(usc_report_run(r, "state"), "running") == 0;
 }
 
+bool usc_report_of_files(const usc_report *r)
+{
+    return strcmp(usc_report_run(r, "environment"), "{}") == 0;
+}
+
+static bool of_tensors(const usc_report *r)
+{
+    return usc_report_of_files(r) &&
+           strcmp(usc_report_run(r, "trace_id"), usc_report_run(r, "trace")) == 0;
+}
+
+const char *usc_report_noun(const usc_report *r)
+{
+    return of_tensors(r) ? "tensor" : "call";
+}
+
 bool usc_report_live(const usc_report *r)
 {
     return usc_result_live(r->result);

@@ -146,6 +146,13 @@ const char *usc_report_run(const usc_report *r, const char *key);
 /** Whether the check ended before every selected call had a verdict. */
 bool usc_report_unfinished(const usc_report *r);
 
+/** Whether outputs in files were judged, of a pack or of two folders: nothing ran here.
+ */
+bool usc_report_of_files(const usc_report *r);
+
+/** What a row is: "call", or "tensor" where two files or folders were compared. */
+const char *usc_report_noun(const usc_report *r);
+
 /** Whether it is still running: the report is on what it has so far. */
 bool usc_report_live(const usc_report *r);
 

@@ -87,12 +87,14 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
         return;
     }
     if (r->n_rows == 1)
-        usc_out_text(o, n == 0 ? "the call is not flagged" : "the call is flagged");
+        usc_out_format(o, "the %s is %sflagged", usc_report_noun(r),
+                       n == 0 ? "not " : "");
     else if (n == 0)
-        usc_out_format(o, "none of %lld calls flagged", (long long)r->n_rows);
+        usc_out_format(o, "none of %lld %ss flagged", (long long)r->n_rows,
+                       usc_report_noun(r));
     else
-        usc_out_format(o, "%lld of %lld calls flagged", (long long)n,
-                       (long long)r->n_rows);
+        usc_out_format(o, "%lld of %lld %ss flagged", (long long)n, (long long)r->n_rows,
+                       usc_report_noun(r));
     if (r->has_baseline && n > 0) usc_out_text(o, " as new");
     put_flagged(o, r, options);
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);

@@ -155,8 +155,10 @@ static void checked(usc_table *t)
     const usc_sink sink = usc_text_sink(&s);
     usc_out o;
     usc_out_begin(&o, &sink, NULL);
-    usc_out_format(&o, "%lld call%s of %d operator%s", (long long)r->n_rows,
-                   r->n_rows == 1 ? "" : "s", r->n_ops, r->n_ops == 1 ? "" : "s");
+    usc_out_format(&o, "%lld %s%s", (long long)r->n_rows, usc_report_noun(r),
+                   r->n_rows == 1 ? "" : "s");
+    if (strcmp(usc_report_noun(r), "call") == 0)
+        usc_out_format(&o, " of %d operator%s", r->n_ops, r->n_ops == 1 ? "" : "s");
     if (r->n_calls > r->n_rows)
         usc_out_format(&o, ", standing for %lld calls,", (long long)r->n_calls);
     usc_out_text(&o, " of ");
@@ -175,6 +177,8 @@ static void checked(usc_table *t)
     }
     (void)!usc_out_end(&o);
     usc_table_line(t, "checked", s.bytes);
+    const char *left = usc_report_run(r, "left_out");
+    if (left[0] != '\0') usc_table_line(t, "", left);
     if (usc_report_live(r)) {
         (void)snprintf(s.bytes, sizeof s.bytes, "so far %lld of %s calls, still running",
                        (long long)r->n_rows, usc_report_run(r, "n_selected"));
@@ -226,10 +230,11 @@ static void verdicts(usc_table *t)
     if (t->r->n_rows == 0)
         (void)snprintf(text, sizeof text, "Nothing was checked.");
     else if (flagged == 0)
-        (void)snprintf(text, sizeof text, "No call is accused.");
+        (void)snprintf(text, sizeof text, "No %s is accused.", usc_report_noun(t->r));
     else
-        (void)snprintf(text, sizeof text, "%lld call%s accused above; no other is.",
-                       (long long)flagged, flagged == 1 ? " is" : "s are");
+        (void)snprintf(text, sizeof text, "%lld %s%s accused above; no other is.",
+                       (long long)flagged, usc_report_noun(t->r),
+                       flagged == 1 ? " is" : "s are");
     usc_table_line(t, "", text);
 }
 
@@ -298,7 +303,8 @@ static void reasons(usc_table *t, usc_verdict verdict)
 
 static void operators(usc_table *t)
 {
-    usc_table_label(t, "operators");
+    const bool calls = strcmp(usc_report_noun(t->r), "call") == 0;
+    usc_table_label(t, calls ? "operators" : "tensors");
     int i = 0;
     for (const usc_op_sum *s = t->r->ops; s != NULL && i < MAX_OPS; s = s->next, i++) {
         int64_t n = 0, bad = 0;
@@ -316,25 +322,6 @@ static void operators(usc_table *t)
         usc_out_format(t->o, ",\n%*sand %d more in result.csv", LABEL, "",
                        t->r->n_ops - MAX_OPS);
     usc_out_text(t->o, "\n");
-}
-
-static void timing(usc_table *t)
-{
-    const usc_times *s = &t->r->times;
-    if (s->total <= 0) return;
-    const double total = (double)s->total;
-    const int64_t known = s->device + s->reference + s->perturbed + s->judge + s->causes;
-    const double rest = known < s->total ? (double)(s->total - known) : 0;
-    char text[256];
-    (void)usc_format(
-        text, sizeof text,
-        "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
-        "perturbed replays %.0f %%, judge %.0f %%, causes %.0f %%, overhead %.0f %%",
-        total / 1e9, total / 1e6 / (double)t->r->n_rows, 100 * (double)s->device / total,
-        100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
-        100 * (double)s->judge / total, 100 * (double)s->causes / total,
-        100 * rest / total);
-    usc_table_line(t, "time", text);
 }
 
 static void files(usc_table *t)
@@ -422,7 +409,7 @@ usc_status usc_report_table(usc_report *report, const usc_report_options *option
     reasons(&t, USC_VERDICT_UNJUDGED);
     reasons(&t, USC_VERDICT_UNSUPPORTED);
     if (report->n_ops > 0) operators(&t);
-    timing(&t);
+    usc_table_time(&t);
     usc_table_self_test(&t);
     usc_table_standards(&t);
     if (!t.options->no_files) files(&t);

@@ -48,4 +48,7 @@ void usc_table_self_test(usc_table *t);
 /** After `check --compare-standards`. */
 void usc_table_standards(usc_table *t);
 
+/** Where the time went; of what ran elsewhere (files, a live check) how long it took. */
+void usc_table_time(usc_table *t);
+
 #endif

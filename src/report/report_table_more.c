@@ -159,3 +159,32 @@ void usc_table_standards(usc_table *t)
         USC_TABLE_LABEL);
     usc_out_text(t->o, "\n\n");
 }
+
+void usc_table_time(usc_table *t)
+{
+    const usc_times *s = &t->r->times;
+    if (s->total <= 0) return;
+    const double total = (double)s->total, each = total / 1e6 / (double)t->r->n_rows;
+    const int64_t known = s->device + s->reference + s->perturbed + s->judge + s->causes;
+    const double rest = known < s->total ? (double)(s->total - known) : 0;
+    char text[256];
+    if (usc_report_of_files(t->r) || known == s->causes) {
+        int n = usc_format(text, sizeof text, "%.1f s of judging (%.1f ms a %s)",
+                           total / 1e9, each, usc_report_noun(t->r));
+        if (s->causes > 0)
+            (void)usc_format(text + n, sizeof text - (size_t)n,
+                             ", %.0f %% of it for causes",
+                             100 * (double)s->causes / total);
+        usc_table_line(t, "time", text);
+        return;
+    }
+    (void)usc_format(
+        text, sizeof text,
+        "%.1f s in workers (%.1f ms a call): device %.0f %%, reference %.0f %%, "
+        "perturbed replays %.0f %%, judge %.0f %%, causes %.0f %%, overhead %.0f %%",
+        total / 1e9, each, 100 * (double)s->device / total,
+        100 * (double)s->reference / total, 100 * (double)s->perturbed / total,
+        100 * (double)s->judge / total, 100 * (double)s->causes / total,
+        100 * rest / total);
+    usc_table_line(t, "time", text);
+}

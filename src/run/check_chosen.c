@@ -188,6 +188,59 @@ static void remark_on(usc_check *c)
     usc_line_free(&text);
 }
 
+/* ---- what is left out of a whole trace ---- */
+
+static int64_t index_of(const usc_calls *calls, int64_t sequence)
+{
+    int64_t n;
+    const usc_call *first = usc_calls_list(calls, &n);
+    const usc_call *call = usc_calls_find(calls, sequence);
+    return call != NULL ? call - first : -1;
+}
+
+/* "58 were captured: 6 of them only hold others, 10 are checked within others": why a
+ * check has fewer calls than the capture told. */
+static void tell_left(usc_check *c)
+{
+    int64_t n, n_hold = 0, n_within = 0, n_else = 0;
+    const usc_call *call = usc_calls_list(c->calls, &n);
+    char *mark = calloc((size_t)n + 1, 1);
+    if (mark == NULL) return;
+    for (int64_t i = 0; i < c->picks.n; i++) {
+        const usc_pick *p = &c->picks.pick[i];
+        const int64_t own = index_of(c->calls, p->call);
+        if (own >= 0) mark[own] = 'p';
+        for (int64_t k = 0; k < p->n_children; k++) {
+            const int64_t child = index_of(c->calls, p->child[k]);
+            if (child >= 0) mark[child] = 'c';
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        n_within += mark[i] == 'c';
+        n_hold += mark[i] == 0 && call[i].composite;
+        n_else += mark[i] == 0 && !call[i].composite;
+    }
+    free(mark);
+    const struct {
+        int64_t n;
+        const char *one, *many;
+    } parts[] = {{n_hold, "only holds others", "only hold others"},
+                 {n_within, "is checked within another", "are checked within others"},
+                 {n_else, "ran elsewhere, failed or gives nothing",
+                  "ran elsewhere, failed or give nothing"}};
+    const char *between = ": ";
+    if (n == c->picks.n) return;
+    usc_line_count(&c->left, n);
+    usc_line_text(&c->left, " were captured");
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        if (parts[i].n == 0) continue;
+        usc_line_text(&c->left, between);
+        usc_line_count(&c->left, parts[i].n);
+        usc_line_add(&c->left, " %s", parts[i].n == 1 ? parts[i].one : parts[i].many);
+        between = ", ";
+    }
+}
+
 /* ---- the whole ---- */
 
 static usc_status check_there(const usc_check *c, usc_error *err)
@@ -241,6 +294,8 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
     if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
     if (st == USC_OK && c->picks.n == 0) st = nothing_left(c, wanted, n_wanted, err);
     if (st == USC_OK) remark_on(c);
+    if (st == USC_OK && !narrow && !options.distinct && options.level == USC_LEVEL_CALL)
+        tell_left(c);
     free(wanted);
     return st;
 }

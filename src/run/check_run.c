@@ -130,12 +130,14 @@ usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err)
     const usc_json *environment = usc_json_get(message, "environment");
     const char *inputs = usc_json_print(facts, &arena);
     const char *said = environment != NULL ? usc_json_print(environment, &arena) : NULL;
-    if (arena.failed || c->remarks.failed) st = usc_no_memory("check", err);
+    if (arena.failed || c->remarks.failed || c->left.failed)
+        st = usc_no_memory("check", err);
     const struct {
         const char *key, *value;
     } keys[] = {{"inputs", inputs},
                 {"state", "running"},
                 {"n_selected", selected},
+                {"left_out", c->left.text != NULL ? c->left.text : ""},
                 {"remarks", c->remarks.text != NULL ? c->remarks.text : ""},
                 {"compiled_regions", regions != NULL ? regions : "0"},
                 {"trace_incomplete", cut ? "1" : "0"},
@@ -511,6 +513,7 @@ static void close_all(usc_check *c, bool whole)
     usc_keys_free(&c->covered);
     usc_line_free(&c->unknown_text);
     usc_line_free(&c->remarks);
+    usc_line_free(&c->left);
 }
 
 /* Whether OUT holds a finished run, which this one replaces. */

@@ -148,7 +148,7 @@ def test_bad_options_of_check_are_refused_before_it_runs(trace, tmp_path, option
 
 def test_unknown_device_does_not_block_the_next_run(trace, tmp_path):
     assert_one_sentence(check(tmp_path, "trace", "--device", "warp:0"), "warp:0",
-                        "no device type 'warp'", "known here")
+                        "no device type 'warp'", "known here", "ulpscope doctor --device warp:0")
     assert check(tmp_path, "trace", "--device", DEVICE, "--ops", "mm").returncode == 0
     other = check(tmp_path, "trace", "--device", DEVICE, "--ops", "gelu")
     assert_one_sentence(other, "ulpscope-out", "another run", "-o", "--force")

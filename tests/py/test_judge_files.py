@@ -110,6 +110,10 @@ def test_each_kind_is_judged(tmp_path, kind):
 def test_kinds_are_mixed_and_matched(tmp_path):
     device, truth = written("npz", tmp_path, "device", DEVICE), written("json", tmp_path, "truth", TRUTH)
     assert "2 wrong, 3 pass" in judge(tmp_path, device, truth)[1]
+    less = written("npz", tmp_path, "less", {k: v for k, v in TRUTH.items() if k != "stem"})
+    text = judge(tmp_path, device, less, "--force")[1]  # nothing ran here, and no operator is to be registered
+    assert "5 tensors of" in text and " of judging (" in text and "(there is no reference of that name)" in text
+    assert "in workers" not in text and "reference.register" not in text and " operators" not in text, text
     other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
     done, text = judge(tmp_path, device, other)
     assert "2 wrong, 3 pass" in text and "the i-th tensor stands for the i-th ('stem' for 'out_0')" in text
@@ -164,7 +168,7 @@ def test_torch_files_as_tensors(tmp_path, capsys):
     np.savez(tmp_path / "t.npz", z=given["z"].double().numpy(), empty=np.zeros((0, 3)), half=np.ones(3), scalar=np.array(2.5),
              flag=np.array([True, False]), **{"a.0": np.ones(2)})  # fmt: skip
     done, text = judge(tmp_path, "all.safetensors", "t.npz")
-    assert done.returncode == 0 and "6 calls" in text, done
+    assert done.returncode == 0 and "6 tensors" in text, done
     (tmp_path / "old.pt").write_bytes(b"\x80\x02no pickle of tensors")
     assert torch_tensors.main(tmp_path / "old.pt", tmp_path / "o") == 1
     torch.save({"x": 3}, tmp_path / "none.pt")

@@ -89,7 +89,7 @@ def test_an_honest_run_is_accused_of_nothing(device, tmp_path):
                           timeout=PATIENCE)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert f"checked     {live.n_judged + live.unjudged} calls" in done.stdout
-    assert f" on {device}" in " ".join(done.stdout.split())
+    assert f" on {device}" in " ".join(done.stdout.split()) and " s of judging (" in done.stdout
 
 
 def test_a_scope_of_modules_and_threads_is_all_that_is_judged():

@@ -325,7 +325,7 @@ def open_device(name, home="cpu", via="", mark=lambda phase: None):
 
 def _unknown(name, why):
     known = ", ".join(present() + [k for k in ("sim",) if k not in present()])
-    return f"device {name} is not there ({why}); known here: {known}"
+    return f"device {name} is not there ({why}); known here: {known}; ulpscope doctor --device {name} looks for what is missing"
 
 
 def _open_callable(name, home):
