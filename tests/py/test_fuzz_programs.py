@@ -547,6 +547,11 @@ def test_both_sides_are_there_in_a_text():
         y.sum().backward()
         assert (x.oneflow.device.type, x.pytorch.device.type) == ("sim", "cpu")
         assert original.allclose(y.oneflow.cpu(), y.pytorch) and original.allclose(x.oneflow.grad.cpu(), x.pytorch.grad)
+        m = oneflow.torch.nn.Linear(5, 2)
+        m(x).sum().backward()
+        assert (m.oneflow.weight.device.type, m.pytorch.weight.device.type) == ("sim", "cpu")
+        assert original.allclose(m.pytorch(x.pytorch), m(x).pytorch) and original.equal(m.pytorch.bias.grad, original.ones(2))
+        assert repr(y).startswith("tensor([") and f"{y.detach().sum():.3f}" == f"{y.pytorch.sum().item():.3f}"
         return x.grad
 
     oneflow.autotest(n=2)(text)(None)

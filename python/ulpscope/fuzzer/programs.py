@@ -7,6 +7,7 @@ A text that asks where it runs is run there itself.
 Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx and a way out of its mode.
 """
 
+import copy
 import functools
 import inspect
 import math
@@ -294,7 +295,10 @@ class Value:
         return asked(self.raw.__array__, *args, **kwargs)
 
     def __repr__(self):
-        return f"Value({self.raw!r})"
+        return repr(self.raw)
+
+    def __format__(self, spec):
+        return asked(format, self.raw, spec)
 
     __hash__ = object.__hash__
 
@@ -353,9 +357,26 @@ class Layer:
     def eval(self):
         return self.train(False)
 
+    def on_side(self, other):
+        """A module of torch with the weights as the side in work has them, or as the other one does."""
+        made = copy.deepcopy(self.raw)
+        for name, value in self.state.items():
+            tensor = tape().on_side(value.raw, other)
+            if not isinstance(tensor, torch.Tensor):
+                raise AttributeError(f"another framework has no module of torch's: {name} of it is .{name}.oneflow")
+            owner, _, leaf = name.rpartition(".")
+            owner = made.get_submodule(owner)
+            kept = torch.nn.Parameter(tensor.detach(), tensor.requires_grad) if leaf in owner._parameters else tensor
+            setattr(owner, leaf, kept)
+            if kept is not tensor:
+                kept.grad = tensor.grad
+        return made
+
     def __getattr__(self, name):
         if name in self.state:
             return self.state[name]
+        if name in SIDES:
+            return self.on_side(SIDES[name])
         return self._part(name, getattr(self.raw, name))
 
     def __getitem__(self, key):
