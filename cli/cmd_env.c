@@ -256,6 +256,7 @@ static bool ask_python(facts *f, const char *const *files, int n_files)
     }
     for (int i = 0; i < n_files; i++)
         argv[3 + i] = strdup(files[i]);
+    (void)fputs("ulpscope env: loading torch, to ask for its settings\n", stderr);
     const int code = cli_run(argv, TIMEOUT_MS, false, output, sizeof output);
     for (int i = 0; i < n_files; i++)
         free(argv[3 + i]);

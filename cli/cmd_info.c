@@ -87,6 +87,7 @@ static void ask_python(facts *f)
     char flag[] = "-c", code[sizeof question];
     memcpy(code, question, sizeof question);
     char *argv[] = {f->python.program, flag, code, NULL};
+    (void)fputs("ulpscope info: loading torch, to ask what it sees\n", stderr);
     const int status =
         cli_run(argv, TORCH_TIMEOUT_MS, false, f->output, sizeof f->output);
     if (status == -2)
