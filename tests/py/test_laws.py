@@ -35,7 +35,7 @@ HEADER_OWNER = {
     "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
     "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
     "finding.h": "case", "draw.h": "draw", "value.h": "call",
-    "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss",
+    "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss", "port.h": "port",
     "run.h": "run", "pairs.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign", "inject.h": "watch", "watch.h": "watch", "watch_log.h": "watch",
     "watch_products.h": "watch",
 }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Build files and scripts: names of files that are renamed are followed; what else speaks
+// of CUDA is listed, a line each.
+#include <string.h>
+#include <strings.h>
+
+#include "port/port_job.h"
+
+static bool in_path(char c)
+{
+    return usc_port_in_name(c) || strchr("./*-+?[]", c) != NULL;
+}
+
+/* Names of files that end in .cu or .cuh, in a line [start, end). */
+static bool follow(usc_port_job *job, size_t start, size_t end)
+{
+    bool any = false;
+    for (size_t at = start; at < end;) {
+        size_t to = at;
+        while (to < end && job->text[to] != '\0' && in_path(job->text[to]))
+            to++;
+        const char *word = usc_port_format(job, "%.*s", (int)(to - at), job->text + at);
+        const char *dot = to > at ? strrchr(word, '.') : NULL;
+        const char *ending = usc_port_ending(job->options->target, dot);
+        if (ending != NULL && usc_port_renamed(job, word[0] == '/' ? word + 1 : word)) {
+            usc_port_edit_put(job, at + (size_t)(dot - word), to, ending);
+            any = true;
+        }
+        at = to > at ? to : to + 1;
+    }
+    return any;
+}
+
+static bool has(const char *line, size_t n, const char *word)
+{
+    const size_t m = strlen(word);
+    for (size_t i = 0; i + m <= n; i++)
+        if (strncasecmp(line + i, word, m) == 0) return true;
+    return false;
+}
+
+void usc_port_build(usc_port_job *job)
+{
+    static const char *const words[] = {"cuda", "nvcc", "nvidia", "nccl", "cudnn"};
+    for (size_t start = 0, end; start < job->n; start = end + 1) {
+        const char *newline = memchr(job->text + start, '\n', job->n - start);
+        end = newline != NULL ? (size_t)(newline - job->text) : job->n;
+        const char *line = job->text + start;
+        const size_t blank = strspn(line, " \t");
+        const size_t n = end - start;
+        if (n > 4096 || blank >= n || line[blank] == '#') continue;
+        (void)follow(job, start, end);
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            if (has(line, n, words[i])) {
+                const int shown = n - blank > 60 ? 60 : (int)(n - blank);
+                usc_port_leave_at(job, start, "build file",
+                                  usc_port_format(job, "%.*s", shown, line + blank),
+                                  "write it for the target by hand");
+                break;
+            }
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// C++ as the compiler's first phases see it: spliced lines, comments, texts, raw texts,
+// numbers with separators, preprocessor lines. Digraphs are not known.
+#include "port/port_token.h"
+
+#include <string.h>
+
+typedef struct scan {
+    const char *text;
+    size_t n, at;
+    usc_port_tokens *out;
+    bool directive;  /* in a preprocessor line */
+    bool line_start; /* only blanks and comments since the line began */
+    bool header;     /* behind #include */
+    bool message;    /* behind #error and its like: words, not tokens */
+} scan;
+
+static char byte_at(const scan *s, size_t at)
+{
+    return at < s->n ? s->text[at] : '\0';
+}
+
+/* Bytes of a backslash with the end of a line behind it; 0 where there is none. */
+static size_t splice_at(const scan *s, size_t at)
+{
+    if (byte_at(s, at) != '\\') return 0;
+    if (byte_at(s, at + 1) == '\n') return 2;
+    return byte_at(s, at + 1) == '\r' && byte_at(s, at + 2) == '\n' ? 3 : 0;
+}
+
+static bool ends_line(const scan *s, size_t at)
+{
+    return at >= s->n || s->text[at] == '\n' ||
+           (s->text[at] == '\r' && byte_at(s, at + 1) == '\n');
+}
+
+static size_t skip_blanks(const scan *s, size_t at)
+{
+    for (size_t n; at < s->n; at += n) {
+        const char c = s->text[at];
+        n = c == ' ' || c == '\t' || c == '\f' || c == '\v' ? 1 : splice_at(s, at);
+        if (c == '\r' && byte_at(s, at + 1) != '\n') n = 1;
+        if (n == 0) break;
+    }
+    return at;
+}
+
+static size_t skip_name(const scan *s, size_t at)
+{
+    for (size_t n; at < s->n; at += n) {
+        n = usc_port_in_name(s->text[at]) || s->text[at] == '$' ? 1 : splice_at(s, at);
+        /* a splice belongs to the name only where the name goes on behind it */
+        if (n > 1 && !usc_port_in_name(byte_at(s, at + n))) break;
+        if (n == 0) break;
+    }
+    return at;
+}
+
+static size_t skip_number(const scan *s, size_t at)
+{
+    for (; at < s->n; at++) {
+        const char c = s->text[at];
+        const bool power =
+            at > 0 && (c == '+' || c == '-') && strchr("eEpP", s->text[at - 1]) != NULL;
+        const bool parted = c == '\'' && usc_port_in_name(byte_at(s, at + 1));
+        if (!usc_port_in_name(c) && c != '.' && !power && !parted) break;
+    }
+    return at;
+}
+
+static size_t skip_line_comment(const scan *s, size_t at)
+{
+    while (!ends_line(s, at)) {
+        const size_t n = splice_at(s, at);
+        at += n > 0 ? n : 1;
+    }
+    return at;
+}
+
+static size_t skip_block_comment(const scan *s, size_t at)
+{
+    for (size_t i = at + 2; i + 1 < s->n; i++)
+        if (s->text[i] == '*' && s->text[i + 1] == '/') return i + 2;
+    usc_port_unended(s->out, "a comment", at);
+    return s->n;
+}
+
+/* Behind the quote that ends a text which begins at `at`. */
+static size_t skip_text(const scan *s, size_t at)
+{
+    const char quote = s->text[at];
+    size_t i = at + 1;
+    while (!ends_line(s, i)) {
+        const size_t n = splice_at(s, i);
+        if (n > 0) {
+            i += n;
+        } else if (s->text[i] == '\\' && !ends_line(s, i + 1)) {
+            i += 2;
+        } else if (s->text[i++] == quote) {
+            return i;
+        }
+    }
+    /* an apostrophe in what no compiler reads ("don't" below #if 0) is nobody's fault */
+    if (quote == '"' && !s->message) usc_port_unended(s->out, "a text in quotes", at);
+    return i;
+}
+
+/* R"mark( ... )mark": `at` is at the quote. */
+static size_t skip_raw(const scan *s, size_t at)
+{
+    size_t mark = 0;
+    while (mark <= 16 && at + 1 + mark < s->n && s->text[at + 1 + mark] != '(') {
+        if (strchr(" )\\\t\n\"", s->text[at + 1 + mark]) != NULL) return skip_text(s, at);
+        mark++;
+    }
+    if (byte_at(s, at + 1 + mark) != '(') return skip_text(s, at);
+    for (size_t i = at + 2 + mark; i + mark + 1 < s->n; i++)
+        if (s->text[i] == ')' && s->text[i + 1 + mark] == '"' &&
+            memcmp(s->text + i + 1, s->text + at + 1, mark) == 0)
+            return i + mark + 2;
+    usc_port_unended(s->out, "a raw text", at);
+    return s->n;
+}
+
+static bool is_prefix(const char *name, size_t n, bool *raw)
+{
+    static const char *const known[] = {"u8", "u",  "U",  "L", "u8R",
+                                        "uR", "UR", "LR", "R"};
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        if (strlen(known[i]) == n && memcmp(known[i], name, n) == 0) {
+            *raw = name[n - 1] == 'R';
+            return true;
+        }
+    return false;
+}
+
+static void push(scan *s, usc_port_kind kind, size_t end)
+{
+    if (kind != USC_PORT_SPACE && kind != USC_PORT_COMMENT) s->line_start = false;
+    usc_port_push(s->out, kind, end, s->directive);
+    s->at = end;
+}
+
+static void take_name(scan *s)
+{
+    const size_t start = s->at, end = skip_name(s, start);
+    const char quote = byte_at(s, end);
+    bool raw = false;
+    if ((quote == '"' || quote == '\'') &&
+        is_prefix(s->text + start, end - start, &raw) && (quote == '"' || !raw)) {
+        push(s, USC_PORT_TEXT, raw ? skip_raw(s, end) : skip_text(s, end));
+        return;
+    }
+    push(s, USC_PORT_NAME, end);
+    const usc_port_tokens *out = s->out;
+    if (!s->directive || out->n == 0) return;
+    static const char *const includes[] = {"include", "include_next", "import"};
+    static const char *const messages[] = {"error", "warning", "pragma"};
+    for (int i = 0; i < 3; i++) {
+        s->header |= usc_port_is(s->text, &out->token[out->n - 1], includes[i]);
+        s->message |= usc_port_is(s->text, &out->token[out->n - 1], messages[i]);
+    }
+}
+
+/* <path> or "path" behind #include; 0 where none stands there. */
+static size_t skip_header(const scan *s)
+{
+    const char open = s->text[s->at], close = open == '<' ? '>' : '"';
+    if (open != '<' && open != '"') return 0;
+    for (size_t i = s->at + 1; !ends_line(s, i); i++)
+        if (s->text[i] == close) return i + 1;
+    return 0;
+}
+
+static void take_other(scan *s)
+{
+    const char c = s->text[s->at], next = byte_at(s, s->at + 1);
+    if (c == '#' && s->line_start) {
+        s->directive = true;
+        push(s, USC_PORT_PUNCT, s->at + 1);
+    } else if (c == '/' && next == '/') {
+        push(s, USC_PORT_COMMENT, skip_line_comment(s, s->at));
+    } else if (c == '/' && next == '*') {
+        push(s, USC_PORT_COMMENT, skip_block_comment(s, s->at));
+    } else if (c == '"' || c == '\'') {
+        push(s, USC_PORT_TEXT, skip_text(s, s->at));
+    } else if ((c >= '0' && c <= '9') || (c == '.' && next >= '0' && next <= '9')) {
+        push(s, USC_PORT_NUMBER, skip_number(s, s->at));
+    } else if (usc_port_in_name(c) || c == '$') {
+        take_name(s);
+    } else {
+        const bool two = (c == ':' && next == ':') || (c == '-' && next == '>');
+        push(s, USC_PORT_PUNCT, s->at + (two ? 2 : 1));
+    }
+}
+
+void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
+{
+    scan s = {.text = text, .n = n, .out = out, .line_start = true};
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) push(&s, USC_PORT_SPACE, 3);
+    while (s.at < n && !out->failed) {
+        const size_t blanks = skip_blanks(&s, s.at);
+        if (blanks > s.at) {
+            push(&s, USC_PORT_SPACE, blanks);
+        } else if (ends_line(&s, s.at)) {
+            push(&s, USC_PORT_NEWLINE, s.at + (text[s.at] == '\r' ? 2 : 1));
+            s.directive = s.header = s.message = false;
+            s.line_start = true;
+        } else if (s.header && skip_header(&s) > 0) {
+            push(&s, USC_PORT_HEADER, skip_header(&s));
+            s.header = false;
+        } else {
+            take_other(&s);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// What no name settles in C++: each is listed with what to do, and none is changed.
+#include <stdlib.h>
+#include <string.h>
+
+#include "port/port_job.h"
+
+/* A word that says it all, wherever it stands as code. A trailing * is any ending. */
+typedef struct telling {
+    const char *word, *construct, *advice;
+} telling;
+
+static const telling tellings[] = {
+    {"asm", "inline PTX", "write it in C++ or with the target's own intrinsics"},
+    {"__asm__", "inline PTX", "write it in C++ or with the target's own intrinsics"},
+    {"__asm", "inline PTX", "write it in C++ or with the target's own intrinsics"},
+    {"wmma", "wmma", "use the target's matrix library, or plain multiplications"},
+    {"nvcuda", "wmma", "use the target's matrix library, or plain multiplications"},
+    {"tex1D", "texture", "read from global memory through a pointer"},
+    {"tex1Dfetch", "texture", "read from global memory through a pointer"},
+    {"tex2D", "texture", "read from global memory and interpolate by hand"},
+    {"tex3D", "texture", "read from global memory and interpolate by hand"},
+    {"tex2DLayered", "texture", "read from global memory and interpolate by hand"},
+    {"texture", "texture", "read from global memory through a pointer"},
+    {"cuda*Texture*", "texture", "read from global memory through a pointer"},
+    {"cuda*Surface*", "texture", "write to global memory through a pointer"},
+    {"surf2Dread", "texture", "read from global memory through a pointer"},
+    {"surf2Dwrite", "texture", "write to global memory through a pointer"},
+    {"this_grid", "grid-wide synchronisation", "end the kernel there and launch another"},
+    {"grid_group", "grid-wide synchronisation",
+     "end the kernel there and launch another"},
+    {"__shfl", "shuffle without a mask", "use the _sync form and give its mask"},
+    {"__shfl_up", "shuffle without a mask", "use the _sync form and give its mask"},
+    {"__shfl_down", "shuffle without a mask", "use the _sync form and give its mask"},
+    {"__shfl_xor", "shuffle without a mask", "use the _sync form and give its mask"},
+    {"__ballot", "vote without a mask", "use the _sync form and give its mask"},
+    {"__any", "vote without a mask", "use the _sync form and give its mask"},
+    {"__all", "vote without a mask", "use the _sync form and give its mask"},
+};
+
+/* Words of one vendor that begin a branch of the preprocessor. */
+static const telling branches[] = {
+    {"__CUDA_ARCH__", "architecture",
+     "numbers of another vendor's chips: choose the branch"},
+    {"CUDA_VERSION", "toolkit version",
+     "a version of another toolkit: choose the branch"},
+    {"CUDART_VERSION", "toolkit version",
+     "a version of another toolkit: choose the branch"},
+    {"__CUDACC_VER_MAJOR__", "toolkit version", "another compiler's: choose the branch"},
+    {"__HIP_PLATFORM_*", "ROCm branch", "say whether the target follows this branch"},
+    {"__HIPCC__", "ROCm branch", "say whether the target follows this branch"},
+    {"__HIP_*", "ROCm branch", "say whether the target follows this branch"},
+    {"USE_ROCM", "ROCm branch", "say whether the target follows this branch"},
+    {"ROCM_VERSION", "ROCm branch", "say whether the target follows this branch"},
+    {"*_WITH_HIP", "ROCm branch", "say whether the target follows this branch"},
+};
+
+static bool fits(const char *pattern, const char *word)
+{
+    return strpbrk(pattern, "*") != NULL ? usc_port_glob(pattern, word)
+                                         : strcmp(pattern, word) == 0;
+}
+
+static bool relates(const usc_port_job *job, size_t i)
+{
+    static const char *const signs[] = {"<", ">", "=", "/", "!"};
+    for (size_t k = 0; k < sizeof signs / sizeof signs[0]; k++)
+        if (usc_port_at(job, i, signs[k]) &&
+            (k != 4 || usc_port_at(job, i + 1, "="))) /* != alone */
+            return true;
+    return false;
+}
+
+static bool has_no_case(const char *in, const char *word)
+{
+    const size_t n = strlen(word);
+    for (; *in != '\0'; in++)
+        if (strncasecmp(in, word, n) == 0) return true;
+    return false;
+}
+
+/* The statement, or preprocessor line, around place i: [*first, *last). */
+static void statement_of(const usc_port_job *job, size_t i, size_t *first, size_t *last)
+{
+    const bool directive = usc_port_sig(job, i)->directive;
+    *first = i;
+    *last = i + 1;
+    while (*first > 0 && i - *first < 60 &&
+           usc_port_sig(job, *first - 1)->directive == directive &&
+           !usc_port_at(job, *first - 1, ";") && !usc_port_at(job, *first - 1, "{") &&
+           !usc_port_at(job, *first - 1, "}") &&
+           !(directive && usc_port_at(job, *first, "#")))
+        --*first;
+    while (*last < job->n_sig && *last - i < 60 &&
+           usc_port_sig(job, *last)->directive == directive &&
+           !usc_port_at(job, *last, ";") && !usc_port_at(job, *last, "{") &&
+           !usc_port_at(job, *last, "}") && !(directive && usc_port_at(job, *last, "#")))
+        ++*last;
+}
+
+/* Whether a word in the statement speaks of warps. */
+static bool of_warps(usc_port_job *job, size_t first, size_t last)
+{
+    static const char *const words[] = {"warp",       "lane",       "__shfl",  "__ballot",
+                                        "__any_sync", "__all_sync", "__match_"};
+    for (size_t i = first; i < last; i++) {
+        if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
+        const char *word = usc_port_word(job, i);
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            if (has_no_case(word, words[k])) return true;
+    }
+    return false;
+}
+
+static bool is_shift(const usc_port_job *job, size_t i)
+{
+    return (usc_port_at(job, i - 1, ">") && usc_port_at(job, i - 2, ">")) ||
+           (usc_port_at(job, i - 1, "<") && usc_port_at(job, i - 2, "<"));
+}
+
+static void look_at_number(usc_port_job *job, size_t i)
+{
+    const char *word = usc_port_word(job, i);
+    char *end;
+    const unsigned long long value = strtoull(word, &end, 0);
+    if (strspn(end, "uUlL") != strlen(end)) return;
+    size_t first, last;
+    const bool mask = value == 0xffffffffULL;
+    const bool width = value == 32 || (value == 31 && word[0] != '0') || value == 0x1f ||
+                       (value == 5 && is_shift(job, i));
+    if (!mask && !width) return;
+    statement_of(job, i, &first, &last);
+    if (mask) {
+        bool wide = of_warps(job, first, last);
+        for (size_t k = first; k < last && !wide; k++)
+            wide = usc_port_kind_at(job, k, USC_PORT_NAME) &&
+                   has_no_case(usc_port_word(job, k), "mask");
+        if (wide)
+            usc_port_leave(job, first, last - 1, "32-bit mask",
+                           "a warp may have more threads: take a mask of its width");
+    } else if (of_warps(job, first, last)) {
+        usc_port_leave(job, first, last - 1, "warp width",
+                       "a warp may have another width: write warpSize");
+    }
+}
+
+static void look_at_word(usc_port_job *job, size_t i)
+{
+    const usc_port_token *t = usc_port_sig(job, i);
+    const char *word = usc_port_word(job, i);
+    for (size_t k = 0; k < sizeof tellings / sizeof tellings[0]; k++)
+        if (fits(tellings[k].word, word) && !usc_port_at(job, i - 1, ".") &&
+            !usc_port_at(job, i - 1, "->") &&
+            (strncmp(word, "tex", 3) != 0 || usc_port_at(job, i + 1, "<") ||
+             usc_port_at(job, i + 1, "(")))
+            usc_port_leave(job, i, i + 4, tellings[k].construct, tellings[k].advice);
+    for (size_t k = 0; k < sizeof branches / sizeof branches[0]; k++) {
+        if (!fits(branches[k].word, word)) continue;
+        /* whether it is a device at all is one name; a number is another vendor's */
+        const bool number = relates(job, i + 1) || relates(job, i - 1) ||
+                            (usc_port_at(job, i + 1, ")") && relates(job, i + 2));
+        const bool other = strcmp(branches[k].construct, "ROCm branch") == 0;
+        if ((other && t->directive) || number)
+            usc_port_leave(job, i, other ? i : i + 3, branches[k].construct,
+                           branches[k].advice);
+    }
+}
+
+/* Where the target takes no kernels, each is work. */
+static void look_at_kernel(usc_port_job *job, size_t i)
+{
+    size_t at = i + 1;
+    if (job->options->target == USC_PORT_MUSA) return;
+    while (at < job->n_sig && at - i < 40 && !usc_port_at(job, at + 1, "(") &&
+           !usc_port_at(job, at, ";"))
+        at++;
+    if (usc_port_at(job, at, "__launch_bounds__"))
+        while (at < job->n_sig && !usc_port_at(job, at, ")"))
+            at++;
+    while (at < job->n_sig && at - i < 80 && !usc_port_at(job, at + 1, "("))
+        at++;
+    usc_port_leave(
+        job, at, at, "kernel",
+        job->options->target == USC_PORT_SIM
+            ? "the simulated device does not run kernels yet: host code is ported alone"
+            : "kernels of this target are another language: write it anew");
+}
+
+void usc_port_cxx_left(usc_port_job *job)
+{
+    for (size_t i = 0; i < job->n_sig; i++) {
+        const usc_port_token *t = usc_port_sig(job, i);
+        if (t->kind == USC_PORT_NUMBER) look_at_number(job, i);
+        if (t->kind != USC_PORT_NAME) continue;
+        look_at_word(job, i);
+        if (usc_port_at(job, i, "__global__") && !t->directive) look_at_kernel(job, i);
+    }
+}

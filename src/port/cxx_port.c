@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of C++: names, methods, dispatch keys, devices in texts, headers.
+#include <string.h>
+
+#include "port/port_job.h"
+
+#define UNKNOWN "give its name in --map, or write this place anew"
+
+enum { MOST_WORDS = 12 };
+
+/* A name with its namespaces: a::b::c. */
+typedef struct chain {
+    size_t place[MOST_WORDS]; /* of each word */
+    const char *word[MOST_WORDS];
+    size_t n;
+} chain;
+
+static void take_chain(usc_port_job *job, size_t i, chain *c)
+{
+    c->n = 0;
+    while (usc_port_kind_at(job, i, USC_PORT_NAME) && c->n < MOST_WORDS) {
+        c->place[c->n] = i;
+        c->word[c->n++] = usc_port_word(job, i);
+        if (!usc_port_at(job, i + 1, "::")) break;
+        i += 2;
+    }
+}
+
+/* Words [first, last) joined by ::; "" where that is too long to be in the table. */
+static const char *join(const chain *c, size_t first, size_t last, char room[256])
+{
+    size_t n = 0;
+    for (size_t i = first; i < last; i++) {
+        const size_t size = strlen(c->word[i]);
+        if (n + size + 3 > 256) return "";
+        if (i > first) memcpy(room + n, "::", 2);
+        n += i > first ? 2 : 0;
+        memcpy(room + n, c->word[i], size);
+        n += size;
+    }
+    room[n] = '\0';
+    return room;
+}
+
+/* Puts the words of `to` in place of words [first, last): one by one where they are as
+ * many, so that what stands between them stays. */
+static void put_words(usc_port_job *job, const chain *c, size_t first, size_t last,
+                      const char *to)
+{
+    size_t words = 1;
+    for (const char *at = strstr(to, "::"); at != NULL; at = strstr(at + 2, "::"))
+        words++;
+    if (words != last - first) {
+        usc_port_edit_put(job, usc_port_sig(job, c->place[first])->start,
+                          usc_port_sig(job, c->place[last - 1])->end, to);
+        return;
+    }
+    for (size_t i = first; i < last; i++) {
+        const char *end = strstr(to, "::");
+        const size_t n = end != NULL ? (size_t)(end - to) : strlen(to);
+        if (strlen(c->word[i]) != n || strncmp(c->word[i], to, n) != 0)
+            usc_port_replace(job, c->place[i], usc_port_format(job, "%.*s", (int)n, to));
+        to += n + (end != NULL ? 2 : 0);
+    }
+}
+
+static bool begins(const char *text, const char *with)
+{
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Whether a word looks like one of CUDA's libraries: cudaX, cublasX, but not cudart. */
+static bool looks_like_api(const char *word)
+{
+    if (strstr(word, "Texture") != NULL || strstr(word, "Surface") != NULL)
+        return false; /* listed as what they are */
+    static const char *const begin[] = {"cuda",     "cublas", "cudnn",
+                                        "cufft",    "curand", "cusparse",
+                                        "cusolver", "nvrtc",  "cutlass"};
+    for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++) {
+        const size_t n = strlen(begin[i]);
+        if (strncmp(word, begin[i], n) == 0 && word[n] >= 'A' && word[n] <= 'Z')
+            return true;
+    }
+    return begins(word, "C10_CUDA_") || begins(word, "AT_CUDA_");
+}
+
+/* Whether the name at i is declared or defined there: it is the program's own. */
+static bool is_own(usc_port_job *job, size_t i)
+{
+    static const char *const not_types[] = {"return",   "else",      "case",
+                                            "throw",    "new",       "delete",
+                                            "typename", "co_return", "do"};
+    if (usc_port_at(job, i - 1, "&") || usc_port_at(job, i - 1, "*"))
+        return usc_port_kind_at(job, i - 2, USC_PORT_NAME) &&
+               !usc_port_at(job, i + 1, "(");
+    if (!usc_port_kind_at(job, i - 1, USC_PORT_NAME)) return false;
+    for (size_t k = 0; k < sizeof not_types / sizeof not_types[0]; k++)
+        if (usc_port_at(job, i - 1, not_types[k])) return false;
+    return true;
+}
+
+static bool own_somewhere(usc_port_job *job, const char *word)
+{
+    for (size_t i = 1; i < job->n_sig; i++)
+        if (usc_port_kind_at(job, i, USC_PORT_NAME) && usc_port_at(job, i, word) &&
+            is_own(job, i))
+            return true;
+    return false;
+}
+
+/* Whether a function is declared at i: `void* cudaMalloc(`. */
+static bool declares(const usc_port_job *job, size_t i, const char *word)
+{
+    static const char *const types[] = {"void", "int",  "char",   "float", "double",
+                                        "bool", "auto", "size_t", "long"};
+    const size_t n = strlen(word);
+    if (!usc_port_at(job, i + 1, "(") || (n > 2 && strcmp(word + n - 2, "_t") == 0))
+        return false;
+    const bool pointed = usc_port_at(job, i - 1, "*") || usc_port_at(job, i - 1, "&");
+    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++)
+        if (usc_port_at(job, pointed ? i - 2 : i - 1, types[k])) return true;
+    return false;
+}
+
+/* The longest row from word `first` on; the number of words that it took. */
+static size_t take_row(usc_port_job *job, const chain *c, size_t first)
+{
+    char room[256];
+    for (size_t last = c->n; last > first; last--) {
+        const char *name = join(c, first, last, room);
+        bool known = false;
+        const char *to = usc_port_to(job, USC_PORT_CXX_NAME, name, strlen(name), &known);
+        if (!known) continue;
+        if (to != NULL)
+            put_words(job, c, first, last, to);
+        else
+            usc_port_leave(job, c->place[first], c->place[last - 1],
+                           usc_port_format(job, "'%s'", name),
+                           "this target has no name for it: write this place anew");
+        return last - first;
+    }
+    return 0;
+}
+
+/* Namespaces of torch: what stands behind them may be in the table alone. */
+static bool is_open(const char *word)
+{
+    static const char *const open[] = {"at", "c10", "torch", "cuda", "native", "detail"};
+    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++)
+        if (strcmp(word, open[i]) == 0) return true;
+    return false;
+}
+
+static void port_chain(usc_port_job *job, const chain *c)
+{
+    for (size_t at = 0; at < c->n;) {
+        const size_t taken = take_row(job, c, at);
+        if (taken == 0 && at + 1 == c->n && looks_like_api(c->word[at]) &&
+            !own_somewhere(job, c->word[at]))
+            usc_port_leave(job, c->place[at], c->place[at],
+                           usc_port_format(job, "'%s'", c->word[at]), UNKNOWN);
+        if (taken == 0 && !is_open(c->word[at])) return; /* somebody's own namespace */
+        at += taken > 0 ? taken : 1;
+    }
+}
+
+static void port_method(usc_port_job *job, size_t i)
+{
+    bool known = false;
+    const char *word = usc_port_word(job, i);
+    const char *to = usc_port_to(job, USC_PORT_CXX_CALL, word, strlen(word), &known);
+    if (!known || !usc_port_at(job, i + 1, "(")) return;
+    const char *open = to != NULL ? strchr(to, '(') : NULL;
+    if (to == NULL) {
+        usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), UNKNOWN);
+    } else if (open == NULL) {
+        usc_port_replace(job, i, to);
+    } else if (usc_port_at(job, i + 2, ")")) { /* x.cuda() is x.to(DEVICE) */
+        usc_port_replace(job, i, usc_port_format(job, "%.*s", (int)(open - to), to));
+        const size_t inside = usc_port_sig(job, i + 1)->end;
+        usc_port_edit_put(job, inside, inside, open + 1);
+    }
+}
+
+/* Whether the macro whose argument stands at i takes dispatch keys: TORCH_LIBRARY_IMPL
+ * and what is called like it. */
+static bool in_macro(usc_port_job *job, size_t i)
+{
+    int depth = 0;
+    for (size_t at = i; at-- > 0 && i - at < 400;) {
+        if (usc_port_at(job, at, ")")) depth++;
+        if (usc_port_at(job, at, ";") || usc_port_at(job, at, "{")) return false;
+        if (!usc_port_at(job, at, "(") || depth-- > 0) continue;
+        if (!usc_port_kind_at(job, at - 1, USC_PORT_NAME)) return false;
+        const char *word = usc_port_word(job, at - 1);
+        for (const char *c = word; *c != '\0'; c++)
+            if (*c >= 'a' && *c <= 'z') return false;
+        return strstr(word, "IMPL") != NULL || strstr(word, "REGISTER") != NULL ||
+               strstr(word, "DISPATCH") != NULL || strstr(word, "LIBRARY") != NULL;
+    }
+    return false;
+}
+
+static bool port_key(usc_port_job *job, size_t i)
+{
+    const bool first = usc_port_at(job, i - 1, ",") || usc_port_at(job, i - 1, "(");
+    const bool last = usc_port_at(job, i + 1, ",") || usc_port_at(job, i + 1, ")");
+    bool known = false;
+    const char *word = usc_port_word(job, i);
+    const char *to = usc_port_to(job, USC_PORT_KEY, word, strlen(word), &known);
+    if (!first || !last || to == NULL || !in_macro(job, i)) return false;
+    usc_port_replace(job, i, to);
+    return true;
+}
+
+/* "cuda" and "cuda:0" where a device is made or compared. */
+static void port_text(usc_port_job *job, size_t i)
+{
+    static const char *const makers[] = {"Device", "device", "to", "autocast",
+                                         "type_str"};
+    const char *word = usc_port_word(job, i);
+    if (!begins(word, "\"cuda") || (word[5] != '"' && word[5] != ':')) return;
+    if (word[5] == ':' && strspn(word + 6, "0123456789") != strlen(word + 6) - 1) return;
+    bool known = false;
+    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, "cuda", 4, &known);
+    if (to == NULL) return;
+    for (size_t k = 0; k < sizeof makers / sizeof makers[0]; k++)
+        if ((usc_port_at(job, i - 1, "(") || usc_port_at(job, i - 1, "{")) &&
+            (usc_port_at(job, i - 2, makers[k]) ||
+             (usc_port_kind_at(job, i - 2, USC_PORT_NAME) &&
+              usc_port_at(job, i - 3, makers[k]))))
+            usc_port_replace(job, i, usc_port_format(job, "\"%s%s", to, word + 5));
+}
+
+static void port_include(usc_port_job *job, size_t i)
+{
+    const char *header = usc_port_word(job, i);
+    const size_t n = strlen(header);
+    if (n < 3) return;
+    const char open = header[0], close = header[n - 1];
+    const char *path = usc_port_format(job, "%.*s", (int)(n - 2), header + 1);
+    bool known = false;
+    const char *to = usc_port_to(job, USC_PORT_INCLUDE, path, strlen(path), &known);
+    const char *dot = strrchr(path, '.');
+    const char *ending = usc_port_ending(job->options->target, dot);
+    if (ending != NULL && usc_port_renamed(job, path))
+        to = usc_port_format(job, "%.*s%s", (int)(dot - path), path, ending);
+    else if (known && to == NULL)
+        usc_port_leave(job, i, i, "header",
+                       "this target has no such header: take it out with what it gives");
+    else if (!known && (begins(path, "ATen/cuda/") || begins(path, "c10/cuda/") ||
+                        begins(path, "torch/csrc/cuda/") || begins(path, "cudnn") ||
+                        begins(path, "cutlass") || begins(path, "nvtx") ||
+                        begins(path, "mma.h") || begins(path, "ATen/native/cuda/")))
+        usc_port_leave(job, i, i, "header",
+                       "not in the table: give its path in --map, or take it out");
+    if (to == NULL || strcmp(to, path) == 0) return;
+    usc_port_replace(job, i,
+                     to[0] == '"' || to[0] == '<'
+                         ? to
+                         : usc_port_format(job, "%c%s%c", open, to, close));
+}
+
+void usc_port_cxx(usc_port_job *job)
+{
+    for (size_t i = 0; i < job->n_sig; i++) {
+        const usc_port_token *t = usc_port_sig(job, i);
+        if (t->kind == USC_PORT_HEADER) {
+            port_include(job, i);
+        } else if (t->kind == USC_PORT_TEXT) {
+            port_text(job, i);
+        } else if (t->kind == USC_PORT_NAME) {
+            if (usc_port_at(job, i - 1, ".") || usc_port_at(job, i - 1, "->")) {
+                port_method(job, i);
+                continue;
+            }
+            chain c;
+            take_chain(job, i, &c);
+            if (usc_port_at(job, i - 1, "::") &&
+                usc_port_kind_at(job, i - 2, USC_PORT_NAME))
+                continue;
+            if (c.n > 1 || !(port_key(job, i) || declares(job, i, c.word[0])))
+                port_chain(job, &c);
+            i = c.place[c.n - 1];
+        }
+    }
+    usc_port_cxx_left(job);
+}

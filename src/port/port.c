@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ports of whole sources, and what they came to.
+#include <ulpscope/x/port.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/line.h"
+#include "port/port_tree.h"
+
+const char *usc_port_target_text(usc_port_target target)
+{
+    static const char *const texts[] = {
+#define TEXT(id, name) name,
+        USC_PORT_TARGET_LIST(TEXT)
+#undef TEXT
+    };
+    return (unsigned)target < USC_N_PORT_TARGETS ? texts[target] : "unknown";
+}
+
+const char *usc_port_language_text(usc_port_language language)
+{
+    static const char *const texts[] = {
+#define TEXT(id, name) name,
+        USC_PORT_LANGUAGE_LIST(TEXT)
+#undef TEXT
+    };
+    return (unsigned)language < USC_N_PORT_LANGUAGES ? texts[language] : "unknown";
+}
+
+/* A place in the result; NULL without memory. */
+static usc_port_file *add_file(usc_port_run_state *s, const usc_port_entry *e)
+{
+    if (s->result.n_files == s->files_size) {
+        usc_port_file *grown = usc_arena_grow(&s->kept, s->file, s->result.n_files,
+                                              &s->files_size, sizeof *s->file);
+        if (grown == NULL) return NULL;
+        s->file = grown;
+        s->result.file = grown;
+    }
+    usc_port_file *f = &s->file[s->result.n_files++];
+    *f = (usc_port_file){
+        .path = e->path, .to = e->to, .language = e->language, .diff = ""};
+    return f;
+}
+
+static int by_line(const void *a, const void *b)
+{
+    const usc_port_left *x = a, *y = b;
+    return x->line < y->line ? -1 : x->line > y->line;
+}
+
+static void keep_left(usc_port_run_state *s, usc_port_file *f, const usc_port_left *left,
+                      size_t n)
+{
+    usc_port_left *kept = usc_arena_take(&s->kept, (n + 1) * sizeof *kept);
+    if (kept == NULL) return;
+    for (size_t i = 0; i < n; i++)
+        kept[i] =
+            (usc_port_left){left[i].line, usc_arena_text(&s->kept, left[i].construct),
+                            usc_arena_text(&s->kept, left[i].excerpt),
+                            usc_arena_text(&s->kept, left[i].advice)};
+    if (s->kept.failed) return;
+    if (n > 0) qsort(kept, n, sizeof *kept, by_line);
+    f->left = kept;
+    f->n_left = n;
+    s->result.n_left += (int64_t)n;
+}
+
+/* What a job came to, into the result. */
+static usc_status keep(usc_port_run_state *s, const usc_port_entry *e, usc_port_job *job,
+                       int64_t changes, usc_error *err)
+{
+    const bool renamed = strcmp(e->path, e->to) != 0;
+    s->result.n_seen++;
+    s->result.n_renamed += renamed;
+    s->result.n_changed += changes > 0;
+    s->result.n_changes += changes;
+    if (e->refused != NULL) usc_port_leave_at(job, 0, e->refused, "", "is left as it is");
+    if (changes > 0 || renamed || job->n_left > 0) {
+        usc_port_file *f = add_file(s, e);
+        if (f == NULL) return usc_no_memory(e->path, err);
+        f->n_changes = changes;
+        keep_left(s, f, job->left, job->n_left);
+        if (s->options->diff && changes > 0)
+            f->diff = usc_arena_text(&s->kept, usc_port_diff(job, e->to));
+    }
+    return job->failed || s->kept.failed || s->scratch.failed
+               ? usc_no_memory(e->path, err)
+               : USC_OK;
+}
+
+usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e, const char *bytes,
+                        size_t size, usc_port_done *done, usc_error *err)
+{
+    usc_port_job job = {.options = s->options,
+                        .names = &s->names,
+                        .renames = &s->renames,
+                        .path = e->path,
+                        .arena = &s->scratch,
+                        .text = bytes,
+                        .n = size};
+    int64_t changes = 0;
+    *done = (usc_port_done){.size = size};
+    if (e->refused == NULL && e->what == USC_PORT_FILE)
+        done->bytes = usc_port_run(&job, e->language, &done->size, &changes);
+    done->changed = done->bytes != NULL;
+    const usc_status st = keep(s, e, &job, changes, err);
+    usc_port_job_close(&job);
+    return st;
+}
+
+usc_status usc_port_entry_run(usc_port_run_state *s, const usc_port_entry *e,
+                              usc_port_done *done, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    char *bytes;
+    size_t size;
+    struct stat about;
+    *done = (usc_port_done){0};
+    if (e->what == USC_PORT_FOLDER) return USC_OK;
+    usc_arena_reset(&s->scratch);
+    if (e->language == USC_PORT_OTHER || e->refused != NULL || e->what == USC_PORT_LINK)
+        return usc_port_one(s, e, "", 0, done, err);
+    usc_status st = usc_path_join(path, s->root, e->path, err);
+    if (st == USC_OK) st = usc_port_read(path, &s->scratch, &bytes, &size, &about, err);
+    if (st == USC_OK) st = usc_port_one(s, e, bytes, size, done, err);
+    return st;
+}
+
+static usc_status open_state(const usc_port_options *options, usc_port_run_state **out,
+                             usc_error *err)
+{
+    usc_port_run_state *s = calloc(1, sizeof *s);
+    *out = s;
+    if (s == NULL) return usc_no_memory("a port", err);
+    s->kept.alloc = s->scratch.alloc = usc_libc_alloc;
+    s->options = options;
+    s->result.out = "";
+    return usc_port_names_open(&s->names, &s->kept, options, err);
+}
+
+static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_result **out,
+                            usc_error *err)
+{
+    if (s == NULL) return st;
+    usc_port_names_close(&s->names);
+    usc_arena_free(&s->scratch);
+    if (st == USC_OK && s->kept.failed) st = usc_no_memory("a port", err);
+    if (st == USC_OK)
+        *out = &s->result;
+    else
+        usc_port_free(&s->result);
+    return st;
+}
+
+usc_status usc_port_tree(const char *source, const usc_port_options *options,
+                         usc_port_result **out, usc_error *err)
+{
+    usc_port_run_state *s;
+    *out = NULL;
+    usc_status st = open_state(options, &s, err);
+    if (st == USC_OK) st = usc_port_walk(s, source, err);
+    if (st == USC_OK)
+        st = options->in_place ? usc_port_in_place(s, source, err)
+                               : usc_port_to_folder(s, err);
+    return hand_over(s, st, out, err);
+}
+
+/* The one file of usc_port_bytes. */
+static usc_status run_bytes(usc_port_run_state *s, const char *name, const void *data,
+                            size_t size, usc_error *err)
+{
+    usc_port_done done;
+    char *bytes = usc_arena_take(&s->scratch, size + 1);
+    usc_port_entry e = {.path = usc_arena_text(&s->kept, name),
+                        .language = usc_port_language_of(name)};
+    e.to = e.path;
+    if (bytes == NULL || e.path == NULL) return usc_no_memory(name, err);
+    if (size > 0) memcpy(bytes, data, size);
+    bytes[size] = '\0';
+    usc_status st = usc_port_one(s, &e, bytes, size, &done, err);
+    if (st != USC_OK) return st;
+    usc_port_file *f = s->result.n_files > 0 ? s->file : add_file(s, &e);
+    char *after = usc_arena_take(&s->kept, done.size + 1);
+    if (f == NULL || after == NULL) return usc_no_memory(name, err);
+    memcpy(after, done.changed ? done.bytes : bytes, done.size);
+    after[done.size] = '\0';
+    f->after = after;
+    f->after_size = done.size;
+    return USC_OK;
+}
+
+usc_status usc_port_bytes(const char *name, const void *data, size_t size,
+                          const usc_port_options *options, usc_port_result **out,
+                          usc_error *err)
+{
+    usc_port_run_state *s;
+    *out = NULL;
+    usc_status st = open_state(options, &s, err);
+    if (st == USC_OK) st = run_bytes(s, name, data, size, err);
+    return hand_over(s, st, out, err);
+}
+
+void usc_port_free(usc_port_result *result)
+{
+    if (result == NULL) return;
+    usc_port_run_state *s = (usc_port_run_state *)(void *)result;
+    usc_arena_free(&s->kept);
+    free(s);
+}
+
+/* ---- JSON */
+
+static void put_text(usc_line *l, const char *key, const char *text)
+{
+    usc_line_add(l, "\"%s\": ", key);
+    usc_line_json(l, text);
+}
+
+static void put_file(usc_line *l, const usc_port_file *f)
+{
+    usc_line_text(l, "{");
+    put_text(l, "path", f->path);
+    usc_line_text(l, ", ");
+    put_text(l, "to", f->to);
+    usc_line_add(l, ", \"language\": \"%s\", \"changes\": %lld, \"left\": [",
+                 usc_port_language_text(f->language), (long long)f->n_changes);
+    for (size_t i = 0; i < f->n_left; i++) {
+        usc_line_add(l, "%s{\"line\": %lld, ", i > 0 ? ", " : "",
+                     (long long)f->left[i].line);
+        put_text(l, "construct", f->left[i].construct);
+        usc_line_text(l, ", ");
+        put_text(l, "excerpt", f->left[i].excerpt);
+        usc_line_text(l, ", ");
+        put_text(l, "advice", f->left[i].advice);
+        usc_line_text(l, "}");
+    }
+    usc_line_text(l, "]}");
+}
+
+usc_status usc_port_json(const usc_port_result *r, const usc_port_options *options,
+                         FILE *to, usc_error *err)
+{
+    usc_line l = {0};
+    usc_line_add(&l, "{\"version\": 1, \"target\": \"%s\", ",
+                 usc_port_target_text(options->target));
+    put_text(&l, "out", r->out);
+    usc_line_add(&l,
+                 ", \"seen\": %lld, \"changed\": %lld, \"renamed\": %lld, \"changes\": "
+                 "%lld, \"n_left\": %lld, \"files\": [",
+                 (long long)r->n_seen, (long long)r->n_changed, (long long)r->n_renamed,
+                 (long long)r->n_changes, (long long)r->n_left);
+    for (size_t i = 0; i < r->n_files; i++) {
+        if (i > 0) usc_line_text(&l, ", ");
+        put_file(&l, &r->file[i]);
+    }
+    usc_line_text(&l, "]}\n");
+    usc_status st = l.failed ? usc_no_memory("a port", err) : USC_OK;
+    if (st == USC_OK && fwrite(l.text, 1, l.n, to) != l.n)
+        st = usc_error_set(err, USC_E_IO, -1, "cannot be written");
+    usc_line_free(&l);
+    return st;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/port_job.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const usc_port_token *usc_port_sig(const usc_port_job *job, size_t i)
+{
+    return i < job->n_sig ? &job->tokens.token[job->sig[i]] : NULL;
+}
+
+bool usc_port_at(const usc_port_job *job, size_t i, const char *word)
+{
+    return i < job->n_sig && usc_port_is(job->text, usc_port_sig(job, i), word);
+}
+
+bool usc_port_kind_at(const usc_port_job *job, size_t i, usc_port_kind kind)
+{
+    return i < job->n_sig && usc_port_sig(job, i)->kind == kind;
+}
+
+const char *usc_port_word(usc_port_job *job, size_t i)
+{
+    const usc_port_token *t = usc_port_sig(job, i);
+    if (t == NULL) return "";
+    char *word = usc_arena_take(job->arena, (size_t)(t->end - t->start) + 1);
+    if (word == NULL) {
+        job->failed = true;
+        return "";
+    }
+    size_t n = 0;
+    for (size_t at = t->start; at < t->end; at++) {
+        const char c = job->text[at];
+        const bool spliced = t->kind == USC_PORT_NAME && strchr("\\\r\n", c) != NULL;
+        if (!spliced && c != '\0') word[n++] = c;
+    }
+    word[n] = '\0';
+    return word;
+}
+
+static bool grow(void **items, size_t n, size_t *size, size_t item, bool *failed)
+{
+    if (n < *size) return true;
+    const size_t larger = *size > 0 ? *size * 2 : 32;
+    void *grown = realloc(*items, larger * item);
+    if (grown == NULL) {
+        *failed = true;
+        return false;
+    }
+    *items = grown;
+    *size = larger;
+    return true;
+}
+
+void usc_port_edit_put(usc_port_job *job, size_t start, size_t end, const char *text)
+{
+    void *items = job->edit;
+    if (text == NULL ||
+        !grow(&items, job->n_edits, &job->edits_size, sizeof *job->edit, &job->failed))
+        return;
+    job->edit = items;
+    job->edit[job->n_edits] = (usc_port_edit){start, end, text, job->n_edits};
+    job->n_edits++;
+}
+
+void usc_port_replace(usc_port_job *job, size_t i, const char *text)
+{
+    const usc_port_token *t = usc_port_sig(job, i);
+    if (t == NULL) return;
+    size_t splice = t->end; /* a line that is spliced in the middle of a name stays one */
+    if (t->kind == USC_PORT_NAME) {
+        const char *found = memchr(job->text + t->start, '\\', t->end - t->start);
+        if (found != NULL)
+            text = usc_port_format(job, "%s\\%s", text, found[1] == '\r' ? "\r\n" : "\n");
+    }
+    usc_port_edit_put(job, t->start, splice, text);
+}
+
+static int64_t line_at(usc_port_job *job, size_t at)
+{
+    if (job->line == 0 || at < job->line_at) {
+        job->line = 1;
+        job->line_at = 0;
+    }
+    for (; job->line_at < at; job->line_at++)
+        job->line += job->text[job->line_at] == '\n';
+    return job->line;
+}
+
+void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
+                       const char *excerpt, const char *advice)
+{
+    for (size_t i = 0; i < job->n_left; i++)
+        if (strcmp(job->left[i].construct, construct) == 0 &&
+            (construct[0] == '\'' || job->left[i].line == line_at(job, at)))
+            return;
+    void *items = job->left;
+    if (!grow(&items, job->n_left, &job->left_size, sizeof *job->left, &job->failed))
+        return;
+    job->left = items;
+    job->left[job->n_left++] =
+        (usc_port_left){line_at(job, at), construct, excerpt, advice};
+}
+
+void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *construct,
+                    const char *advice)
+{
+    const usc_port_token *a = usc_port_sig(job, i), *b = usc_port_sig(job, last);
+    if (a == NULL) return;
+    if (b == NULL) b = a;
+    size_t n = b->end - a->start;
+    const char *end = memchr(job->text + a->start, '\n', n);
+    if (end != NULL) n = (size_t)(end - job->text) - a->start;
+    if (n > 60) n = 60;
+    usc_port_leave_at(job, a->start, construct,
+                      usc_port_format(job, "%.*s", (int)n, job->text + a->start), advice);
+}
+
+const char *usc_port_format(usc_port_job *job, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    const int n = vsnprintf(NULL, 0, format, arguments);
+    va_end(arguments);
+    char *text = n < 0 ? NULL : usc_arena_take(job->arena, (size_t)n + 1);
+    if (text != NULL)
+        (void)vsnprintf(text, (size_t)n + 1, format, again);
+    else
+        job->failed = true;
+    va_end(again);
+    return text != NULL ? text : "";
+}
+
+const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const char *from,
+                        size_t n, bool *known)
+{
+    const usc_port_name *row = usc_port_names_find(job->names, kind, from, n);
+    *known = row != NULL;
+    return row != NULL ? row->to : NULL;
+}
+
+const char *usc_port_ending(usc_port_target target, const char *ending)
+{
+    if (target != USC_PORT_MUSA || ending == NULL) return NULL;
+    if (strcmp(ending, ".cu") == 0) return ".mu";
+    return strcmp(ending, ".cuh") == 0 ? ".muh" : NULL;
+}
+
+bool usc_port_glob(const char *glob, const char *path)
+{
+    const char *last = strrchr(path, '/');
+    return fnmatch(glob, path, 0) == 0 ||
+           (last != NULL && strchr(glob, '/') == NULL && fnmatch(glob, last + 1, 0) == 0);
+}
+
+bool usc_port_renamed(const usc_port_job *job, const char *path)
+{
+    while (strncmp(path, "./", 2) == 0 || strncmp(path, "../", 3) == 0)
+        path += path[1] == '/' ? 2 : 3;
+    if (job->renames == NULL || path[0] == '\0') return false;
+    for (size_t i = 0; i < job->renames->n; i++) {
+        const char *file = job->renames->path[i];
+        for (; file != NULL;
+             file = strchr(file, '/') != NULL ? strchr(file, '/') + 1 : NULL)
+            if (fnmatch(path, file, 0) == 0) return true;
+    }
+    /* from a folder above the source: "pkg/csrc/a.cu" where csrc is ported */
+    for (const char *rest = strchr(path, '/'); rest != NULL; rest = strchr(rest + 1, '/'))
+        for (size_t i = 0; i < job->renames->n; i++)
+            if (fnmatch(rest + 1, job->renames->path[i], 0) == 0) return true;
+    return false;
+}
+
+void usc_port_job_close(usc_port_job *job)
+{
+    usc_port_tokens_free(&job->tokens);
+    free(job->sig);
+    free(job->edit);
+    free(job->left);
+    free(job->alias);
+    *job = (usc_port_job){0};
+}

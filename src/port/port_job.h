@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// The port of one file: its tokens, the edits that rules ask for, what is left. Rules
+// read the tokens and write nothing; the edits are made at the end, in one pass.
+#ifndef USC_PORT_JOB_H
+#define USC_PORT_JOB_H
+
+#include "port/port_names.h"
+#include "port/port_token.h"
+
+/* Bytes [start, end) become `text`. */
+typedef struct usc_port_edit {
+    size_t start, end;
+    const char *text;
+    size_t order; /* of two at one place the one asked for first comes first */
+} usc_port_edit;
+
+/* The names of the files of a tree that get another ending. */
+typedef struct usc_port_renames {
+    const char *const *path; /* below the source, before the port */
+    size_t n;
+} usc_port_renames;
+
+/* A name that an import binds in a Python file, and all that it stands for. */
+typedef struct usc_port_alias {
+    const char *name, *stands_for;
+    const char *shown; /* what it is called after the port */
+} usc_port_alias;
+
+typedef struct usc_port_job {
+    const usc_port_options *options;
+    const usc_port_names *names;
+    const usc_port_renames *renames;
+    const char *path; /* below the source */
+    usc_arena *arena;
+    const char *text;
+    size_t n;
+    usc_port_tokens tokens;
+    uint32_t *sig; /* the tokens that mean something, by their numbers */
+    size_t n_sig;
+    usc_port_edit *edit;
+    size_t n_edits, edits_size;
+    usc_port_left *left;
+    size_t n_left, left_size;
+    usc_port_alias *alias;
+    size_t n_aliases, aliases_size;
+    size_t line_at; /* the byte up to which lines are counted, and the line there */
+    int64_t line;
+    bool loads_torch, wants_device; /* Python: whether the device has to be loaded */
+    bool failed;                    /* no memory at some time */
+} usc_port_job;
+
+/* ---- tokens that mean something, by their place i among them */
+
+/** The token; NULL outside. */
+const usc_port_token *usc_port_sig(const usc_port_job *job, size_t i);
+
+/** Whether the token there is this word or sign; false outside. */
+bool usc_port_at(const usc_port_job *job, size_t i, const char *word);
+
+/** Whether it is of that kind; false outside. */
+bool usc_port_kind_at(const usc_port_job *job, size_t i, usc_port_kind kind);
+
+/** Its text in the arena, without spliced lines; "" outside. */
+const char *usc_port_word(usc_port_job *job, size_t i);
+
+/* ---- what rules ask for */
+
+/** Replaces bytes. `text` lives as long as the arena. */
+void usc_port_edit_put(usc_port_job *job, size_t start, size_t end, const char *text);
+
+/** Replaces the token at i. */
+void usc_port_replace(usc_port_job *job, size_t i, const char *text);
+
+/** Leaves something to a human: the token at i and those up to `last` are shown. */
+void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *construct,
+                    const char *advice);
+
+/** The same at a byte, with an excerpt; once for each construct and excerpt. */
+void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
+                       const char *excerpt, const char *advice);
+
+/** Text of a format in the arena. */
+const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRINTF(2, 3);
+
+/** The name of a row's target; NULL: none. *known: whether there is a row. */
+const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const char *from,
+                        size_t n, bool *known);
+
+/** What an ending becomes at the target: ".cu" is ".mu" at musa; NULL: stays. */
+const char *usc_port_ending(usc_port_target target, const char *ending);
+
+/** Whether a path (a text in a source, with globs) names files that are renamed. */
+bool usc_port_renamed(const usc_port_job *job, const char *path);
+
+/** Whether a glob (*, ?, [...], ** as *) matches a path or its last part. */
+bool usc_port_glob(const char *glob, const char *path);
+
+/* ---- the rules */
+
+void usc_port_cxx(usc_port_job *job);
+void usc_port_cxx_left(usc_port_job *job);
+void usc_port_python(usc_port_job *job);
+
+/** Takes the import at place i of a statement; the place behind it. */
+size_t usc_port_import(usc_port_job *job, size_t i);
+
+/** What a dotted name stands for: its alias is followed, which is *alias; NULL: none. */
+const char *usc_port_stands_for(usc_port_job *job, const char *chain,
+                                const usc_port_alias **alias);
+
+/** The longest row of a dotted name: what it becomes whole; NULL where there is none, and
+ * where a human decides (*left). *matched: words of the row. */
+const char *usc_port_dotted(usc_port_job *job, usc_port_row_kind kind, const char *name,
+                            size_t *matched, bool *left);
+
+/** The rules on a text in quotes at place i. */
+void usc_port_python_text(usc_port_job *job, size_t i);
+
+/** The same on a literal part of an f-string. */
+void usc_port_python_middle(usc_port_job *job, size_t i);
+
+/** Puts the import of the device behind docstring and `from __future__`. */
+void usc_port_load_device(usc_port_job *job);
+
+void usc_port_build(usc_port_job *job);
+
+/* ---- the whole */
+
+/** Ports a file whose text is in the job; the bytes after it are in the arena, *changes
+ * the number of edits. NULL: nothing changes, or no memory (job->failed). */
+const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *size,
+                         int64_t *changes);
+
+/** A unified diff of the job's edits, in the arena; "" where there are none. */
+const char *usc_port_diff(usc_port_job *job, const char *to);
+
+/** The language of a file by its name. */
+usc_port_language usc_port_language_of(const char *path);
+
+void usc_port_job_close(usc_port_job *job);
+
+#endif

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of names: data, one row for a name with what it is called at each target. A
+// name is a whole chain of words ("at::cuda", "torch.cuda.amp"); the longest one counts.
+#ifndef USC_PORT_NAMES_H
+#define USC_PORT_NAMES_H
+
+#include <ulpscope/x/port.h>
+
+#include "base/arena.h"
+
+typedef enum usc_port_row_kind {
+    USC_PORT_CXX_NAME, /* words joined by :: */
+    USC_PORT_CXX_CALL, /* a method, behind . or -> */
+    USC_PORT_INCLUDE,  /* a path, without quotes; with quotes in what it becomes: those */
+    USC_PORT_PY_NAME,  /* words joined by dots; X("device" puts an argument first */
+    USC_PORT_PY_IMPORT,
+    USC_PORT_PY_CALL, /* a method, behind a dot */
+    USC_PORT_PY_TEXT, /* a whole text in quotes */
+    USC_PORT_PY_WORD, /* the name of an argument */
+    USC_PORT_KEY,     /* a dispatch key */
+    USC_N_PORT_ROW_KINDS
+} usc_port_row_kind;
+
+typedef struct usc_port_row {
+    usc_port_row_kind kind;
+    const char *from;
+    const char *to[USC_N_PORT_TARGETS]; /* as it is: stays; NULL: left for a human */
+} usc_port_row;
+
+/* Names that differ by what they begin with alone. */
+typedef struct usc_port_family {
+    usc_port_row_kind kind;
+    const char *from;
+    const char *to[USC_N_PORT_TARGETS];
+    const char *words; /* what follows, apart by spaces */
+} usc_port_family;
+
+extern const usc_port_row usc_port_rows_cxx[], usc_port_rows_python[];
+extern const usc_port_family usc_port_families_cxx[], usc_port_families_python[];
+
+typedef struct usc_port_name {
+    const char *from, *to;
+    usc_port_row_kind kind;
+} usc_port_name;
+
+/** The names of one target. Zero it to begin. */
+typedef struct usc_port_names {
+    usc_arena *arena;
+    usc_port_name *slot; /* open addressing */
+    size_t n, size;
+    bool failed;
+} usc_port_names;
+
+/** The table of a target, and the map over it. Errors: as usc_port_tree of the map. */
+USC_NODISCARD usc_status usc_port_names_open(usc_port_names *names, usc_arena *arena,
+                                             const usc_port_options *options,
+                                             usc_error *err);
+
+/** The row of a name of `n` bytes; NULL where there is none. */
+const usc_port_name *usc_port_names_find(const usc_port_names *names,
+                                         usc_port_row_kind kind, const char *from,
+                                         size_t n);
+
+/** Puts a row in, or over one that is there. */
+void usc_port_names_put(usc_port_names *names, usc_port_row_kind kind, const char *from,
+                        const char *to);
+
+/** Reads a map over the names. */
+USC_NODISCARD usc_status usc_port_map_read(usc_port_names *names, const char *path,
+                                           usc_error *err);
+
+void usc_port_names_close(usc_port_names *names);
+
+#endif

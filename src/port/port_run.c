@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// One file from its bytes to its bytes: cut, ask the rules, write the edits.
+#include <stdlib.h>
+#include <string.h>
+
+#include "port/port_job.h"
+
+static const char *const cxx_endings[] = {".cu",  ".cuh", ".c",   ".cc",  ".cpp",
+                                          ".cxx", ".h",   ".hh",  ".hpp", ".hxx",
+                                          ".inl", ".inc", ".ipp", ".tpp"};
+static const char *const build_names[] = {
+    "CMakeLists.txt", "*.cmake",     "Makefile",    "*.mk",           "*.sh",
+    "*.yaml",         "*.yml",       "Dockerfile*", "pyproject.toml", "setup.cfg",
+    "*.ipynb",        "meson.build", "MANIFEST.in", "*.bat"};
+
+usc_port_language usc_port_language_of(const char *path)
+{
+    const char *last = strrchr(path, '/'), *dot;
+    last = last != NULL ? last + 1 : path;
+    for (size_t i = 0; i < sizeof build_names / sizeof build_names[0]; i++)
+        if (usc_port_glob(build_names[i], last)) return USC_PORT_BUILD;
+    dot = strrchr(last, '.');
+    if (dot == NULL) return USC_PORT_OTHER;
+    if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0) return USC_PORT_PYTHON;
+    for (size_t i = 0; i < sizeof cxx_endings / sizeof cxx_endings[0]; i++)
+        if (strcmp(dot, cxx_endings[i]) == 0) return USC_PORT_CXX;
+    return USC_PORT_OTHER;
+}
+
+/* The tokens that mean something: of Python's line ends those that end a statement. */
+static void find_sig(usc_port_job *job, bool lines)
+{
+    job->sig = malloc((job->tokens.n + 1) * sizeof *job->sig);
+    if (job->sig == NULL) {
+        job->failed = true;
+        return;
+    }
+    int64_t depth = 0;
+    for (size_t i = 0; i < job->tokens.n; i++) {
+        const usc_port_token *t = &job->tokens.token[i];
+        const char c = job->text[t->start];
+        if (t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
+            if (strchr("([{", c) != NULL) depth++;
+            if (strchr(")]}", c) != NULL && depth > 0) depth--;
+        }
+        if (t->kind == USC_PORT_SPACE || t->kind == USC_PORT_COMMENT ||
+            (t->kind == USC_PORT_NEWLINE && (!lines || depth > 0)))
+            continue;
+        job->sig[job->n_sig++] = (uint32_t)i;
+    }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const usc_port_edit *x = a, *y = b;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Sorts the edits, and drops those that lie in another one. */
+static void settle_edits(usc_port_job *job)
+{
+    size_t n = 0, end = 0;
+    if (job->n_edits > 0) qsort(job->edit, job->n_edits, sizeof *job->edit, by_place);
+    for (size_t i = 0; i < job->n_edits; i++) {
+        const usc_port_edit e = job->edit[i];
+        const bool same = strlen(e.text) == e.end - e.start &&
+                          memcmp(e.text, job->text + e.start, e.end - e.start) == 0;
+        if (same || (n > 0 && e.start < end)) continue;
+        job->edit[n++] = e;
+        end = e.end;
+    }
+    job->n_edits = n;
+}
+
+static const char *write_edits(usc_port_job *job, size_t *size)
+{
+    *size = job->n;
+    for (size_t i = 0; i < job->n_edits; i++)
+        *size += strlen(job->edit[i].text) - (job->edit[i].end - job->edit[i].start);
+    char *out = usc_arena_take(job->arena, *size + 1);
+    if (out == NULL) {
+        job->failed = true;
+        return NULL;
+    }
+    size_t at = 0, to = 0;
+    for (size_t i = 0; i < job->n_edits; i++) {
+        const usc_port_edit *e = &job->edit[i];
+        memcpy(out + to, job->text + at, e->start - at);
+        to += e->start - at;
+        memcpy(out + to, e->text, strlen(e->text));
+        to += strlen(e->text);
+        at = e->end;
+    }
+    memcpy(out + to, job->text + at, job->n - at);
+    out[*size] = '\0';
+    return out;
+}
+
+/* Whether the bytes are a text that can be cut; else it is left, with the reason. */
+static bool is_text(usc_port_job *job)
+{
+    const unsigned char *b = (const unsigned char *)job->text;
+    const char *as_it_is = "is left as it is: make it a text in UTF-8 or ASCII first";
+    if (job->n >= 2 && ((b[0] == 0xFF && b[1] == 0xFE) || (b[0] == 0xFE && b[1] == 0xFF)))
+        usc_port_leave_at(job, 0, "UTF-16", "", as_it_is);
+    else if (memchr(job->text, '\0', job->n) != NULL)
+        usc_port_leave_at(job, 0, "binary", "a zero byte", as_it_is);
+    else if (job->n > ((size_t)64 << 20))
+        usc_port_leave_at(job, 0, "too large", "",
+                          "is left as it is: more than 64 MiB are no source");
+    else
+        return true;
+    return false;
+}
+
+const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *size,
+                         int64_t *changes)
+{
+    *changes = 0;
+    *size = job->n;
+    if (language == USC_PORT_OTHER || !is_text(job)) return NULL;
+    if (language == USC_PORT_BUILD) {
+        usc_port_build(job);
+    } else {
+        const bool python = language == USC_PORT_PYTHON;
+        (python ? usc_port_cut_python : usc_port_cut_cxx)(job->text, job->n,
+                                                          &job->tokens);
+        job->failed |= job->tokens.failed;
+        if (job->tokens.open != NULL) {
+            usc_port_leave_at(job, job->tokens.open_at, "unended", job->tokens.open,
+                              "never ends: what is in the file is left as it is");
+            return NULL;
+        }
+        find_sig(job, python);
+        if (job->failed) return NULL;
+        (python ? usc_port_python : usc_port_cxx)(job);
+    }
+    settle_edits(job);
+    *changes = (int64_t)job->n_edits;
+    if (job->failed || job->n_edits == 0) return NULL;
+    return write_edits(job, size);
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules of Python: dotted names under every alias, methods, arguments, texts.
+#include <string.h>
+
+#include "port/port_job.h"
+
+#define NO_NAME "this target has no name for it: write this place anew"
+
+enum { MOST_WORDS = 12 };
+
+const char *usc_port_stands_for(usc_port_job *job, const char *chain,
+                                const usc_port_alias **alias)
+{
+    const size_t n = strcspn(chain, ".");
+    *alias = NULL;
+    for (size_t i = job->n_aliases; i-- > 0;) {
+        const usc_port_alias *a = &job->alias[i];
+        if (strlen(a->name) != n || strncmp(a->name, chain, n) != 0) continue;
+        *alias = a;
+        return usc_port_format(job, "%s%s", a->stands_for, chain + n);
+    }
+    return chain;
+}
+
+static size_t words_of(const char *name)
+{
+    size_t n = 1;
+    for (; *name != '\0'; name++)
+        n += *name == '.';
+    return n;
+}
+
+/* Length of the first `words` words. */
+static size_t length_of(const char *name, size_t words)
+{
+    const char *at = name;
+    for (; *at != '\0'; at++)
+        if (*at == '.' && --words == 0) break;
+    return (size_t)(at - name);
+}
+
+const char *usc_port_dotted(usc_port_job *job, usc_port_row_kind kind, const char *name,
+                            size_t *matched, bool *left)
+{
+    *left = false;
+    for (size_t words = words_of(name); words > 0; words--) {
+        const size_t n = length_of(name, words);
+        bool known = false;
+        const char *to = usc_port_to(job, kind, name, n, &known);
+        if (!known) continue;
+        const size_t size = to != NULL ? strlen(to) : 0;
+        const bool alone = size > 0 && to[size - 1] == '!';
+        *matched = words;
+        *left = to == NULL || (alone && name[n] != '\0');
+        if (*left) return NULL;
+        return usc_port_format(job, "%.*s%s", (int)(size - alone), to, name + n);
+    }
+    *matched = 0;
+    return NULL;
+}
+
+/* A dotted name in the source: the place of each word. */
+typedef struct chain {
+    size_t place[MOST_WORDS];
+    size_t n;
+    const char *text;
+} chain;
+
+static void take_chain(usc_port_job *job, size_t i, chain *c)
+{
+    *c = (chain){.text = ""};
+    while (usc_port_kind_at(job, i, USC_PORT_NAME) && c->n < MOST_WORDS) {
+        c->text = c->n == 0
+                      ? usc_port_word(job, i)
+                      : usc_port_format(job, "%s.%s", c->text, usc_port_word(job, i));
+        c->place[c->n++] = i;
+        if (!usc_port_at(job, i + 1, ".")) break;
+        i += 2;
+    }
+}
+
+/* What the alias of a chain is after the port: "torch.musa" for one of torch.cuda. */
+static const char *base_of(usc_port_job *job, const usc_port_alias *alias)
+{
+    size_t matched;
+    bool left;
+    if (alias == NULL) return "";
+    const char *to =
+        usc_port_dotted(job, USC_PORT_PY_NAME, alias->stands_for, &matched, &left);
+    if (to == NULL)
+        to = usc_port_dotted(job, USC_PORT_PY_IMPORT, alias->stands_for, &matched, &left);
+    if (to == NULL) to = alias->stands_for;
+    return usc_port_format(job, "%.*s", (int)strcspn(to, "("), to);
+}
+
+/* Writes `to` over the words of a chain from `first` on: word by word where they are as
+ * many, so that what stands between them stays. */
+static void put_words(usc_port_job *job, const chain *c, size_t first, const char *to)
+{
+    if (words_of(to) != c->n - first) {
+        usc_port_edit_put(job, usc_port_sig(job, c->place[first])->start,
+                          usc_port_sig(job, c->place[c->n - 1])->end, to);
+        return;
+    }
+    for (size_t i = first; i < c->n; i++) {
+        const size_t n = strcspn(to, ".");
+        const char *word = usc_port_format(job, "%.*s", (int)n, to);
+        if (!usc_port_at(job, c->place[i], word))
+            usc_port_replace(job, c->place[i], word);
+        to += n + (to[n] == '.');
+    }
+}
+
+static void put_chain(usc_port_job *job, const chain *c, const usc_port_alias *alias,
+                      const char *to)
+{
+    const char *base = base_of(job, alias);
+    const size_t n = strlen(base);
+    if (alias == NULL) {
+        put_words(job, c, 0, to);
+        return;
+    }
+    if (strncmp(to, base, n) != 0 || (to[n] != '.' && to[n] != '\0') ||
+        (to[n] == '\0') != (c->n == 1)) {
+        usc_port_leave(job, c->place[0], c->place[c->n - 1], "alias",
+                       usc_port_format(job, "is %s here: write it so", to));
+        return;
+    }
+    if (strcmp(alias->name, alias->shown) != 0)
+        usc_port_replace(job, c->place[0], alias->shown);
+    if (to[n] == '.') put_words(job, c, 1, to + n + 1);
+}
+
+/* X("device": the device goes before the first argument, where that has a name or there
+ * is none. */
+static void put_device(usc_port_job *job, const chain *c, const char *device)
+{
+    const size_t open = c->place[c->n - 1] + 1;
+    const bool none = usc_port_at(job, open + 1, ")");
+    if (!usc_port_at(job, open, "(") ||
+        (!none &&
+         !(usc_port_kind_at(job, open + 1, USC_PORT_NAME) &&
+           usc_port_at(job, open + 2, "=") && !usc_port_at(job, open + 3, "=")))) {
+        usc_port_leave(
+            job, c->place[0], open + 2, "device argument",
+            usc_port_format(job, "takes %s as its first argument here", device));
+        return;
+    }
+    const size_t at = usc_port_sig(job, open)->end;
+    usc_port_edit_put(job, at, at, usc_port_format(job, none ? "%s" : "%s, ", device));
+}
+
+/* Whether a row names the chain, which is then ported or left. */
+static bool port_chain(usc_port_job *job, const chain *c)
+{
+    const usc_port_alias *alias;
+    size_t matched;
+    bool left;
+    const char *name = usc_port_stands_for(job, c->text, &alias);
+    const char *to = usc_port_dotted(job, USC_PORT_PY_NAME, name, &matched, &left);
+    if (left)
+        usc_port_leave(job, c->place[0], c->place[c->n - 1],
+                       usc_port_format(job, "'%s'", name), NO_NAME);
+    if (to == NULL) return left;
+    job->wants_device = true;
+    const char *call = strchr(to, '(');
+    if (call != NULL) {
+        if (strchr(call, '.') != NULL) return true; /* of the class: nothing to give */
+        to = usc_port_format(job, "%.*s", (int)(call - to), to);
+    }
+    put_chain(job, c, alias, to);
+    if (call != NULL) put_device(job, c, call + 1);
+    return true;
+}
+
+/* Whether the file gives the attribute itself: then it is its own. */
+static bool assigns(const usc_port_job *job, const char *attribute)
+{
+    for (size_t i = 1; i < job->n_sig; i++)
+        if (usc_port_at(job, i, attribute) && usc_port_at(job, i - 1, ".") &&
+            usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="))
+            return true;
+    return false;
+}
+
+static void port_method(usc_port_job *job, size_t i)
+{
+    bool known = false;
+    const char *word = usc_port_word(job, i);
+    const char *to = usc_port_to(job, USC_PORT_PY_CALL, word, strlen(word), &known);
+    if (to == NULL) return;
+    const bool called = usc_port_at(job, i + 1, "(");
+    if (strncmp(word, "is_", 3) == 0 ? assigns(job, word) : !called) return;
+    usc_port_replace(job, i, to);
+    job->wants_device = true;
+}
+
+static void port_argument(usc_port_job *job, size_t i)
+{
+    bool known = false;
+    const char *word = usc_port_word(job, i);
+    const char *to = usc_port_to(job, USC_PORT_PY_WORD, word, strlen(word), &known);
+    if (!known || (!usc_port_at(job, i - 1, "(") && !usc_port_at(job, i - 1, ",")))
+        return;
+    if (to != NULL)
+        usc_port_replace(job, i, to);
+    else
+        usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), NO_NAME);
+}
+
+static void look_at_module(usc_port_job *job, const chain *c)
+{
+    static const char *const others[] = {"cupy",       "pycuda",   "pynvml",
+                                         "numba.cuda", "apex",     "tensorrt",
+                                         "flash_attn", "xformers", "bitsandbytes"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const size_t n = strlen(others[i]);
+        if (strncmp(c->text, others[i], n) == 0 &&
+            (c->text[n] == '\0' || c->text[n] == '.'))
+            usc_port_leave(job, c->place[0], c->place[c->n - 1], "library",
+                           "is built for CUDA: see whether the target has one like it");
+    }
+}
+
+/* A statement begins at place i: behind a line's end, ; or the : of a block. */
+static bool begins_statement(const usc_port_job *job, size_t i)
+{
+    return i == 0 || usc_port_kind_at(job, i - 1, USC_PORT_NEWLINE) ||
+           usc_port_at(job, i - 1, ";") || usc_port_at(job, i - 1, ":");
+}
+
+void usc_port_python(usc_port_job *job)
+{
+    for (size_t i = 0; i < job->n_sig; i++) {
+        const usc_port_token *t = usc_port_sig(job, i);
+        if (t->kind == USC_PORT_TEXT) usc_port_python_text(job, i);
+        if (t->kind == USC_PORT_MIDDLE) usc_port_python_middle(job, i);
+        if (t->kind != USC_PORT_NAME) continue;
+        if (usc_port_at(job, i - 1, ".")) {
+            port_method(job, i);
+            continue;
+        }
+        chain c;
+        if (begins_statement(job, i) &&
+            (usc_port_at(job, i, "import") || usc_port_at(job, i, "from"))) {
+            take_chain(job, i + 1, &c);
+            if (c.n > 0) look_at_module(job, &c);
+            i = usc_port_import(job, i) - 1;
+            continue;
+        }
+        take_chain(job, i, &c);
+        if (c.n == 1 && usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "=")) {
+            port_argument(job, i);
+        } else if (!port_chain(job, &c)) {
+            for (size_t k = 1; k < c.n; k++)
+                port_method(job, c.place[k]); /* x.y.cuda(), x.is_cuda.y */
+        }
+        if (c.n > 1) i = c.place[c.n - 1];
+    }
+    if (job->wants_device) usc_port_load_device(job);
+}

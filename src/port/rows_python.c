@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of Python at each target: musa, sim, npu, xpu. NULL: a human decides. X("device"
+// is a function whose first argument names the device.
+#include "port/port_names.h"
+
+#define NAME USC_PORT_PY_NAME
+#define IMPORT USC_PORT_PY_IMPORT
+#define CALL USC_PORT_PY_CALL
+#define TEXT USC_PORT_PY_TEXT
+#define WORD USC_PORT_PY_WORD
+/* clang-format off */
+
+const usc_port_family usc_port_families_python[] = {
+    /* what the simulated device has; all else of torch.cuda is left there */
+    {NAME, "torch.cuda.", {"torch.musa.", "torch.sim.", "torch.npu.", "torch.xpu."},
+     "is_available is_initialized init device_count current_device set_device device get_device_name synchronize "
+     "current_stream stream manual_seed manual_seed_all initial_seed get_rng_state set_rng_state is_bf16_supported "
+     "memory_stats memory_allocated max_memory_allocated memory_reserved reset_peak_memory_stats empty_cache"},
+    {NAME, "torch.cuda.", {NULL, NULL, NULL, NULL},
+     "nvtx cudart jiterator comm sparse tunable gds green_contexts"},
+    {TEXT, "torch.cuda.", {"torch.musa.", NULL, "torch.npu.", "torch.xpu."},
+     "FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor ByteTensor BoolTensor CharTensor "
+     "ShortTensor"},
+    {0},
+};
+
+const usc_port_row usc_port_rows_python[] = {
+    {NAME, "torch.cuda", {"torch.musa", "torch.sim!", "torch.npu", "torch.xpu"}},
+    {IMPORT, "torch.cuda", {"torch_musa", "ulpscope.sim", "torch_npu.npu", "torch.xpu"}},
+    {NAME, "torch.cuda.CUDAGraph", {"torch.musa.MUSAGraph", NULL, "torch.npu.NPUGraph", NULL}},
+    {NAME, "torch.cuda.amp.autocast", {"torch.musa.amp.autocast", "torch.amp.autocast(\"sim\"", "torch.npu.amp.autocast", "torch.amp.autocast(\"xpu\""}},
+    {NAME, "torch.cuda.amp.GradScaler", {"torch.musa.amp.GradScaler", "torch.amp.GradScaler(\"sim\"", "torch.npu.amp.GradScaler", "torch.amp.GradScaler(\"xpu\""}},
+    {NAME, "torch.cuda.amp", {"torch.musa.amp", "torch.amp", "torch.npu.amp", "torch.amp"}},
+    {NAME, "torch.cuda.amp.custom_fwd", {"torch.musa.amp.custom_fwd", NULL, "torch.npu.amp.custom_fwd", NULL}},
+    {NAME, "torch.cuda.amp.custom_bwd", {"torch.musa.amp.custom_bwd", NULL, "torch.npu.amp.custom_bwd", NULL}},
+    {IMPORT, "torch.cuda.amp", {"torch_musa.amp", "torch.amp", "torch_npu.npu.amp", "torch.amp"}},
+    {NAME, "torch.version.cuda", {NULL, NULL, NULL, NULL}},
+    {NAME, "torch.backends.cuda.matmul.allow_tf32", {"torch.backends.mudnn.allow_tf32", NULL, NULL, NULL}},
+    {NAME, "torch.backends.cudnn.allow_tf32", {"torch.backends.mudnn.allow_tf32", NULL, NULL, NULL}},
+    {NAME, "torch.backends.cudnn", {NULL, NULL, NULL, NULL}},
+    {NAME, "torch.backends.cuda", {NULL, NULL, NULL, NULL}},
+    {NAME, "torch.distributed.is_nccl_available", {NULL, NULL, NULL, NULL}},
+    {NAME, "torch.profiler.ProfilerActivity.CUDA", {"torch.profiler.ProfilerActivity.MUSA", "torch.profiler.ProfilerActivity.PrivateUse1", NULL, "torch.profiler.ProfilerActivity.XPU"}},
+    {NAME, "ProfilerActivity.CUDA", {"ProfilerActivity.MUSA", "ProfilerActivity.PrivateUse1", NULL, "ProfilerActivity.XPU"}},
+    {CALL, "cuda", {"musa", "sim", "npu", "xpu"}},
+    {CALL, "is_cuda", {"is_musa", "is_sim", "is_npu", "is_xpu"}},
+    {TEXT, "cuda", {"musa", "sim", "npu", "xpu"}},
+    {TEXT, "nccl", {"mccl", NULL, "hccl", "xccl"}},
+    {TEXT, "CUDA", {"PrivateUse1", "PrivateUse1", "PrivateUse1", "XPU"}},
+    {TEXT, "AutogradCUDA", {"AutogradPrivateUse1", "AutogradPrivateUse1", "AutogradPrivateUse1", "AutogradXPU"}},
+    {TEXT, "AutocastCUDA", {"AutocastPrivateUse1", "AutocastPrivateUse1", "AutocastPrivateUse1", "AutocastXPU"}},
+    {TEXT, "CUDA_VISIBLE_DEVICES", {"MUSA_VISIBLE_DEVICES", NULL, "ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"}},
+    {TEXT, "CUDA_LAUNCH_BLOCKING", {"MUSA_LAUNCH_BLOCKING", NULL, "ASCEND_LAUNCH_BLOCKING", NULL}},
+    {TEXT, "PYTORCH_CUDA_ALLOC_CONF", {"PYTORCH_MUSA_ALLOC_CONF", NULL, "PYTORCH_NPU_ALLOC_CONF", NULL}},
+    {TEXT, "cuda_time_total", {"musa_time_total", "device_time_total", NULL, "xpu_time_total"}},
+    {TEXT, "self_cuda_time_total", {"self_musa_time_total", "self_device_time_total", NULL, "self_xpu_time_total"}},
+    {TEXT, "nvcc", {"mcc", NULL, NULL, NULL}},
+    /* ---- extensions */
+    {NAME, "torch.utils.cpp_extension.CUDAExtension", {"torch_musa.utils.musa_extension.MUSAExtension", NULL, NULL, NULL}},
+    {NAME, "torch.utils.cpp_extension.BuildExtension", {"torch_musa.utils.musa_extension.BuildExtension", NULL, "torch.utils.cpp_extension.BuildExtension", "torch.utils.cpp_extension.BuildExtension"}},
+    {NAME, "torch.utils.cpp_extension.CUDA_HOME", {"torch_musa.utils.musa_extension.MUSA_HOME", NULL, NULL, NULL}},
+    {NAME, "torch.utils.cpp_extension.load", {"torch_musa.utils.musa_extension.load", NULL, NULL, "torch.utils.cpp_extension.load"}},
+    {NAME, "torch.utils.cpp_extension.load_inline", {"torch_musa.utils.musa_extension.load_inline", NULL, NULL, "torch.utils.cpp_extension.load_inline"}},
+    {IMPORT, "torch.utils.cpp_extension", {"torch_musa.utils.musa_extension", NULL, "torch.utils.cpp_extension", "torch.utils.cpp_extension"}},
+    {WORD, "cuda_sources", {"musa_sources", NULL, NULL, "sycl_sources"}},
+    {WORD, "extra_cuda_cflags", {"extra_musa_cflags", NULL, NULL, "extra_sycl_cflags"}},
+    {0},
+};
