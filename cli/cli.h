@@ -49,6 +49,7 @@ int cmd_diff(int argc, char **argv);
 int cmd_coverage(int argc, char **argv);
 int cmd_repro(int argc, char **argv);
 int cmd_fuzz(int argc, char **argv);
+int cmd_port(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 
@@ -78,6 +79,7 @@ extern const cli_page cmd_env_page;
 extern const cli_page cmd_doctor_page;
 extern const cli_page cmd_diff_page;
 extern const cli_page cmd_coverage_page;
+extern const cli_page cmd_port_page;
 
 /** What cli_fail says stands for a command from here on: `ulpscope check: ...`. */
 void cli_begin(const char *command);

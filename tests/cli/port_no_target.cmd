@@ -1,0 +1,1 @@
+ulpscope port nowhere
