@@ -249,10 +249,11 @@ static void port_include(usc_port_job *job, size_t i)
     else if (known && to == NULL)
         usc_port_leave(job, i, i, "header",
                        "this target has no such header: take it out with what it gives");
-    else if (!known && (begins(path, "ATen/cuda/") || begins(path, "c10/cuda/") ||
-                        begins(path, "torch/csrc/cuda/") || begins(path, "cudnn") ||
-                        begins(path, "cutlass") || begins(path, "nvtx") ||
-                        begins(path, "mma.h") || begins(path, "ATen/native/cuda/")))
+    else if (!known &&
+             (begins(path, "ATen/cuda/") || begins(path, "c10/cuda/") ||
+              begins(path, "torch/csrc/cuda/") || begins(path, "THC/") ||
+              begins(path, "cudnn") || begins(path, "cutlass") || begins(path, "nvtx") ||
+              begins(path, "mma.h") || begins(path, "ATen/native/cuda/")))
         usc_port_leave(job, i, i, "header",
                        "not in the table: give its path in --map, or take it out");
     if (to == NULL || strcmp(to, path) == 0) return;
