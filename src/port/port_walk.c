@@ -98,44 +98,59 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names in a folder, sorted; NULL without memory. */
-static char **names_in(DIR *dir, size_t *n)
+typedef struct name_list {
+    char **name;
+    size_t n, size;
+    bool failed; /* no memory at some time */
+} name_list;
+
+static void add_name(name_list *l, const char *name)
 {
-    char **names = NULL;
-    size_t size = 0;
-    *n = 0;
-    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
-        if (skipped(e->d_name)) continue;
-        if (*n == size) {
-            size = size > 0 ? size * 2 : 32;
-            char **grown = realloc(names, size * sizeof *names);
-            if (grown == NULL) break;
-            names = grown;
+    if (l->n == l->size) {
+        const size_t size = l->size > 0 ? l->size * 2 : 32;
+        char **grown = realloc(l->name, size * sizeof *grown);
+        if (grown == NULL) {
+            l->failed = true;
+            return;
         }
-        if ((names[*n] = strdup(e->d_name)) != NULL) ++*n;
+        l->name = grown;
+        l->size = size;
     }
-    if (names != NULL && *n > 0) qsort(names, *n, sizeof *names, by_name);
-    return names;
+    l->name[l->n] = strdup(name);
+    if (l->name[l->n] == NULL)
+        l->failed = true;
+    else
+        l->n++;
+}
+
+/* The names in a folder, sorted. */
+static usc_status list(const char *folder, name_list *l, usc_error *err)
+{
+    DIR *dir = opendir(folder);
+    *l = (name_list){0};
+    if (dir == NULL)
+        return usc_error_set(err, USC_E_IO, -1, "%s: %s", folder, strerror(errno));
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;)
+        if (!skipped(e->d_name)) add_name(l, e->d_name);
+    (void)closedir(dir);
+    if (l->n > 0) qsort(l->name, l->n, sizeof *l->name, by_name);
+    return l->failed ? usc_no_memory(folder, err) : USC_OK;
 }
 
 static usc_status walk(usc_port_run_state *s, const char *below, usc_error *err)
 {
     char full[USC_PATH_SIZE], path[USC_PATH_SIZE];
+    name_list names;
     usc_status st = usc_path_join(full, s->root, below, err);
     if (st != USC_OK) return st;
-    DIR *dir = opendir(below[0] != '\0' ? full : s->root);
-    if (dir == NULL)
-        return usc_error_set(err, USC_E_IO, -1, "%s: %s", full, strerror(errno));
-    size_t n;
-    char **names = names_in(dir, &n);
-    (void)closedir(dir);
-    for (size_t i = 0; i < n; i++) {
+    st = list(below[0] != '\0' ? full : s->root, &names, err);
+    for (size_t i = 0; i < names.n; i++) {
         if (st == USC_OK && below[0] != '\0')
-            st = usc_path_join(path, below, names[i], err);
-        if (st == USC_OK) st = take(s, below[0] != '\0' ? path : names[i], err);
-        free(names[i]);
+            st = usc_path_join(path, below, names.name[i], err);
+        if (st == USC_OK) st = take(s, below[0] != '\0' ? path : names.name[i], err);
+        free(names.name[i]);
     }
-    free(names);
+    free(names.name);
     return st;
 }
 

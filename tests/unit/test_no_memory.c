@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "alloc_fails.h"
+#include "base/folder.h"
 #include "report_sample.h"
 
 #include <stdio.h>
@@ -18,6 +19,7 @@
 #include <ulpscope/trace.h>
 #include <ulpscope/x/generate.h>
 #include <ulpscope/x/loss.h>
+#include <ulpscope/x/port.h>
 #include <ulpscope/x/run.h>
 
 extern char **environ;
@@ -512,9 +514,57 @@ static void losses_side_by_side(void **state)
     assert_int_equal(l.attempt.n_wrong, 0);
 }
 
+/* ---- ports ---- */
+
+static usc_status port_sources(attempt *a, usc_error *err)
+{
+    char source[1024], out[1100];
+    usc_port_result *r = NULL;
+    (void)snprintf(source, sizeof source, "%s/source", a->folder);
+    (void)snprintf(out, sizeof out, "%s_out", source);
+    const usc_port_options o = {.out = out, .diff = true};
+    usc_status st = usc_port_tree(source, &o, &r, err);
+    assert_true((st == USC_OK) == (access(out, F_OK) == 0)); /* whole, or not at all */
+    for (size_t i = 0; st == USC_OK && i < r->n_files; i++) {
+        keep(a, r->file[i].diff, strlen(r->file[i].diff));
+        for (size_t k = 0; k < r->file[i].n_left; k++)
+            keep(a, r->file[i].left[k].excerpt, strlen(r->file[i].left[k].excerpt));
+    }
+    usc_port_free(r);
+    usc_folder_remove(out);
+    return st;
+}
+
+static void ports(void **state)
+{
+    static const char *const files[][2] = {
+        {"a.cu", "#include <cuda_runtime.h>\n#include \"b.cuh\"\nasm(\"x\");\n"
+                 "int lane = i % 32; at::cuda::f(); x.cuda(); cudaFrob(p);\n"},
+        {"b.cuh", "TORCH_LIBRARY_IMPL(a, CUDA, m) {}\n"},
+        {"t.py", "import torch as th\nfrom torch.cuda import amp\n"
+                 "x = th.cuda.device_count(), f'cuda:{x}', y.cuda(), state['cuda']\n"},
+        {"CMakeLists.txt", "project(a LANGUAGES CUDA)\nadd(a.cu)\n"}};
+    char folder[] = "/tmp/ulpscope-no-memory-XXXXXX", path[1100];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/source", folder);
+    assert_int_equal(mkdir(path, 0777), 0);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s/source/%s", folder, files[i][0]);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        assert_true(fputs(files[i][1], f) >= 0 && fclose(f) == 0);
+    }
+    attempt a = {.name = "port", .act = port_sources, .folder = folder};
+    try_requests(&a, false);
+    usc_folder_remove(folder);
+    assert_int_equal(a.n_wrong, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ports),
         cmocka_unit_test(reports),
         cmocka_unit_test(stand_ins),
         cmocka_unit_test(checks),
