@@ -39,8 +39,20 @@ static bool has(const char *line, size_t n, const char *word)
     return false;
 }
 
+/* Scripts, settings and notebooks: one line stands for all. */
+static bool once(const char *path)
+{
+    static const char *const names[] = {"*.sh",   "*.bat",   "*.yml",
+                                        "*.yaml", "*.ipynb", "Dockerfile*"};
+    const char *last = strrchr(path, '/');
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (usc_port_glob(names[i], last != NULL ? last + 1 : path)) return true;
+    return false;
+}
+
 void usc_port_build(usc_port_job *job)
 {
+    const bool one = once(job->path);
     static const char *const words[] = {"cuda", "nvcc", "nvidia", "nccl", "cudnn"};
     for (size_t start = 0, end; start < job->n; start = end + 1) {
         const char *newline = memchr(job->text + start, '\n', job->n - start);
@@ -50,12 +62,16 @@ void usc_port_build(usc_port_job *job)
         const size_t n = end - start;
         if (n > 4096 || blank >= n || line[blank] == '#') continue;
         (void)follow(job, start, end);
-        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        for (size_t i = 0;
+             i < sizeof words / sizeof words[0] && !(one && job->n_left > 0); i++)
             if (has(line, n, words[i])) {
                 const int shown = n - blank > 60 ? 60 : (int)(n - blank);
-                usc_port_leave_at(job, start, "build file",
-                                  usc_port_format(job, "%.*s", shown, line + blank),
-                                  "write it for the target by hand");
+                usc_port_leave_at(
+                    job, start, "build file",
+                    usc_port_format(job, "%.*s", shown, line + blank),
+                    one ? "the first line of a script that speaks of CUDA: read "
+                          "it through"
+                        : "write it for the target by hand");
                 break;
             }
     }

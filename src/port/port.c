@@ -97,6 +97,7 @@ usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e, const ch
                         .names = &s->names,
                         .renames = &s->renames,
                         .path = e->path,
+                        .root = s->root[0] != '\0' ? s->root : NULL,
                         .arena = &s->scratch,
                         .text = bytes,
                         .n = size};

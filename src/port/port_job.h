@@ -31,6 +31,7 @@ typedef struct usc_port_job {
     const usc_port_names *names;
     const usc_port_renames *renames;
     const char *path; /* below the source */
+    const char *root; /* the source folder; NULL: there is none */
     usc_arena *arena;
     const char *text;
     size_t n;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of Python: dotted names under every alias, methods, arguments, texts.
 #include <string.h>
+#include <unistd.h>
 
 #include "port/port_job.h"
 
@@ -208,6 +209,15 @@ static void port_argument(usc_port_job *job, size_t i)
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), NO_NAME);
 }
 
+/* Whether the source itself holds the module. */
+static bool is_here(usc_port_job *job, const char *module)
+{
+    const int n = (int)strcspn(module, ".");
+    if (job->root == NULL) return false;
+    return access(usc_port_format(job, "%s/%.*s", job->root, n, module), F_OK) == 0 ||
+           access(usc_port_format(job, "%s/%.*s.py", job->root, n, module), F_OK) == 0;
+}
+
 static void look_at_module(usc_port_job *job, const chain *c)
 {
     static const char *const others[] = {"cupy",       "pycuda",   "pynvml",
@@ -216,7 +226,7 @@ static void look_at_module(usc_port_job *job, const chain *c)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const size_t n = strlen(others[i]);
         if (strncmp(c->text, others[i], n) == 0 &&
-            (c->text[n] == '\0' || c->text[n] == '.'))
+            (c->text[n] == '\0' || c->text[n] == '.') && !is_here(job, c->text))
             usc_port_leave(job, c->place[0], c->place[c->n - 1], "library",
                            "is built for CUDA: see whether the target has one like it");
     }
