@@ -4,6 +4,8 @@ function, an optimizer's step. What a schema would tell of an operator is learnt
 it once on the CPU: what it returns and writes, whether it draws, how it chooses indices.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 from dataclasses import dataclass, field

@@ -3,6 +3,8 @@
 value, the order of complex eigenvalues. Results are brought to those of a reference before they are
 compared. Of torch it needs products and `linalg.svd` of small matrices, in float64."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -2,6 +2,8 @@
 """How operators choose indices, which tells a case what is as good. Serves `judges.answers`, `freedom` and
 `callable`."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

@@ -3,6 +3,8 @@
 rank gave and what it got. Tensors come as they were captured; nothing is judged here.
 Serves `session.collectives`."""
 
+from __future__ import annotations
+
 import json
 import re
 from contextlib import suppress

@@ -2,6 +2,8 @@
 """The private names of torch that this package needs, each by a name of ours: where torch changes, this file
 does. What stands elsewhere yet is in tests/laws/torch_private.txt. Loads nothing that torch does not load."""
 
+from __future__ import annotations
+
 import torch
 from torch._ops import OperatorBase, OpOverload, OpOverloadPacket, _OpNamespace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes

@@ -124,7 +124,7 @@ def bounds(lab):
     for node in lab.nodes():
         for bound in ("min", "max") if node.name.startswith("clamp") and node.floats and not node.writes else ():
             value = node.value(bound)
-            if isinstance(value, float | int):
+            if isinstance(value, (float, int)):
                 yield (f"the bound {bound} of {node.name} counts everywhere: {value:.6g}",
                        {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)})  # fmt: skip
 
@@ -162,7 +162,7 @@ class Wiring:
             self.words[slot], self.maker[slot] = getattr(lab.call.views.get(path), "argument", "") or path, -1
         for at, node in enumerate(self.nodes):
             for i, a in enumerate(node.args):
-                for slot in slots_in(a) if isinstance(a, list | tuple) else ():
+                for slot in slots_in(a) if isinstance(a, (list, tuple)) else ():
                     self.users.setdefault(slot, [])
                 if slots_of(a):
                     self.users.setdefault(a, []).append((at, i))

@@ -174,7 +174,7 @@ def other_lists(name, old):
 def scalars(lab):
     """Another number, flag or name among the arguments of the call."""
     op = lab.call.op.rpartition("::")[2].split(".")[0]
-    held = [(p, n, v) for p, n, v in leaves(lab.call) if isinstance(v, bool | int | float | str)]
+    held = [(p, n, v) for p, n, v in leaves(lab.call) if isinstance(v, (bool, int, float, str))]
     for path, name, old in held:
         for new in other_values(name, old):
             yield phrase(op, name, old, new), {path: lambda _, v=new: v}

@@ -88,7 +88,7 @@ def arguments(node):
         if name == "dim" and node.name in WHOLE and old is not None and node.shape:
             yield f"along all axes instead of {old} in {node.name}", _over_all(node.shape)
         low, high = node.value("min"), node.value("max")
-        if name == "max" and all(isinstance(v, float | int) for v in (low, high)) and low < high:
+        if name == "max" and all(isinstance(v, (float, int)) for v in (low, high)) and low < high:
             middle, half = (low + high) / 2, (high - low) / 2
             for by in (0.1, 10.0, 0.5, 2.0):
                 yield (f"the bounds of {node.name} are {middle:.6g} -+ {by * half:.6g} instead of {half:.6g}",

@@ -76,7 +76,7 @@ class Pickler(pickle.Pickler):
             return _function(value)
         if isinstance(value, type):
             known(value, value.__module__)
-        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, types.ModuleType | None):
+        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, (types.ModuleType, type(None))):
             known(value, value.__module__)
         return NotImplemented
 
@@ -180,7 +180,7 @@ class Program:
         def take(result, out):
             if isinstance(result, Slot):
                 values[result.number] = out
-            elif isinstance(result, list | tuple):
+            elif isinstance(result, (list, tuple)):
                 for one, value in zip(result, out):
                     take(one, value)
 
@@ -199,11 +199,11 @@ def _tensors_in(arguments):
 
 def _plainly(value):
     """A result with dicts in place of dataclasses, whose paths are the same."""
-    if is_dataclass(value) and not isinstance(value, dict | type):
+    if is_dataclass(value) and not isinstance(value, (dict, type)):
         value = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, dict):
         return {k: _plainly(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return (tuple if isinstance(value, tuple) else list)(map(_plainly, value))
     return value
 

@@ -3,6 +3,8 @@
 device, in float64 or by another framework's names, so what a text does besides (assertions, counters, prints) happens
 once. Serves `programs`. Needs torch for its tensors."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch

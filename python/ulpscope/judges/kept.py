@@ -3,6 +3,8 @@
 it may ask of any output and keeps what it comes to (usc_case_kept). Serves `session.pack`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from .. import _core

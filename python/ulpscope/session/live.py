@@ -2,6 +2,8 @@
 """What a live check has judged: small traces of the running program, one after the other, by what
 their calls gave themselves. Serves `live_judge`, the process beside the program that trains."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import json

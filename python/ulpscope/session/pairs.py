@@ -137,7 +137,7 @@ def narrow(found):
     for path, a in sides[0].items():
         b = sides[1].get(path)
         if b is not None and (a.verdict in FLAGGED or b.verdict in FLAGGED) and _apart(a, b):
-            for one, finding in zip(found, (a, b), strict=True):
+            for one, finding in zip_equal(found, (a, b)):
                 one.verdict.findings, one.verdict.verdict = _core.Findings([finding]), finding.verdict
             return True
     return False

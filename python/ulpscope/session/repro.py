@@ -4,6 +4,8 @@ that torch alone runs (`repro_script`), what went in and came out, and a bug rep
 has run in a process of its own before anybody reads that it fails. Needs of torch what replays
 need."""
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

@@ -6,6 +6,8 @@ what differs is the layout, the alignment of the mask and what else is returned.
 A backward uses the output and the row statistics that it is given, as a kernel does.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 
