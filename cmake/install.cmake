@@ -27,3 +27,18 @@ configure_file(cmake/ulpscope.pc.in ulpscope.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/ulpscope-config.cmake
   ${CMAKE_BINARY_DIR}/ulpscope-config-version.cmake DESTINATION ${package})
 install(FILES ${CMAKE_BINARY_DIR}/ulpscope.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# ---- cpack -G DEB
+set(CPACK_PACKAGE_NAME ulpscope)
+set(CPACK_PACKAGE_CONTACT "the authors of ulpscope <ulpscope@invalid>")
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+    "judges whether an accelerator computes operators correctly: library and program")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS python3-torch)
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS libsqlite3-dev libjansson-dev)
+include(CPack)

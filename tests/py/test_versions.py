@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lets it run elsewhere: the oldest Python's grammar, and the helpers of the oldest Python."""
+"""What lets it run elsewhere: the oldest Python's grammar, glue that was compiled elsewhere, archives with
+the same bytes, and the helpers of the oldest Python."""
 
 import ast
 import importlib.util
+import io
 import sys
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from ulpscope.calls import older
+from ulpscope.program import glue
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 9)
+sys.path.insert(0, str(ROOT / "packaging"))
+import archive  # noqa: E402
+import matrix  # noqa: E402
 
 
 def newer_than_oldest(text: str) -> list[str]:
@@ -76,3 +84,65 @@ def test_helpers_of_the_oldest_python_do_what_the_newer_ones_do(monkeypatch):
     common = {"json", "os", "sys", "math", "collections", "importlib"}
     assert common <= old.STANDARD and common <= new.STANDARD
     assert "torch" not in old.STANDARD and "numpy" not in old.STANDARD
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A machine without a compiler; the folder in which a companion package would hold what fits."""
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    monkeypatch.setenv("ULPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("ulpscope_glue", None)
+    package = tmp_path / "ulpscope_glue"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    return package
+
+
+def test_glue_of_the_companion_is_taken_where_nothing_can_be_compiled(elsewhere):
+    assert glue.taken("intercept") is None and "not built yet" in glue.told()[0]
+    with pytest.raises(glue.GlueError, match=f"no C\\+\\+ compiler.*ulpscope-glue.*{glue.fits()}"):
+        glue.build("intercept", print)
+    place = elsewhere / glue.sources_digest() / glue.fits()
+    place.mkdir(parents=True)
+    (place / "usc_glue_intercept.so").touch()
+    assert glue.build("intercept", print) == place / "usc_glue_intercept.so"
+    assert "intercept prebuilt (no C++ compiler" in glue.told()[0]
+
+
+@pytest.mark.parametrize("wrong", [lambda: ("0" * 16, glue.fits()), lambda: (glue.sources_digest(), "torch1.0-abi1-cp39-x86_64")])
+def test_glue_of_another_torch_or_of_other_sources_is_not_taken(elsewhere, wrong):
+    place = elsewhere.joinpath(*wrong())
+    place.mkdir(parents=True)
+    (place / "usc_glue_intercept.so").touch()
+    assert glue.taken("intercept") is None
+
+
+def test_glue_is_compiled_where_it_can_be(elsewhere, monkeypatch):
+    place = elsewhere / glue.sources_digest() / glue.fits()
+    place.mkdir(parents=True)
+    (place / "usc_glue_intercept.so").touch()
+    monkeypatch.delenv("CXX")
+    assert glue.taken("intercept") is None
+
+
+def test_archives_have_the_same_bytes_whatever_the_order(tmp_path):
+    files = {"b/x.py": b"1", "a/y.so": b"2" * 999}
+    for name, order in (("one", files), ("two", dict(reversed(files.items())))):
+        (tmp_path / name).mkdir()
+        archive.wheel(tmp_path / name / "p-1.0-py3-none-any.whl", order, "Name: p\n", "py3-none-any")
+        archive.tar(tmp_path / name / "p.tar.gz", {k: (v, 0o644) for k, v in order.items()})
+    for name in ("p-1.0-py3-none-any.whl", "p.tar.gz"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    with zipfile.ZipFile(tmp_path / "one" / "p-1.0-py3-none-any.whl") as made:
+        rows = made.read("p-1.0.dist-info/RECORD").decode().splitlines()
+        assert len(rows) == len(made.namelist()) and rows[0].startswith("a/y.so,sha256=")
+    with tarfile.open(fileobj=io.BytesIO((tmp_path / "one" / "p.tar.gz").read_bytes())) as made:
+        assert made.getnames() == sorted(files)
+
+
+def test_the_page_of_versions_says_what_did_not_work():
+    told = {"trixie": {"date": "2026-01-02", "found": {"python": "3.13.5", "torch": "2.6.0", "glue": ["works", "", 60],
+                                                       "demo": ["does not", "a sentence", 3]}}}  # fmt: skip
+    text = matrix.page(told)
+    assert "| trixie | 2026-01-02 | 3.13.5 | 2.6.0 | yes | - |" in text and "- trixie, demo: a sentence" in text

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -47,12 +48,73 @@ def load(name: str) -> ctypes.CDLL:
     return ctypes.CDLL(str(build(name)))
 
 
+# ---- what was compiled elsewhere ------------------------------------------------------
+
+
+def sources_digest() -> str:
+    """Of all that the glue is compiled of here: what was compiled of something else does not fit."""
+    digest = hashlib.sha256()
+    for name in names():
+        own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
+        for path in _public_headers(own) + own:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def fits() -> str:
+    """What a compiled glue fits: torch's minor version, the C++ ABI, Python's, the machine."""
+    minor = ".".join(_torch_version().split(".")[:2])
+    abi = _abi_flag()[-1]
+    return f"torch{minor}-abi{abi}-cp{sys.version_info[0]}{sys.version_info[1]}-{platform.machine()}"
+
+
+def prebuilt(name: str) -> Path | None:
+    """Where the companion package has a glue that fits; None where it has none."""
+    spec = importlib.util.find_spec("ulpscope_glue")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations))) / sources_digest() / fits()
+    path = folder / f"usc_glue_{name}.so"
+    return path if path.exists() else None
+
+
+def _why_not_compiled() -> str:
+    """Why nothing can be compiled here; "" where it can."""
+    compiler = _compiler()[0]
+    if shutil.which(compiler) is None:
+        return f"no C++ compiler '{compiler}'"
+    if not (_torch_home() / "include" / "ATen" / "ATen.h").exists():
+        return "torch came without its headers"
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return "no Python.h"
+    return ""
+
+
+def taken(name: str) -> Path | None:
+    """The glue of the companion, where nothing can be compiled. It finds the libraries that it
+    needs among those that are loaded."""
+    if path_of(name).exists() or not _why_not_compiled():
+        return None
+    found = prebuilt(name)
+    if found is not None:
+        import torch  # noqa: F401
+
+        for library in ("ulpscope", "ulpscope_sim"):
+            path = PACKAGE / f"lib{library}.so"
+            if path.exists():
+                ctypes.CDLL(str(path))
+    return found
+
+
 def build(name: str, say=None) -> Path:
     """The path of the compiled library ``name``; ``say`` is called with what is being done."""
     library = path_of(name)
     folder = library.parent
     if library.exists():
         return library
+    found = taken(name)
+    if found is not None:
+        return found
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -162,7 +224,7 @@ def cache_home() -> Path:
 def told() -> list[str]:
     """What `ulpscope info` says of the glue: what is built, the compiler, the cache."""
     try:
-        built = [f"{n} {'built' if path_of(n).exists() else 'not built yet'}" for n in names()]
+        built = [f"{n} {_state(n)}" for n in names()]
         cache = str(cache_home())
     except GlueError as problem:
         built, cache = [], str(problem)
@@ -172,6 +234,15 @@ def told() -> list[str]:
     path = shutil.which(compiler)
     return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler",
             cache]  # fmt: skip
+
+
+def _state(name: str) -> str:
+    if path_of(name).exists():
+        return "built"
+    why = _why_not_compiled()
+    if why and prebuilt(name):
+        return f"prebuilt ({why})"
+    return "not built yet"
 
 
 def path_of(name: str) -> Path:
@@ -250,7 +321,12 @@ def _compile(name: str, library: Path, say) -> None:
     if shutil.which(compiler[0]) is None:
         raise GlueError(
             f"the {name} glue must be compiled against your torch and there is no C++ compiler "
-            f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one")
+            f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one; or "
+            f"install the package ulpscope-glue of this version, if it has {fits()}")
+    if not (_torch_home() / "include" / "ATen" / "ATen.h").exists():
+        raise GlueError(
+            f"the {name} glue must be compiled against your torch, which came without its headers: install "
+            f"them (Debian: apt-get install libtorch-dev), or the package ulpscope-glue, if it has {fits()}")
     log = library.parent / f"{name}.log"
     base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
     scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on
@@ -263,11 +339,24 @@ def _compile(name: str, library: Path, say) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
 
 
+def hand_on(folder: Path) -> None:
+    """Puts the glue of this torch into a folder, as the companion package holds it."""
+    place = folder / sources_digest() / fits()
+    place.mkdir(parents=True, exist_ok=True)
+    for name in names():
+        built = build(name)
+        shutil.copy(built, place / built.name)
+        print(place / built.name)
+
+
 def main() -> int:
     """Builds every glue library, or those that are named; 2 and a sentence on stderr where
     that fails. One that is named is not missed where there is no torch to need it."""
     wanted = sys.argv[1:]
     try:
+        if wanted[:1] == ["--hand-on"]:
+            hand_on(Path(wanted[1]))
+            return 0
         for name in wanted or names():
             path = build(name)
             print(f"{name} glue: {path}")

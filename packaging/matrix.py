@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`./run matrix [NAME...]`: the wheel, installed where other Python and torch are, does what a user
+does (packaging/row.py). Writes what was found to packaging/versions.json and docs/reference/versions.md.
+
+A row is a Debian release, in a folder of its own (debootstrap; root), or a torch of PyPI in an
+environment of its own. They lie in $ULPSCOPE_MATRIX (default BUILD/matrix), and stay there."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import archive
+import wheel
+
+ROOT = archive.ROOT
+TOLD = ROOT / "packaging" / "versions.json"
+PAGE = ROOT / "docs" / "reference" / "versions.md"
+DEBIAN = ["python3-torch", "libtorch-dev", "python3-numpy", "python3-pip", "python3-dev", "g++"]
+
+# name: (what it is, its Debian release or None, torch of PyPI or None, Python)
+ROWS = {
+    "trixie": ("Debian 13, its packaged torch", "trixie", None, None),
+    "sid": ("Debian unstable, its packaged torch", "sid", None, None),
+    "bullseye": ("Debian 11, gcc 10: the library and its C tests", "bullseye", None, None),
+    "torch-2.1.2": ("PyPI", None, "2.1.2", "3.9"),
+    "torch-2.4.1": ("PyPI", None, "2.4.1", "3.10"),
+    "torch-2.7.1": ("PyPI", None, "2.7.1", "3.12"),
+    "torch-2.10.0": ("PyPI", None, "2.10.0", "3.13"),
+    "torch-2.13.0": ("PyPI", None, "2.13.0", "3.11"),
+    "torch-2.15.0": ("PyPI", None, "2.15.0", "3.13"),
+}
+THINGS = ["glue", "capture", "check", "check sim", "fault found", "kernel", "live check", "nan tracker", "watch",
+          "fuzz", "demo"]  # fmt: skip
+
+
+def say(text: str) -> None:
+    print(f"matrix: {text}", file=sys.stderr, flush=True)
+
+
+def do(*command, **options) -> None:
+    subprocess.run([str(c) for c in command], check=True, **options)
+
+
+def lay(place: Path, path: Path) -> Path:
+    """The wheel, the examples and what is done, beside each other below `place`."""
+    work = place / "ulpscope-row"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    shutil.copy(path, work)
+    shutil.copy(ROOT / "LICENSE", work)
+    shutil.copy(ROOT / "packaging" / "row.py", work)
+    shutil.copytree(ROOT / "examples", work / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    return work
+
+
+def root_of(release: str, place: Path, packages: list[str]) -> None:
+    """A Debian of that release with these packages, and what a program expects mounted."""
+    if not (place / "usr/bin/apt-get").exists():
+        say(f"{release}: debootstrap")
+        do("debootstrap", "--variant=minbase", release, place)
+    for name in ("proc", "dev"):
+        if not os.path.ismount(place / name):
+            do("mount", *(["-t", "proc", "proc"] if name == "proc" else ["--rbind", "/dev"]), place / name)
+    for name in ("resolv.conf", "hosts"):
+        shutil.copy(f"/etc/{name}", place / "etc")
+    inside = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    do("chroot", place, "sh", "-c", "apt-get update -q && apt-get install -y -q --no-install-recommends " + " ".join(packages),
+       env=inside, stdout=subprocess.DEVNULL)  # fmt: skip
+
+
+def debian(name: str, release: str, place: Path, path: Path) -> Path:
+    root_of(release, place, DEBIAN)
+    work = lay(place, path)
+    do("chroot", place, "python3", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall",
+       "--break-system-packages", f"/ulpscope-row/{path.name}")  # fmt: skip
+    subprocess.run(["chroot", str(place), "env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+                    "python3", "/ulpscope-row/row.py", "/ulpscope-row/examples", "/ulpscope-row/out"])  # fmt: skip
+    return work / "out" / "row.json"
+
+
+C_TESTS = """set -e
+python3 -m pip install -q 'cmake>=3.25,<4'
+cmake -S /ulpscope -B /out -G Ninja -DULPSCOPE_PYTHON=OFF -DULPSCOPE_TESTS=ON
+cmake --build /out
+ctest --test-dir /out -j 2 --output-on-failure
+"""
+
+
+def library(name: str, release: str, place: Path) -> Path:
+    """The library and its tests alone: what has no torch."""
+    root_of(release, place, ["gcc", "g++", "ninja-build", "python3-pip", "libsqlite3-dev", "libjansson-dev",
+                             "libxxhash-dev", "libcmocka-dev", "binutils"])  # fmt: skip
+    for folder in ("src", "cli", "include", "sim", "cmake", "tests", "bench"):
+        shutil.rmtree(place / "ulpscope" / folder, ignore_errors=True)
+        shutil.copytree(ROOT / folder, place / "ulpscope" / folder)
+    for file in ("CMakeLists.txt", "LICENSE"):
+        shutil.copy(ROOT / file, place / "ulpscope")
+    done = subprocess.run(["chroot", str(place), "sh", "-c", C_TESTS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    (place / "out.log").write_text(done.stdout)
+    passed = [line for line in done.stdout.splitlines() if "tests passed" in line]
+    told = passed[-1] if passed else (done.stdout.splitlines() or [""])[-1]
+    python = subprocess.run(["chroot", str(place), "python3", "--version"], capture_output=True, text=True).stdout
+    out = place / "row.json"
+    out.write_text(json.dumps({"python": python.split()[-1] if python else "", "torch": "none",
+                               "C tests": ["works" if done.returncode == 0 else "does not", told, 0]}))  # fmt: skip
+    return out
+
+
+def pypi(name: str, torch: str, python: str, place: Path, path: Path) -> Path:
+    program = os.environ.get(f"ULPSCOPE_PYTHON_{python.replace('.', '_')}") or shutil.which(f"python{python}")
+    if program is None:
+        raise SystemExit(f"matrix: {name} needs python{python}; ULPSCOPE_PYTHON_{python.replace('.', '_')} names one")
+    bin_ = place / "bin"
+    if not (bin_ / "python").exists():
+        do(program, "-m", "venv", place)
+    do(bin_ / "python", "-m", "pip", "install", "-q", f"torch=={torch}",
+       "numpy<2" if torch < "2.3" and len(torch) == 5 else "numpy")  # fmt: skip
+    do(bin_ / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall", path)
+    work = lay(place, path)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ULPSCOPE", "PYTHON"))}
+    environment["ULPSCOPE_CACHE"] = str(place / "glue")
+    subprocess.run([str(bin_ / "python"), str(work / "row.py"), str(work / "examples"), str(work / "out")], env=environment)
+    return work / "out" / "row.json"
+
+
+def page(told: dict) -> str:
+    """docs/reference/versions.md of what was found."""
+    lines = ["# Versions that were tried", "",
+             "Made by `./run matrix`, which installs the wheel beside another Python and another torch and does what a",
+             "user does: compiles the glue, captures a training step, checks it on the CPU and on the simulated device,",
+             "finds a planted fault, judges a kernel, checks live, tracks NaN, watches, draws 200 random calls, runs the demo.",
+             "", "| row | date | Python | torch | " + " | ".join(THINGS) + " |",
+             "|---|---|---|---" + "|---" * len(THINGS) + "|"]  # fmt: skip
+    notes = []
+    for name, row in told.items():
+        cells = []
+        for thing in THINGS:
+            state, why, _ = row["found"].get(thing, ["", "", 0])
+            cells.append({"works": "yes", "": "-"}.get(state, "no"))
+            if state not in ("works", ""):
+                notes.append(f"- {name}, {thing}: {why}")
+        if "C tests" in row["found"]:
+            notes.append(f"- {name}: the library alone; {row['found']['C tests'][1]}")
+        lines.append(f"| {name} | {row['date']} | {row['found'].get('python', '')} | {row['found'].get('torch', '')} | "
+                     + " | ".join(cells) + " |")  # fmt: skip
+    if not told:
+        lines.append("| none yet |" + " |" * (3 + len(THINGS)))
+    return "\n".join([*lines, "", *(["What does not work, and what was said:", "", *notes, ""] if notes else [])])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="./run matrix", description="Tries the wheel with other Python and torch.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"rows (default: all): {', '.join(ROWS)}")
+    parser.add_argument("--wheel", type=Path, help="this wheel, and none built first")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(ROWS)
+    if unknown:
+        parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    build = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")).resolve()
+    home = Path(os.environ.get("ULPSCOPE_MATRIX", build / "matrix"))
+    path = options.wheel or wheel.build(build / "wheel", build / "wheel")
+    told = json.loads(TOLD.read_text()) if TOLD.exists() else {}
+    for name in options.names or ROWS:
+        _, release, torch, python = ROWS[name]
+        place = home / name
+        place.mkdir(parents=True, exist_ok=True)
+        say(name)
+        try:
+            if release == "bullseye":
+                found = library(name, release, place)
+            else:
+                found = debian(name, release, place, path) if release else pypi(name, torch, python, place, path)
+            row = json.loads(found.read_text())
+        except (subprocess.CalledProcessError, OSError) as problem:
+            row = {"glue": ["does not", f"it cannot be set up here: {problem}", 0]}
+        told[name] = {"date": datetime.date.today().isoformat(), "found": row}
+        told = {n: told[n] for n in ROWS if n in told}
+        TOLD.write_text(json.dumps(told, indent=1) + "\n")
+        PAGE.write_text(page(told))
+    bad = [n for n in options.names or ROWS if any(x[0] != "works" for x in told[n]["found"].values() if isinstance(x, list))]
+    say(f"{len(bad)} rows have something that does not work" if bad else "all works")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
