@@ -10,18 +10,18 @@
 USC_BEGIN_DECLS
 
 #define USC_VERSION_MAJOR 0
-#define USC_VERSION_MINOR 1
+#define USC_VERSION_MINOR 2
 #define USC_VERSION_PATCH 0
 
 #define USC_VERSION_TEXT_OF(major, minor, patch) #major "." #minor "." #patch
 #define USC_VERSION_TEXT(major, minor, patch) USC_VERSION_TEXT_OF(major, minor, patch)
 
-/* Of the headers that a program was compiled with: "0.1.0". */
+/* Of the headers that a program was compiled with: "0.2.0". */
 #define USC_VERSION                                                                      \
     USC_VERSION_TEXT(USC_VERSION_MAJOR, USC_VERSION_MINOR, USC_VERSION_PATCH)
 
 /**
- * Version of the library that runs, e.g. "0.1.0". While the major number is 0, another
+ * Version of the library that runs, e.g. "0.2.0". While the major number is 0, another
  * minor number may change the API; SONAME carries both.
  *
  * Memory:  static, never freed.
