@@ -79,7 +79,7 @@ def share_cost(at):
     """Seconds of claiming a share and telling that it is done."""
     environ = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(at),
                "TORCHELASTIC_USE_AGENT_STORE": "True"}  # fmt: skip
-    one = shares.Shares(shares.Ranks(environ))
+    one = shares.Shares(shares.ShareRanks(environ))
     area = one.area("out")
     cost = each(lambda i: one.done(area, one.claim(area, 1 << 30)), 1000)
     one.end()

@@ -50,7 +50,7 @@ class Lines:
         os._exit(0)
 
 
-class Place:
+class PlaceInWork:
     """What is in work, for the program to read where this process is gone."""
 
     def __init__(self, folder, limit):
@@ -99,7 +99,7 @@ def main():
     from .session.live import Judge
 
     host.reserve()  # before there is a thread
-    place = Place(settings["folder"], settings["limit"])  # before anything may take the folder away
+    place = PlaceInWork(settings["folder"], settings["limit"])  # before anything may take the folder away
     lines = Lines(settings["folder"])
     torch.set_num_threads(1)
     warm()

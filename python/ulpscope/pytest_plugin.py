@@ -29,7 +29,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", MARK)
     if config.getoption("--ulpscope-report") and not config.pluginmanager.has_plugin("ulpscope-rows"):
-        config.pluginmanager.register(Recorder(config), "ulpscope-rows")
+        config.pluginmanager.register(ResultRecorder(config), "ulpscope-rows")
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def ulpscope_check(request):
     return check
 
 
-class Recorder:
+class ResultRecorder:
     """Collects the judged calls of a session and writes OUT/result.db at its end."""
 
     def __init__(self, config):

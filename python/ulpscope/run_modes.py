@@ -22,7 +22,7 @@ from .calls.foreign import unhurt
 from .program import capture, hooks, observing, reroute
 from .program.live import live_check
 from .program.nan import nan_tracker
-from .watching.watch_found import Found
+from .watching.watch_found import FoundWatches
 
 MOST_SAID = 20  # sentences of a process
 MOST_NAMED = 3  # modules in one of them
@@ -129,7 +129,7 @@ class Watched:
     """`--watch`, as `Nan`. What was watched goes to a file where one is asked for."""
 
     def __init__(self, options):
-        self.mode = Found(options.get("watch"), options.get("watch_log"))
+        self.mode = FoundWatches(options.get("watch"), options.get("watch_log"))
 
     @property
     def n_calls(self):
@@ -150,7 +150,7 @@ class Watched:
 
 def _left(one):
     """What a mode did not judge or watch, a line."""
-    if isinstance(one.mode, Found):
+    if isinstance(one.mode, FoundWatches):
         return one.mode.not_watched()
     return one.mode.not_judged() if isinstance(one.mode, live_check) else ""
 
@@ -168,14 +168,14 @@ def read_options(reports):
 def start(reports):
     """Enters the modes: now, or where multiprocessing started this process once it is known
     what for."""
-    run = Run(reports)
+    run = ModesRun(reports)
     started = "--multiprocessing-fork" in getattr(sys, "orig_argv", sys.argv)
     run.watch_children(started)
     if not started:
         run.enter()
 
 
-class Run:
+class ModesRun:
     """The modes of this process."""
 
     def __init__(self, reports):

@@ -32,7 +32,7 @@ def found(environment):
     return all(name in environment for name in VARIABLES) and int(environment["WORLD_SIZE"]) > 1
 
 
-class Ranks:
+class ShareRanks:
     """Who this is, and the store. torchrun's agent has one; else rank 0 does."""
 
     def __init__(self, environment):
@@ -242,7 +242,7 @@ def end_with_parent():
 def run(program, words):
     """Runs the program as one of several ranks; its exit code. A rank that cannot work leaves its
     part to the others, and has nothing to say to torchrun: that would end them all."""
-    ranks = Ranks(os.environ)
+    ranks = ShareRanks(os.environ)
     print(f"ulpscope check: rank {ranks.rank} of {ranks.n}, at {ranks.place[0]}:{ranks.place[1]}", file=sys.stderr,
           flush=True)  # fmt: skip
     try:

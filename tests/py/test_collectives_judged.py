@@ -13,7 +13,7 @@ from ranks import captured
 from ulpscope.judges import standards
 from ulpscope.session import collectives
 from ulpscope.session.collectives import on_contributions
-from ulpscope.calls.ranks import OPERATORS, Missing, Ranks, Side
+from ulpscope.calls.ranks import OPERATORS, Missing, Ranks, RankSide
 
 SCRIPT = """
     import torch, torch.distributed as dist
@@ -164,7 +164,7 @@ def tensors(n, *sizes, dtype=torch.float32):
 
 def verdict(op, given, got, rank=0, how="", root=None, splits=None):
     """The verdict on what `rank` got where rank r gave the list of tensors given[r]."""
-    sides = {r: Side(op, "0", r, len(given), how, root, list(g), splits and splits[r])
+    sides = {r: RankSide(op, "0", r, len(given), how, root, list(g), splits and splits[r])
              for r, g in enumerate(given)}  # fmt: skip
     return on_contributions(sides[rank], sides, [got])[1]
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_judged_says_why():
 
 
 def test_ranks_that_ask_for_different_things_get_no_promise():
-    own = Side(REDUCE, "0", 0, 2, "sum", given=[A])
-    other = Side(REDUCE, "0", 1, 2, "max", given=[B])
+    own = RankSide(REDUCE, "0", 0, 2, "sum", given=[A])
+    other = RankSide(REDUCE, "0", 1, 2, "max", given=[B])
     said = collectives._disagreement(own, {0: own, 1: other})
     assert said.verdict == "undefined" and "max on rank 1, sum here" in said.reason

@@ -45,7 +45,7 @@ def fuses(module, inputs):
 def program(*lines, inputs):
     """A program of words by their texts: ("a + {b}" as a word is written, operands, numbers)."""
     texts = [w[1] for w in words.WORDS]
-    steps = [short_programs.Step(texts.index(text), operands, (0, 0)) for text, operands in lines]
+    steps = [short_programs.ShortStep(texts.index(text), operands, (0, 0)) for text, operands in lines]
     given = tuple((short.dense((dtype, sizes, (), 0, i, 0, False)), "normal" if "float" in dtype else "index", "")
                   for i, (dtype, sizes) in enumerate(inputs))  # fmt: skip
     return short_programs.Program(3, 5, given, tuple(steps))
@@ -90,7 +90,7 @@ def test_each_word_has_its_turn():
 
 def test_a_rounding_error_becomes_no_step():
     floor = [w[1] for w in words.WORDS].index("torch.floor({a})")
-    step = short_programs.Step(floor, (1, 0, 0), (0, 0))
+    step = short_programs.ShortStep(floor, (1, 0, 0), (0, 0))
     x = torch.ones(3, device="meta")
     with pytest.raises(ValueError, match="would become a step"):
         short_programs.inferred(FUSED, step, [x, x], [True, False])

@@ -32,13 +32,13 @@ def temporary(tmp_path, monkeypatch):
     place.mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "mkdtemp", functools.partial(tempfile.mkdtemp, dir=place))
-    started, original = [], program_live.Judge.__init__
+    started, original = [], program_live.JudgeProcess.__init__
 
     def noted(self, settings):
         original(self, settings)
         started.append(self)
 
-    monkeypatch.setattr(program_live.Judge, "__init__", noted)
+    monkeypatch.setattr(program_live.JudgeProcess, "__init__", noted)
     yield place
     for judge in started:
         judge.end()

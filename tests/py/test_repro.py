@@ -57,7 +57,7 @@ def script_of(trace, call, out, device=""):
     options = _repro.Options([str(trace), str(call), device, str(out)])
     call, row, imports = _repro.read(options)
     out.mkdir()
-    _repro.Folder(options, row, imports, call).script(str(out), _repro.Failure(call))
+    _repro.Folder(options, row, imports, call).script(str(out), _repro.ReproFailure(call))
     return out / "repro.py"
 
 

@@ -238,7 +238,7 @@ def test_a_part_of_another_run_is_left_alone_and_said(job):
 # ---- who has which share --------------------------------------------------------------------
 
 
-class Rank(shares.Ranks):
+class Rank(shares.ShareRanks):
     """A rank of this process, whose silence is told and not waited for."""
 
     def __init__(self, rank, n, at):

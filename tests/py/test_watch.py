@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_cpu_on_every_device(dtype):
     given = [t, t.T, t[::2], torch.empty(0, 3, dtype=dtype), t[0, 0]]
     found = []
     for device in ("cpu", "sim:0"):
-        reader = watch_rows.Reader()
+        reader = watch_rows.RowReader()
         there = [x.to(device) for x in given]
         reader.take("tag", [*there, there[4].expand(1)])  # one element without a stride
         [(tag, rows)] = reader.ready()
@@ -102,7 +102,7 @@ def test_tensors_of_a_dtype_and_size_are_read_together(monkeypatch):
     given[5][0, 0] = float("nan")
     found = []
     for device in ("cpu", "sim:0"):
-        reader = watch_rows.Reader()
+        reader = watch_rows.RowReader()
         reader.take(0, [t.to(device) for t in given])
         found.append(watch_rows.unpacked(b"".join(reader.ready()[0][1])))
     assert len({row.hash64 for row in found[0]}) > 12
@@ -114,13 +114,13 @@ def test_tensors_of_a_dtype_and_size_are_read_together(monkeypatch):
     for n in (1, 30):
         layers = [torch.ones(8, 8, device="sim:0") for _ in range(2 * n)]
         with Calls() as calls:
-            watch_rows.Reader().take(0, layers)
+            watch_rows.RowReader().take(0, layers)
         made.append(calls.n)
     assert 10 < made[0] == made[1], made
 
 
 def test_what_has_no_numbers_has_no_row():
-    reader = watch_rows.Reader()
+    reader = watch_rows.RowReader()
     sparse = torch.eye(3).to_sparse()
     reader.take(0, [torch.empty(3, device="meta"), sparse, torch.ones(2).conj()])
     rows = watch_rows.unpacked(b"".join(reader.ready()[0][1]))
@@ -438,11 +438,11 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
 
 def test_the_first_step_is_read_once(monkeypatch):
     taken = []
-    take = watch_rows.Reader.take
-    monkeypatch.setattr(watch_rows.Reader, "take", lambda self, tag, *rest: taken.append(tag[:2]) or take(self, tag, *rest))
+    take = watch_rows.RowReader.take
+    monkeypatch.setattr(watch_rows.RowReader, "take", lambda self, tag, *rest: taken.append(tag[:2]) or take(self, tag, *rest))
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with watch_found.Found("weights_every:1", None) as found:
+    with watch_found.FoundWatches("weights_every:1", None) as found:
         for _ in range(3):
             net(torch.ones(1, 2)).sum().backward()
             optimizer.step()
@@ -466,7 +466,7 @@ def test_what_is_not_watched_is_said(config):
     dtype, n_watched, words = NOT_WATCHED[config]
     net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)).to(dtype)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    with watch_found.Found(config, None) as found:
+    with watch_found.FoundWatches(config, None) as found:
         for _ in range(3):
             net(torch.ones(2, 4, dtype=dtype)).sum().backward()
             optimizer.step()
@@ -546,7 +546,7 @@ def test_the_bound_of_a_checksum_holds_and_is_near(dtype, mean):
         x = (torch.randn(64, 512) + mean).to(dtype)
         weight, bias = (torch.randn(300, 512) * 0.05).to(dtype), torch.randn(300).to(dtype)
         y = nn.functional.linear(x, weight, bias)
-        product = watch_matmul.Product(x, weight, bias, y)
+        product = watch_matmul.WatchedProduct(x, weight, bias, y)
         sums = product.sums()
         assert sums.shape == (64, 2, 4)
         assert _core.product_over(sums, product.dtype, 512)[0] < 0.8
@@ -563,7 +563,7 @@ def test_the_bound_of_a_checksum_holds_and_is_near(dtype, mean):
 
 def test_a_product_that_overflows_is_no_fault():
     x, weight = torch.full((4, 64), 200.0).half(), torch.full((8, 64), 200.0).half()
-    product = watch_matmul.Product(x, weight, None, nn.functional.linear(x, weight))
+    product = watch_matmul.WatchedProduct(x, weight, None, nn.functional.linear(x, weight))
     sums = product.sums()
     assert _core.product_over(sums, "float16", 64)[0] == float("inf")  # suspected,
     assert watch_matmul.verdict(product, sums) == (0.0, 0)  # and taken back

@@ -71,7 +71,7 @@ OPERATORS = {
 
 
 @dataclass
-class Side:
+class RankSide:
     """One rank's side of a collective."""
 
     op: str  # without its overload
@@ -266,7 +266,7 @@ def _said(argument):
 def side_of(trace, row):
     """One rank's side of a collective, with what it gave. Of an operator that is not
     known only the name."""
-    side = Side(base(row["op"]), *group_of(row))
+    side = RankSide(base(row["op"]), *group_of(row))
     operator = OPERATORS.get(side.op)
     if operator is None:
         return side

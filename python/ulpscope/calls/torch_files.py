@@ -26,17 +26,17 @@ except ModuleNotFoundError:
 SPECIAL = {float("inf"): "inf", float("-inf"): "-inf"}
 
 
-class Refused(Exception):
+class UnreadFile(Exception):
     """A file that is not read; the text says why."""
 
     kind = "corrupt"
 
 
-class Unsupported(Refused):
+class UnknownFile(UnreadFile):
     kind = "unsupported"
 
 
-class Contents:
+class FileContents:
     """What lies in a file: a value of the kind that arguments of a trace are, and its tensors."""
 
     def __init__(self, path):
@@ -67,7 +67,7 @@ class Contents:
 
     def tensor(self, x):
         if x.layout is not torch.strided or x.is_quantized:
-            raise Unsupported(
+            raise UnknownFile(
                 f"{self.path}: a tensor of layout {x.layout}; only plain ones are read"
             )
         wants_grad = x.requires_grad
@@ -99,7 +99,7 @@ def load(path):
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as parts:
             if any(part.compress_type != zipfile.ZIP_STORED for part in parts.infolist()):
-                raise Unsupported(f"{path}: its parts are compressed, as torch.save never does")
+                raise UnknownFile(f"{path}: its parts are compressed, as torch.save never does")
     try:
         allowed = getattr(torch.serialization, "safe_globals", lambda more: contextlib.nullcontext())
         with allowed(more_than_tensors()):
@@ -107,24 +107,24 @@ def load(path):
     except pickle.UnpicklingError as problem:
         lines = [line.strip().removeprefix("WeightsUnpickler error: ") for line in str(problem).splitlines()]
         why = next((line for line in lines if line.startswith(("Unsupported", "Trying to"))), lines[0] if lines else "")
-        raise Unsupported(f"{path}: holds more than tensors and plain values, which only running code "
+        raise UnknownFile(f"{path}: holds more than tensors and plain values, which only running code "
                           f"from the file could make ({why[:60]}); save its tensors alone") from None  # fmt: skip
     except OSError as problem:
-        refused = Refused(f"{path}: {problem.strerror or problem}")
+        refused = UnreadFile(f"{path}: {problem.strerror or problem}")
         refused.kind = "io"
         raise refused from None
     except Exception as problem:  # whatever bytes make of a reader
         foreign(problem)
-        raise Refused(
+        raise UnreadFile(
             f"{path}: no file of torch.save, or a damaged one ({str(problem)[:120]})"
         ) from None
 
 
 def answer(out, request):
     try:
-        contents = Contents(request["open"])
+        contents = FileContents(request["open"])
         value = contents.value(load(request["open"]))
-    except Refused as problem:
+    except UnreadFile as problem:
         return put(out, {"refused": str(problem), "kind": problem.kind})
     put(out, {"value": value, "tensors": contents.tensors,
               "storages": [s.nbytes() for s in contents.storages]})  # fmt: skip

@@ -24,7 +24,7 @@ MOST_LEVELS = 100
 def found(value, name="", level=0):
     """(name, tensor) of all that a value holds."""
     if level > MOST_LEVELS:
-        raise torch_files.Unsupported("values within values without end")
+        raise torch_files.UnknownFile("values within values without end")
     if isinstance(value, torch.Tensor):
         yield name, value
     elif isinstance(value, dict):
@@ -41,7 +41,7 @@ def write(path, tensors):
     for i, (name, tensor) in enumerate(tensors):
         dtype = str(tensor.dtype).removeprefix("torch.")
         if dtype not in NAMES or tensor.layout != torch.strided:
-            raise torch_files.Unsupported(f"the tensor '{name}' is {dtype}, {tensor.layout}: none that is judged")
+            raise torch_files.UnknownFile(f"the tensor '{name}' is {dtype}, {tensor.layout}: none that is judged")
         plain = tensor.detach().contiguous().flatten()
         size = plain.numel() * plain.element_size()
         parts.append(plain.view(torch.uint8).numpy().data if size else b"")
@@ -59,9 +59,9 @@ def main(source, target):
     try:
         tensors = list(found(torch_files.load(source)))
         if not tensors:
-            raise torch_files.Unsupported(f"{source}: no tensors in it")
+            raise torch_files.UnknownFile(f"{source}: no tensors in it")
         write(target, [(name or Path(source).stem, tensor) for name, tensor in tensors])
-    except torch_files.Refused as problem:
+    except torch_files.UnreadFile as problem:
         text = str(problem)
     except (OSError, RuntimeError) as problem:
         text = f"{source}: {problem}"

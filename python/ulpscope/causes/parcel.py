@@ -143,7 +143,7 @@ def _fill_function(function, state):
 # ---- a callable as the operators that it runs ------------------------------------------------
 
 
-class Program:
+class SentRun:
     """The operators of one run: written down in one process, done again in another on other contents
     of its tensors. Called with arguments of the same form as then. Unsendable where the run draws, or
     writes what it was not given."""
@@ -261,9 +261,9 @@ def _itself(call, reference):
 
 def _as_program(call, reference):
     if call.composite:
-        return Program(call, reference, call.function), None
+        return SentRun(call, reference, call.function), None
     chosen = reference._chosen.get(widened)
-    program = Program(call, reference, chosen.run if chosen else cpu_kernel(call))
+    program = SentRun(call, reference, chosen.run if chosen else cpu_kernel(call))
     return (call.function if space_of(call.op) in STANDARD else program), program
 
 

@@ -37,7 +37,7 @@ LOW = {dtype: name for name, dtype in NATIVE.items()}
 
 
 @dataclass
-class Step:
+class ModuleStep:
     """One call of the graph."""
 
     call: object
@@ -178,7 +178,7 @@ class Builder:
                 gives.append((t["path"], self.known[_key(t)]))
         if _only_shows(call):  # what it is given is what it gives
             self.read = before
-        self.steps.append(Step(call, takes, gives, numbers))
+        self.steps.append(ModuleStep(call, takes, gives, numbers))
 
     def _numbers(self, row):
         """Python numbers among the tensors of a call (`x * 0.5`): torch hands them on in
@@ -316,7 +316,7 @@ def _assembled(builder, kept, source, read_blob, stand_in):
         if t["storage"] not in call.storages:
             fill_storage(call, t, read_blob, stand_in)
     call.steps_taken = [
-        Step(s.call, {p: builder.number(v) for p, v in s.takes.items()},
+        ModuleStep(s.call, {p: builder.number(v) for p, v in s.takes.items()},
              [(p, builder.number(v)) for p, v in s.gives], s.numbers) for s in builder.steps
     ]  # fmt: skip
     return call

@@ -160,7 +160,7 @@ class Flush(Steps):
         return torch.where(small, out * 0, out)
 
 
-class Watch(Steps):
+class Overflowing(Steps):
     """Notes whether a step makes infinities of numbers."""
 
     def __init__(self):

@@ -31,10 +31,10 @@ def missing(name):
 def register(name):
     """Makes a backend known to torch.compile."""
     if name not in list_backends(()):
-        register_backend(lambda module, inputs: Later(MAKERS[name], module), name=name)
+        register_backend(lambda module, inputs: HandedOn(MAKERS[name], module), name=name)
 
 
-class Later:
+class HandedOn:
     """A graph that is handed on when it first runs: by then its inputs are tensors with numbers."""
 
     def __init__(self, make, module):

@@ -109,7 +109,7 @@ class Widen(Mode):
         return value
 
 
-class Kept(Widen):
+class KeptNarrow(Widen):
     """The same, but what a computation itself rounds to 16 bits is rounded: every operator that
     gives such numbers is computed in the wide precision and rounded once."""
 

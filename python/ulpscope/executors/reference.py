@@ -36,9 +36,9 @@ from .chained import Chain, chained
 from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
-from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Watch, is_one_rounding, is_transform, taken_apart
+from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Overflowing, is_one_rounding, is_transform, taken_apart
 from .orders import is_whole
-from .precision import HANG_ON_DTYPE, Kept, Widen, cpu_kernel, schema_tells, sources_of
+from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, schema_tells, sources_of
 from .streams import one_thread
 from .warm import warm
 
@@ -162,7 +162,7 @@ class Reference:
             return self._as_it_is(function)
 
         def held(*args, **kwargs):
-            kind = mode or (Kept if getattr(self.call, "keeps_low", False) else Widen)
+            kind = mode or (KeptNarrow if getattr(self.call, "keeps_low", False) else Widen)
             meant = self._meant()  # first: what it asks is noted without the mode
             with kind(torch.float64 if wide else torch.float32, self._means()), meant:
                 return theirs(function, *args, **kwargs)
@@ -777,7 +777,7 @@ class Reference:
     def overflows(self):
         """Whether a step inside the call overflows float32 on these inputs."""
         function = self._own or cpu_kernel(self.call)
-        watch = Watch()
+        watch = Overflowing()
 
         def watched(*args, **kwargs):
             with watch:

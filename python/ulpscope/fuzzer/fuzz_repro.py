@@ -26,7 +26,7 @@ from . import short
 from .short_script import LINES, NoScript, Script, plain_text
 
 
-class Options:
+class CaseOptions:
     """What the program read and checked (cli/cmd_fuzz.c): values by their places, then the
     modules to import. As `repro.Options`."""
 
@@ -156,7 +156,7 @@ def of_program(options):
     row = trace.call(options.example)
     program, call = short_programs.drawn(options.seed, options.case, row["op"])
     folder = ProgramFolder(options, options.told(row), options.imports, call)
-    failure = repro.Failure(call)
+    failure = repro.ReproFailure(call)
     with repro.scratch(options.out) as path:
         tell(folder, program)
         folder.script(path, failure)
@@ -203,7 +203,7 @@ def tell(folder, program):
 
 def main(words=None):
     """The program's half of the command."""
-    options = Options(sys.argv[1:] if words is None else words)
+    options = CaseOptions(sys.argv[1:] if words is None else words)
     try:
         if options.faults:
             os.environ["ULPSCOPE_SIM_FAULTS"] = options.faults

@@ -62,7 +62,7 @@ def culprit(program, device):
 def shrunk(program, verdict, device, shows=None):
     """The smallest program found that fails with the same verdict, and what is said of it. `shows(call, verdict)`:
     what must be true of it beside."""
-    search = Search(program, verdict, device, TRIES, shows)
+    search = ShortSearch(program, verdict, device, TRIES, shows)
     if verdict.verdict in FLAGGED - {"intermittent"}:
         before = None
         while before != search.program:
@@ -72,7 +72,7 @@ def shrunk(program, verdict, device, shows=None):
     return search.program, search.verdict
 
 
-class Search:
+class ShortSearch:
     """The smallest program so far, and what is left to be spent."""
 
     def __init__(self, program, verdict, device, tries, shows=None):
@@ -135,7 +135,7 @@ TEXTS = ("torch.ones({s})", "torch.arange({n}).reshape({s}) % 7 - 3.0", "torch.l
 
 def texts(program, verdict, device, shows=None):
     """(program, call, verdict) with values that a text makes, in place of drawn ones, where it fails so too."""
-    search = Search(program, verdict, device, 2 * TRIES, shows)
+    search = ShortSearch(program, verdict, device, 2 * TRIES, shows)
     for i, (t, kind, _) in enumerate(program.inputs):
         for text in TEXTS if "float" in t[0] else ():
             n = 1

@@ -26,7 +26,7 @@ DOMAIN = (False, False, -4, 9)  # of whole numbers
 
 
 @dataclass(frozen=True)
-class Step:
+class ShortStep:
     """One line: a word, the places of its operands among inputs and earlier results, numbers for its text."""
 
     word: int
@@ -173,7 +173,7 @@ def _fitting(program, attempt, featured, values, exact):
     for trial in range(TRIALS):
         n = len(featured) or len(words.WORDS)
         word, *rest = _core.fuzz_step(program.seed, program.case, attempt, len(program.steps), trial, len(values), n)
-        step = Step(featured[word] if featured else word, *map(tuple, rest))
+        step = ShortStep(featured[word] if featured else word, *map(tuple, rest))
         try:
             return step, inferred(program, step, values, exact)[1]
         except Exception as problem:  # torch refuses in as many ways as there are operators

@@ -114,7 +114,7 @@ def _off(mine, other):
     return ((mine - other).abs().nan_to_num() * finite).max().item() / most if most else 0.0
 
 
-class Search:
+class TextSearch:
     """The smallest failure so far, and what is left to be spent."""
 
     def __init__(self, failure, function, device, args, how):
@@ -178,7 +178,7 @@ def shrunk(failure, function, device, args, how):
     """(the smallest failure that tells as much, how many runs that took, a smaller one that does not tell the cause)."""
     if how["via"] or how["double_backward"]:
         return explained(failure, function, device, args, how), 0, None
-    search = Search(failure, function, device, args, how)
+    search = TextSearch(failure, function, device, args, how)
     search.draws()
     if failure.verdict is not None:
         search.values()

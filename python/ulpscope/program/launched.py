@@ -31,7 +31,7 @@ def start(reports):
     """Puts the step hooks in, as the options in the launcher's folder say. In a command of
     several programs (a shell script) the first that reaches the steps is recorded: behind it
     the run is over."""
-    options = Options(reports)
+    options = LaunchOptions(reports)
     if _core.launch_all_done(reports):
         if not options.keep_going:
             leave(0)
@@ -41,12 +41,12 @@ def start(reports):
 
         run = UntilDiffers(options)
     else:
-        run = Run(options)
+        run = LaunchedRun(options)
     run.install()
     atexit.register(run.at_exit)
 
 
-class Options:
+class LaunchOptions:
     """What the program `ulpscope` read, checked and wrote down: values by their places."""
 
     def __init__(self, reports):
@@ -58,7 +58,7 @@ class Options:
         self.until = Path(until) if until else None
 
 
-class Run:
+class LaunchedRun:
     """Counts steps, records those asked for, then ends the program."""
 
     def __init__(self, options):

@@ -21,7 +21,7 @@ from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
 from . import capture as _capture
 from . import mode as _mode
-from .live_process import NO_ROOM, Finding, Judge, end_later  # noqa: F401 - Finding is found here
+from .live_process import NO_ROOM, Finding, JudgeProcess, end_later  # noqa: F401 - Finding is found here
 
 ROOM = 192 << 20  # bytes that are recorded and not judged
 LEAST = 16 << 20  # bytes for which a trace is worth its while
@@ -265,7 +265,7 @@ class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
             out = out / f"rank-{rank}"
         self.out = out
         name = KIND + " ".join(a or "''" for a in sys.argv)
-        self.judge = Judge({**self.settings, "out": out and str(out), "name": name,
+        self.judge = JudgeProcess({**self.settings, "out": out and str(out), "name": name,
                             "options": json.dumps({"ops": self.scope.ops or "", "distinct": self.distinct})})  # fmt: skip
         weakref.finalize(self, end_later, self.judge).atexit = False
         atexit.register(self.judge.end)

@@ -59,7 +59,7 @@ def _number(value):
     return float("nan") if value is None else float(value)
 
 
-class Judge:
+class JudgeProcess:
     """
     The process that judges, and what it has said so far. Its folder goes with it.
 

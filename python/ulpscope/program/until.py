@@ -12,7 +12,7 @@ import shutil
 from .. import _core
 from ..calls.foreign import unhurt
 from . import capture
-from .launched import Run
+from .launched import LaunchedRun
 
 BESIDE = "step"  # the folder, in that of the trace
 
@@ -27,7 +27,7 @@ class Every:
         return True
 
 
-class UntilDiffers(Run):
+class UntilDiffers(LaunchedRun):
     """Counts steps, records them, and ends the recording where one differs."""
 
     def __init__(self, options):

@@ -30,7 +30,7 @@ from . import collectives, judging, selftest
 from .earlier import Earlier
 
 
-class Shared:
+class SharedGroups:
     """What is known of groups of findings, which the coordinator keeps for all workers."""
     def __init__(self, channel):
         self.channel = channel
@@ -75,7 +75,7 @@ class Bench:
         self.device = open_device(settings["device"], settings["home"], settings["via"], self.mark)
         self.threads, self.fair = Threads(settings["threads"]), settings["memory"]
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
-        self.groups, self.earlier = host.Groups(Shared(channel)), Earlier()
+        self.groups, self.earlier = host.Groups(SharedGroups(channel)), Earlier()
         self._ranks = None
         self._row = None
         self._phase = None  # of the call in work

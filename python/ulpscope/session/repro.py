@@ -46,7 +46,7 @@ class Options:
 
 
 @dataclass
-class Failure:
+class ReproFailure:
     """A call, what is said of it, and what its script did: (exit code, negative for a signal;
     whether it fails by its own comparison too; the last line of what it could not do, or of what one prints that
     compares in one way alone)."""
@@ -201,7 +201,7 @@ def repro(options, read=read, kind=Folder):
     call, row, imports = read(options)
     refuse_odd(call)
     folder = kind(options, row, imports, call)
-    failure, device = Failure(call), None
+    failure, device = ReproFailure(call), None
     with scratch(options.out) as path:
         folder.script(path, failure)
         folder.prove(path, failure)
@@ -223,7 +223,7 @@ def repro(options, read=read, kind=Folder):
 def smaller(folder, failure, device):
     """Puts the smallest call that fails as well in its place, once its script was seen to fail."""
     waiting.at("making the call smaller, as long as it fails in the same way")
-    small = Failure(*shrink.shrunk(failure.call, failure.verdict, device))
+    small = ReproFailure(*shrink.shrunk(failure.call, failure.verdict, device))
     if small.call is failure.call:
         return
     with scratch(folder.options.out) as path:

@@ -28,7 +28,7 @@ VALUES = (torch.zeros_like, torch.ones_like, lambda x: x.round().clamp(-8, 8),
 
 def shrunk(call, verdict, device):
     """The smallest call found, with its verdict."""
-    search = Search(call, verdict, device)
+    search = SmallerSearch(call, verdict, device)
     if verdict.verdict in FLAGGED - {"intermittent"}:  # that shows now and then: tries say nothing
         search.lists()
         search.sizes()
@@ -36,7 +36,7 @@ def shrunk(call, verdict, device):
     return search.call, search.verdict
 
 
-class Search:
+class SmallerSearch:
     """The smallest call so far, and what is left to be spent."""
 
     def __init__(self, call, verdict, device):

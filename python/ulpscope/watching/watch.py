@@ -179,7 +179,7 @@ class Watch(Shown):
         self._rows = {}  # step -> {site: {id: row}}
         self._turn = self._share = 0  # which tensor has its update taken next; elements that may be
         self._said_alone = False
-        self.reader = watch_rows.Reader()
+        self.reader = watch_rows.RowReader()
         self.parameters = parameters_of(model, self.optimizers)
         group = process_group if process_group is not None else group_of(model)
         self.exchange = watch_ranks.Exchange(group, action == "skip") if group is not None else None
@@ -195,7 +195,7 @@ class Watch(Shown):
             told.append(remark)
             print(f"ulpscope: the watch's configuration: {remark}", file=sys.stderr)
         self._meet()
-        self.log = watch_log.Log(log, self.world, self.names) if log and self.rank == 0 else None
+        self.log = watch_log.WatchLog(log, self.world, self.names) if log and self.rank == 0 else None
         self.wrote, self.logged = self.log is not None, bool(log)
         self.tracker = self._own_tracker = None
         if keep_calls:
@@ -429,7 +429,7 @@ class Watch(Shown):
     def _linear(self, module, site, *operands):
         if self.audit is not None and self.audit.busy:
             return
-        self.products.take((self.step, site, self.linears[module]), watch_matmul.Product(*operands))
+        self.products.take((self.step, site, self.linears[module]), watch_matmul.WatchedProduct(*operands))
 
     @guarded
     def _matmul(self, a, b, c, matmul):

@@ -28,7 +28,7 @@ def model_of(optimizer):
     return best
 
 
-class Found:
+class FoundWatches:
     """The mode: a context manager; each optimizer of the process has a watch of its own."""
 
     def __init__(self, config, log):

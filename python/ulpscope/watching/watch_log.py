@@ -14,7 +14,7 @@ def _number(x):
     return x if math.isfinite(x) else str(x)
 
 
-class Log:
+class WatchLog:
     """The file at `path`, from its first line on."""
 
     def __init__(self, path, world, tensors):

@@ -29,7 +29,7 @@ def _unit(result):
     return 2.0**-11 if narrow else 0.0
 
 
-class Product:
+class WatchedProduct:
     """Y = A B^T + bias as matrices, all of them in the dtype in which they were multiplied."""
 
     def __init__(self, a, b, bias, y):
@@ -46,7 +46,7 @@ class Product:
 
     def kept(self):
         """The same with memory of its own."""
-        return Product(self.a.clone(), self.b.clone(), None if self.bias is None else self.bias.clone(),
+        return WatchedProduct(self.a.clone(), self.b.clone(), None if self.bias is None else self.bias.clone(),
                        self.y.clone())  # fmt: skip
 
     def sums(self):

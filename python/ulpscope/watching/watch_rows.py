@@ -128,7 +128,7 @@ def to_host(tensor):
     return host
 
 
-class Reader:
+class RowReader:
     """Reads batches of tensors. `take` begins one, `ready` gives those that are there, in turn; rows are bytes."""
 
     def __init__(self):

@@ -42,7 +42,7 @@ UNIFORM = {"rand", "rand_like", "uniform_", "_to_copy"}
 COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high numbers are True
 
 
-class Given(Mode):
+class GivenMasks(Mode):
     """Notes the zeros and ones that are drawn in a run, or puts others in their place."""
 
     def __init__(self, masks=None):
@@ -98,7 +98,7 @@ class GivenReference(Reference):
 
     def __init__(self, call, masks):
         super().__init__(call)
-        self.given = Given(masks)
+        self.given = GivenMasks(masks)
 
     def _run_plain(self, *args, **kwargs):
         state = torch.random.get_rng_state()  # what the masks replace was drawn
@@ -122,7 +122,7 @@ class GivenReference(Reference):
 
 
 @dataclass
-class Found:
+class FoundMask:
     """The masks of one answer."""
 
     masks: list  # float64, of zeros and ones
@@ -133,7 +133,7 @@ class Found:
 
 
 @dataclass
-class Search:
+class MaskSearch:
     """What is known of a call whose masks are looked for."""
 
     call: object
@@ -167,14 +167,14 @@ class Search:
 def search(call, answer):
     """The Search for a call's masks that can be trusted; None where there is none."""
     start = time.perf_counter()
-    watch = Given()
+    watch = GivenMasks()
     with watch:
         narrow = Reference(call).narrow()
     usable = watch.drawn and not watch.other and all(
         t.numel() for t, _ in watch.drawn) and narrow.keys() == answer.outputs.keys()  # fmt: skip
     if not usable:
         return None
-    found = Search(call, [t.shape for t, _ in watch.drawn], [
+    found = MaskSearch(call, [t.shape for t, _ in watch.drawn], [
         float(c) if not isinstance(c, torch.Tensor) else c.detach().double().expand(t.shape)
         for t, c in watch.drawn
     ])  # fmt: skip
@@ -337,7 +337,7 @@ def masks_of(found, outputs):
         shown = [t.bool() for t in found.blocks.spread(found, (seen & clear[:, None]).double())]
     for i, path in found.seen.items():
         masks[i] = (outputs[path] != 0).double().reshape(found.shapes[i])
-    return Found(masks, shown, clear, sure, left)
+    return FoundMask(masks, shown, clear, sure, left)
 
 
 def _values(found, y, eps):
