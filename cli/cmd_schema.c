@@ -9,13 +9,12 @@ static const cli_entry *const options[] = {NULL};
 const cli_page cmd_schema_page = {
     .command = "schema",
     .usage = "[COMMAND]",
-    .about =
-        "Prints the JSON Schema (2020-12) of what a command writes with --json, of "
-        "check, "
-        "judge and report that of OUT/result.json. Without a command: which there "
-        "are, and whether it is one object or one a line.\n"
-        "\n"
-        "A later version may add members; it takes none out and changes none.\n",
+    .about = "Prints the JSON Schema (2020-12) of what a command writes with --json, of "
+             "check, "
+             "judge and report that of OUT/result.json. Without a command: which there "
+             "are, and whether it is one object or one a line.\n"
+             "\n"
+             "A later version may add members; it takes none out and changes none.\n",
     .options = options,
     .examples = "  ulpscope schema\n"
                 "  ulpscope schema check > result.schema.json\n",
@@ -25,8 +24,9 @@ const cli_page cmd_schema_page = {
 /* What the build makes of schema/NAME.json (cmake/embed.cmake), and whose it is. */
 #define FILES(X)                                                                         \
     X(bisect)                                                                            \
-    X(coverage) X(diff) X(doctor) X(env) X(explain) X(fuzz) X(info) X(loss) X(overflow)  \
-        X(result) X(show) X(sql) X(watch)
+    X(coverage)                                                                          \
+    X(diff) X(doctor) X(env) X(explain) X(fuzz) X(info) X(loss) X(overflow) X(result)    \
+        X(show) X(sql) X(watch)
 #define DECLARE(name) extern const char usc_page_##name##_json[];
 FILES(DECLARE)
 #undef DECLARE

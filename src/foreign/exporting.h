@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 #include <ulpscope/trace.h>
-#include <ulpscope/x/writing.h>
 #include <ulpscope/x/foreign.h>
+#include <ulpscope/x/writing.h>
 
 #include "base/arena.h"
 #include "base/keys.h"

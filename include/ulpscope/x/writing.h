@@ -3,6 +3,7 @@
 // "Arguments". Nothing else writes them. Neighbour: value.h reads them.
 //
 // Threads: safe, each with a text of its own.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_WRITING_H
 #define ULPSCOPE_X_WRITING_H
 
