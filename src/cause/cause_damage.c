@@ -173,7 +173,7 @@ static bool flat_tail(usc_cause *c, const marks *m, usc_cause_found *out)
     say.last = n - 1;
     say.m = n;
     say.content = usc_cause_holds(c, mask, &say.value);
-    say.bare = say.n < LEAST_WRITTEN;
+    say.bare = say.n < LEAST_WRITTEN || c->small;
     const bool whole = whole_slices(c, say.n);
     const int64_t more = say.content == HOLDS_OTHER ? copied(c, say.n) : 0;
     if (more > 0) {
@@ -193,7 +193,7 @@ static bool flat_tail(usc_cause *c, const marks *m, usc_cause_found *out)
 static bool flat_run(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     const int64_t n = c->d.n;
-    clue say = {.code = USC_CAUSE_RUN, .m = n};
+    clue say = {.code = USC_CAUSE_RUN, .m = n, .bare = c->small};
     say.first = (const uint8_t *)memchr(m->at, 1, (size_t)n) - m->at;
     say.last = n - 1;
     while (!m->at[say.last])
@@ -277,6 +277,8 @@ static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
         return false;
     const double got = value_at(&c->d, at[0]), want = value_at(&c->t, at[0]);
     clue say = {.code = what_of_one(c, got, want)};
+    if (say.code == USC_CAUSE_ONE_SIGN && usc_cause_told_bits(c) < LEAST_TOLD)
+        return false; /* a step the other way is no flipped bit */
     c->held = say.code == USC_CAUSE_ONE_ZERO ? HOLDS_ZERO : HOLDS_OTHER;
     if (say.code == USC_CAUSE_ONE_BIT) {
         if (!c->floats && fabs(got - want) < LEAST_FLIPPED) return false; /* a count */
@@ -286,10 +288,26 @@ static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
     return usc_cause_say(out, &say);
 }
 
+/* Whether all that is off is far smaller than what came out, as where it underflowed:
+ * zeros there do not tell that nobody wrote them. */
+static bool are_small(const usc_cause *c, const marks *m)
+{
+    double most = 0, least = (double)INFINITY;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double t = fabs(value_at(&c->t, i));
+        if (m->at[i])
+            most = fmax(most, t);
+        else if (t > 0 && value_at(&c->d, i) != 0)
+            least = fmin(least, t);
+    }
+    return most < 0x1p-20 * least;
+}
+
 bool usc_cause_damage(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     if (m->n == 0) return false;
     c->held = HOLDS_OTHER;
+    c->small = are_small(c, m);
     return swapped(c, m, out) || flat_tail(c, m, out) || flat_run(c, m, out) ||
            one_element(c, m, out) || usc_cause_region(c, m, out);
 }

@@ -121,7 +121,8 @@ static bool say_slices(const usc_cause *c, const slices *s, clue say,
     say.b = c->d.ndim > 1;
     say.step = s->step;
     say.place = PLACE_AXIS;
-    say.bare |= s->elements < LEAST_WRITTEN || (s->step != 0 && c->d.ndim == 1);
+    say.bare |=
+        s->elements < LEAST_WRITTEN || c->small || (s->step != 0 && c->d.ndim == 1);
     if (s->step != 0 && usc_cause_number(&numbers, s->hit, s->n, s->n_hit))
         say.listed = numbers.text;
     const bool said = usc_cause_say(out, &say);
@@ -242,7 +243,7 @@ static bool tile(usc_cause *c, const marks *m, uint8_t *mask, usc_cause_found *o
     say.content = usc_cause_holds(c, mask, &say.value);
     if (say.content == HOLDS_OTHER || n == 1) return false;
     if (r[1] == rows - 1 && k[1] == columns - 1) say.s = " last";
-    say.bare = n < LEAST_WRITTEN;
+    say.bare = n < LEAST_WRITTEN || c->small;
     return usc_cause_say(out, &say);
 }
 

@@ -333,6 +333,7 @@ NAMELESS = {
     "a bound that nothing reaches": ("^(?!looks like).*min were", lambda g: (lambda u: g - 0.05 * u / u.square().mean().sqrt().clamp_min(1.0))(
         g.float() * 0.9 / g.float().square().mean().sqrt()), lambda: (randn(20, 30).bfloat16(),),
         lambda g: (g.float() - 0.05 * g.float() / g.float().square().mean().sqrt()).bfloat16()),
+    "a sign the other way": ("bit", lambda x: torch.sign(x.sum(-1)), lambda: (randn(60, 40),), struck(lambda x: torch.sign(x.sum(-1)), 4, torch.neg)),
     "rounded to odd": ("^intermediates rounded", lambda a, b: torch.outer(a, b), lambda: (
         torch.randint(1, 64, (40,)).bfloat16(), torch.randint(1, 64, (50,)).bfloat16()), lambda a, b: _odd(a.float()[:, None] * b.float())),
     "zeros beside other numbers": ("^the first", lambda x: x.cumsum(0), lambda: (randn(40, 12),), lambda x: F.pad(

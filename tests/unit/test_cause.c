@@ -205,6 +205,7 @@ static void s_many_zero(bench *b) { for (int64_t i = 0; i < 40; i++) b->d[51 * i
 static void m_many_zero(bench *b) { s_many_zero(b); b->d[7] += 5; b->d[77] += 5; }
 static double halfway(double x, int to) { return ldexp(floor(ldexp(fabs(x), 7)) + 0.5 * to, -7) * (x < 0 ? -1 : 1); }
 static void ties(bench *b, int every) { for (int64_t i = 0; i < b->n; i++) { b->t[i] = halfway(b->t[i] / fabs(b->t[i]) * (1 + 0.99 * fabs(b->t[i]) / 2), 1); b->d[i] = b->t[i]; if (i % every == 0) b->d[i] = halfway(b->t[i], 2); } }
+static void s_small(bench *b) { for (int64_t i = 0; i < 64; i++) b->t[i] = b->d[i] = i >= 20 && i < 28 ? 1e-8 * (double)(i + 1) : b->t[i]; fill(b, 20, 8, 0); }
 static void s_ties_away(bench *b) { ties(b, 1); }
 static void s_ties_some(bench *b) { ties(b, 4); }
 static void m_ties(bench *b) { ties(b, 1); b->d[9] = halfway(b->t[9], 4); }
@@ -328,6 +329,7 @@ static const row rows[] = {
     {"looks like: the last 7 of 64 along axis 0 are zero", USC_F32, 3, p_all_off, p_beside},
     {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties},
     {"wrong variant: ties are rounded otherwise than to even (in 281 elements)", USC_BF16, 3, s_ties_some, m_ties},
+    {"the elements 20 to 27 of 64 in memory are zero", USC_F32, 0, s_small, m_run},
     {"40 of 64 slices along axis 1 are zero: not computed", USC_F32, 3, s_not_computed, m_not_computed},
     {"40 of 2,048 elements are zero", USC_F32, 3, s_many_zero, m_many_zero},
 };

@@ -57,6 +57,9 @@ def rounded_once(x, name):
     """`x` rounded to a named format, in its own dtype: quickly where torch can."""
     if x.dtype == torch.float32 and name in NATIVE:
         return x.to(NATIVE[name]).to(x.dtype)
+    if x.dtype == torch.float32 and name == "TF32":  # in the pattern, as `_nearest`
+        pattern = x.contiguous().view(torch.int32)
+        return torch.where(x.isfinite(), ((pattern + (((pattern >> 13) & 1) + 0xFFF)) & -0x2000).view(torch.float32), x)
     return to_format(x, name).to(x.dtype)
 
 

@@ -12,7 +12,7 @@ from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.torch_private import OpOverload, decomposition_table
 from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
-from .formats import to_format
+from .formats import rounded_once
 from .orders import PRODUCTS, adds, is_whole_step
 from .precision import sound
 
@@ -144,7 +144,7 @@ class RoundedSteps(Steps):
         self.name = name
 
     def _step(self, func, args, kwargs, out):
-        return to_format(out, self.name).to(out.dtype)
+        return rounded_once(out, self.name)
 
 
 class Flush(Steps):
@@ -156,7 +156,9 @@ class Flush(Steps):
 
     def _step(self, func, args, kwargs, out):
         small = (out.abs() < torch.finfo(torch.float32).tiny) & (out != 0)
-        self.any |= bool(small.any())
+        if not bool(small.any()):
+            return out
+        self.any = True
         return torch.where(small, out * 0, out)
 
 
@@ -208,12 +210,12 @@ class Noise(Steps):
         self.generator = torch.Generator().manual_seed(seed)
 
     def _step(self, func, args, kwargs, out):
-        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
+        steps = _signs(out.shape, self.generator)
         name = func._schema.name.split("::")[1]
         if name in APPROXIMATED or name.startswith("special_"):
             # One ulp or two: where two functions cancel, equal errors would tell nothing. And
             # an approximation does not end at 1, but where the function has long come to it.
-            far = torch.randint(1, 3, out.shape, generator=self.generator)
+            far = torch.randint(1, 3, out.shape, dtype=torch.int8, generator=self.generator)
             moved = _moved(name, out, far * steps)
             self.ranged |= _leaves_range(func, args, kwargs, out)
             if self.rough:
@@ -249,7 +251,7 @@ class Noise(Steps):
     def _terms_moved(self, x):
         if x.dtype not in LOW:
             return x
-        signs = 2 * torch.randint(0, 2, x.shape, generator=self.generator) - 1
+        signs = _signs(x.shape, self.generator)
         return x.double() * (1 + signs * (0.5 * torch.finfo(x.dtype).eps))
 
     def _transform(self, func, args, out):
@@ -263,7 +265,7 @@ class Noise(Steps):
         if other is not None:
             lost = _mean_size(other - out, dims).nan_to_num() / n_points(args[0], dims) ** 0.5
             size = torch.maximum(size, 2 * lost)
-        signs = 2 * torch.randint(0, 2, parts.shape, generator=self.generator) - 1
+        signs = _signs(parts.shape, self.generator)
         moved = (parts + signs * size.unsqueeze(-1)).contiguous()
         return torch.view_as_complex(moved) if out.is_complex() else moved.squeeze(-1)
 
@@ -272,7 +274,7 @@ class Noise(Steps):
         if out.dtype not in LOW:
             return out
         size = cotangent.abs().amax(dim, keepdim=True)
-        signs = 2 * torch.randint(0, 2, size.shape, generator=self.generator) - 1
+        signs = _signs(size.shape, self.generator)
         return (out + p * signs * size * torch.finfo(out.dtype).eps).to(out.dtype)
 
 
@@ -288,13 +290,18 @@ class NoisyOrder(Noise):
         if other is None:
             return super()._step(func, args, kwargs, out)
         self.any = True
-        steps = 2 * torch.randint(0, 2, out.shape, generator=self.generator) - 1
+        steps = _signs(out.shape, self.generator)
         return _times(other.reshape(out.shape), steps)
 
 
 def _mean_size(x, dims):
     """Root mean square over some dimensions, which stay."""
     return x.abs().square().mean(dims, keepdim=True).sqrt()
+
+
+def _signs(shape, generator):
+    """1 or -1 for each element, by chance, in a byte: what large tensors take is memory before it is time."""
+    return torch.randint(0, 2, shape, dtype=torch.int8, generator=generator).mul_(2).sub_(1)
 
 
 def _moved(name, out, ulps):
@@ -308,7 +315,8 @@ def _moved(name, out, ulps):
 
 
 def _times(out, ulps):
-    return (out * (1 + ulps * torch.finfo(out.dtype).eps)).to(out.dtype)
+    factor = (ulps * torch.finfo(out.dtype).eps).add_(1)
+    return factor.mul_(out) if out.dtype == factor.dtype else (out * factor).to(out.dtype)
 
 
 def _exactly(func, args, kwargs, scale=1.0):
@@ -325,7 +333,10 @@ def _exactly(func, args, kwargs, scale=1.0):
 def _leaves_range(func, args, kwargs, out):
     """Whether float32 has no normal number for a step's result anywhere."""
     limits = torch.finfo(torch.float32)
-    if out.dtype != torch.float32 or not bool(((out.abs() < limits.tiny) | out.isinf()).any()):
+    if out.dtype != torch.float32:
+        return False
+    size = out.abs()
+    if not bool((size < limits.tiny).any()) and not bool((size == math.inf).any()):
         return False
     exact = _exactly(func, args, kwargs)
     if exact is None or not exact.is_floating_point():
@@ -337,8 +348,8 @@ def _leaves_range(func, args, kwargs, out):
 def _is_near(exact, out):
     """Where a step's result is exact, or as good as exact."""
     exact, held = exact.double(), out.double()
-    apart = (exact - held).abs()
-    return (exact == held) | (apart <= SETTLED * torch.finfo(out.dtype).eps * held.abs())
+    equal, apart = exact == held, (exact - held).abs_()
+    return equal.logical_or_(apart <= held.abs().mul_(SETTLED * torch.finfo(out.dtype).eps))
 
 
 def _is_settled(func, args, kwargs, out):
@@ -353,7 +364,9 @@ def _is_settled(func, args, kwargs, out):
 
 def _wide(value, scale=1.0):
     if isinstance(value, torch.Tensor):
-        return value.double() * scale if value.dtype in LOW else value
+        if value.dtype not in LOW:
+            return value
+        return value.double() if scale == 1 else value.double() * scale
     if isinstance(value, (list, tuple)):
         return type(value)(_wide(item, scale) for item in value)
     return torch.float64 if value in LOW else value

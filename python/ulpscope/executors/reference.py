@@ -50,6 +50,7 @@ MANY_INPUTS = 32  # below, limits are those of operators, not of sums
 MOST_ALONE = 4  # arguments that are moved alone
 FAR_DELTAS = (2.0**-4, 2.0**-5, 2.0**-6, 2.0**-8)
 FAR_REPLAYS = 2000
+MOST_SHARED = 1 << 18  # bytes of an output of a run that is kept for others
 N_NOISES = 5
 SETTLING = {"add", "sub", "mul", "div", "neg", "abs", "round", "floor", "ceil", "trunc", "clamp", "clamp_min",
             "clamp_max", "_to_copy", "to", "copy_", "clone", "detach", "view", "reshape", "expand", "unsqueeze",
@@ -75,7 +76,7 @@ class Reference:
         self.truth = None
         self.t_wide = 0  # nanoseconds that the truth took
         self.yardstick = None
-        self._shares = {}
+        self._fans = {}  # path -> inputs that one element depends on
         self._native = None
         self._made = None
         self._inward = False
@@ -89,6 +90,7 @@ class Reference:
         self.races = name_of_one(call) in WRITES  # threads may give other results at each run
         self.undefined = set()  # paths of results that are promised nothing
         self.unwritten = {}  # path -> elements that are promised nothing: 0 in every run
+        self._others = {}  # key of a run -> its small results, for other outputs and another look
         self._whole = {}  # path -> whether no order of computing it rounds
         self._sources = None
         self._chosen = {}  # dtype_of -> the Source that works
@@ -501,10 +503,19 @@ class Reference:
         truth = self.truth[path]
         yield truth, self.yardstick[path]
         for k, delta in enumerate(FAR_DELTAS):
-            wide, narrow, _ = self._pair(FAR_REPLAYS + k, delta)
-            if path not in wide or not wide[path].shape == truth.shape == narrow[path].shape:
+            wide, narrow = self._shared_run(("far", k), path, lambda k=k, d=delta: _zipped(*self._pair(FAR_REPLAYS + k, d)[:2]))
+            if wide is None or not wide.shape == truth.shape == narrow.shape:
                 return
-            yield wide[path], narrow[path]
+            yield wide, narrow
+
+    def _shared_run(self, key, path, make):
+        """Two things that `make()` gives by path, (None, None) where it has none for this one. Computed once as
+        far as they are small: other outputs of the call ask for the same run, and so does another look."""
+        kept = self._others.get(key)
+        if kept is None or path not in kept:
+            kept = make()
+            self._others[key] = {p: both for p, both in kept.items() if _is_small(both)}
+        return kept.get(path, (None, None))
 
     def _has_steps(self):
         """Whether the call computes in several steps that another device may round
@@ -545,20 +556,25 @@ class Reference:
             return  # an ulp of a step in 16 bits is no rounding of float32
         function, apart = self._own or cpu_kernel(self.call), self.same_apart()
 
-        def noisy(*args, **kwargs):
-            with Noise(self.seed + i, apart, rough) as noise:
-                out = theirs(function, *args, **kwargs)
-            self._settled |= noise.settled
-            ranged.append(noise.ranged)
-            return out
-
-        for i in range(N_NOISES):  # noqa: B007 - noisy() reads it
+        def made(i):
             ranged = []
+
+            def noisy(*args, **kwargs):
+                with Noise(self.seed + i, apart, rough) as noise:
+                    out = theirs(function, *args, **kwargs)
+                self._settled |= noise.settled
+                ranged.append(noise.ranged)
+                return out
+
             narrow = self._run_composite(computed, None, noisy)
-            if path not in narrow or narrow[path].shape != self.truth[path].shape:
+            return {p: (t, any(ranged)) for p, t in narrow.items()}
+
+        for i in range(N_NOISES):
+            narrow, ranged = self._shared_run(("noise", i, rough), path, lambda i=i: made(i))
+            if narrow is None or narrow.shape != self.truth[path].shape:
                 return
-            run = narrow[path].double()
-            yield self._in_range(path, run) if any(ranged) else run
+            run = narrow.double()
+            yield self._in_range(path, run) if ranged else run
 
     def _in_range(self, path, run):
         """A run whose steps left float32's range, without what got lost by that alone: where the CPU's own
@@ -629,23 +645,27 @@ class Reference:
                 yield run
         for k in range(2 * N_NOISES):
             order = (FIRST, LAST)[k % 2]
-            run = self._added(path, order, NoisyOrder(self.seed + k, order, self.same_apart()))
+            run = self._added(path, (order, k), lambda k=k, o=order: NoisyOrder(self.seed + k, o, self.same_apart()))
             if run is not None:
                 yield run
 
-    def _added(self, path, order, mode=None):
+    def _added(self, path, key, begun=None):
         function = self._own or cpu_kernel(self.call)
-        mode = mode or Accumulated(order, self.same_apart())
 
-        def added(*args, **kwargs):
-            with mode:
-                return theirs(function, *args, **kwargs)
+        def made():
+            mode = begun() if begun else Accumulated(key, self.same_apart())
 
-        narrow = self._run_composite(computed, None, added)
-        fits = mode.any and path in narrow and narrow[path].shape == self.truth[path].shape
-        if not fits:
+            def added(*args, **kwargs):
+                with mode:
+                    return theirs(function, *args, **kwargs)
+
+            narrow = self._run_composite(computed, None, added)
+            return {p: (t if mode.any else None, mode.ranged) for p, t in narrow.items()}
+
+        narrow, ranged = self._shared_run(("added", key), path, made)
+        if narrow is None or narrow.shape != self.truth[path].shape:
             return None
-        return self._in_range(path, narrow[path].double()) if mode.ranged else narrow[path]
+        return self._in_range(path, narrow.double()) if ranged else narrow
 
     def infinite(self, path):
         """One output in steps, with the sums inside in the orders of adding that make them infinite: to one
@@ -682,6 +702,11 @@ class Reference:
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move. A sum of products hangs on two
         inputs for each term: where there are many, those of the argument with the most count."""
+        if path not in self._fans:
+            self._fans[path] = self._fan_in(path)
+        return self._fans[path]
+
+    def _fan_in(self, path):
         live = self._reacts(path)
         if not bool(live.any()):
             return 1.0
@@ -710,7 +735,7 @@ class Reference:
 
     def _still(self, path, live, i, draw, alone=None):
         """The share of the elements that do not move; None where there is no telling."""
-        moved = self._shared(i, draw, alone).get(path)
+        moved = self._shared(path, i, draw, alone)
         if moved is None or moved.shape != live.shape:
             return None if alone is None else 1.0
         return float((moved == self.truth[path])[live].double().mean())
@@ -722,17 +747,18 @@ class Reference:
         live = truth.isfinite() & (truth != 0)
         if 2 * int(live.sum()) >= truth.numel():
             return live
-        moved = self._shared(None, 0).get(path)
+        moved = self._shared(path, None, 0)
         return live if moved is None or moved.shape != truth.shape else live | (moved.isfinite() & (moved != truth))
 
-    def _shared(self, i, draw, alone=None):
-        """The truth with a share of the inputs moved, of one part alone if it is named."""
-        key = i, draw, alone
-        if key not in self._shares:
+    def _shared(self, path, i, draw, alone=None):
+        """An output with a share of the inputs moved, of one part alone if it is named; None where there is none."""
+        def made():
             where = {} if i is None else {"share": FAN_SHARES[i]}
             contents = self._perturbed(1000 + 16 * (i or 0) + draw, FAN_DELTA, **where)
-            self._shares[key] = self.wide(contents if alone is None else {alone: contents[alone]})
-        return self._shares[key]
+            found = self.wide(contents if alone is None else {alone: contents[alone]})
+            return {p: (t, None) for p, t in found.items()}
+
+        return self._shared_run(("share", i, draw, alone), path, made)[0]
 
     def flushed(self):
         """What devices that flush subnormals to zero may give, one result after the other:
@@ -874,3 +900,11 @@ def _gives_low_dtype(call):
     """Whether an argument, or its own name, says a dtype that the yardstick would widen."""
     values = list(call.args) + list(call.kwargs.values())
     return call.op == "aten::chalf" or any(isinstance(v, torch.dtype) and computed(v) != v for v in values)
+
+
+def _zipped(wide, narrow):
+    return {p: (t, narrow[p]) for p, t in wide.items() if p in narrow}
+
+
+def _is_small(some):
+    return sum(t.nbytes for t in some if isinstance(t, torch.Tensor)) <= MOST_SHARED
