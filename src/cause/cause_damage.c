@@ -288,8 +288,7 @@ static bool one_element(usc_cause *c, const marks *m, usc_cause_found *out)
     return usc_cause_say(out, &say);
 }
 
-/* Whether all that is off is far smaller than what came out, as where it underflowed:
- * zeros there do not tell that nobody wrote them. */
+/* Whether all that is off is far smaller than what came out, as where it underflowed. */
 static bool are_small(const usc_cause *c, const marks *m)
 {
     double most = 0, least = (double)INFINITY;
@@ -303,11 +302,35 @@ static bool are_small(const usc_cause *c, const marks *m)
     return most < 0x1p-20 * least;
 }
 
+/* Whether an argument is larger wherever something is off than anywhere else, or smaller:
+ * as well as at the place it may lie at the size. */
+static bool is_apart(const usc_cause *c, const marks *m, const operand *o)
+{
+    double low[2] = {(double)INFINITY, (double)INFINITY};
+    double high[2] = {-(double)INFINITY, -(double)INFINITY};
+    if (o->kind != USC_KIND_FLOAT || o->n != c->d.n || !c->floats) return false;
+    for (int64_t i = 0; i < o->n; i++) {
+        const double x = value_at(o, i);
+        low[m->at[i]] = fmin(low[m->at[i]], x);
+        high[m->at[i]] = fmax(high[m->at[i]], x);
+    }
+    return m->n >= LEAST_WRITTEN && (low[1] > high[0] || high[1] < low[0]);
+}
+
+/* Whether zeros where something is off may be the size of numbers there: then they do not
+ * tell that nobody wrote them. */
+static bool may_be_size(const usc_cause *c, const marks *m)
+{
+    for (int k = 0; k < c->n_inputs; k++)
+        if (is_apart(c, m, &c->inputs[k])) return true;
+    return are_small(c, m);
+}
+
 bool usc_cause_damage(usc_cause *c, const marks *m, usc_cause_found *out)
 {
     if (m->n == 0) return false;
     c->held = HOLDS_OTHER;
-    c->small = are_small(c, m);
+    c->small = may_be_size(c, m);
     return swapped(c, m, out) || flat_tail(c, m, out) || flat_run(c, m, out) ||
            one_element(c, m, out) || usc_cause_region(c, m, out);
 }

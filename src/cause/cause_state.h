@@ -101,7 +101,7 @@ struct usc_cause {
     int bits, emin;              /* of the device's format; float32's where it is wider */
     double least_normal, safely; /* between them a number is rounded to bits; or 0 */
     marks far, fine;
-    bool small;    /* what is off is far smaller than all else */
+    bool small;    /* what is off may be so for its size, not for its place */
     content held;  /* what the last part that was looked at holds */
     int told_bits; /* see usc_cause_told_bits; 0: not asked yet */
     evidence e;

@@ -56,6 +56,18 @@ def places():
     def heads(out, q, k, v):
         out[:, 4:] = attend(q, k, v * v)[:, 4:]
 
+    def between(out, q, k, v):
+        out[:, 2:5] = attend(q, k, 2 * v)[:, 2:5]
+
+    def some_rows(out, *args):
+        out[8:12] += randn(4, out.shape[1], scale=3)
+
+    def beside(out, *args):
+        out[8:12] *= 1.5
+
+    case("heads in between", "off only in heads 2 to 4$", lambda q, k, v: attend(q, k, v), qkv, put(between, attend))
+    case("rows in between", "^cause unknown; off only in rows 8 to 11$", torch.mm, pair, put(some_rows, torch.mm))
+    case("rows beside a factor", "1.5.*off only in rows 8 to 11$|off only in rows 8 to 11$", torch.mm, pair, put(beside, torch.mm))
     case("tokens by number", "^cause unknown; off only in tokens from 57 on$", lambda q, k, v: attend(q, k, v), qkv, put(tokens, attend))
     case("heads by number", "off only in heads from 4 on", lambda q, k, v: attend(q, k, v), qkv, put(heads, attend))
 
@@ -334,6 +346,7 @@ NAMELESS = {
         g.float() * 0.9 / g.float().square().mean().sqrt()), lambda: (randn(20, 30).bfloat16(),),
         lambda g: (g.float() - 0.05 * g.float() / g.float().square().mean().sqrt()).bfloat16()),
     "a sign the other way": ("bit", lambda x: torch.sign(x.sum(-1)), lambda: (randn(60, 40),), struck(lambda x: torch.sign(x.sum(-1)), 4, torch.neg)),
+    "zeros where an argument is large": ("written", F.silu, lambda: (torch.linspace(-60, 60, 301),), lambda x: F.silu(x) * (x < 35)),
     "rounded to odd": ("^intermediates rounded", lambda a, b: torch.outer(a, b), lambda: (
         torch.randint(1, 64, (40,)).bfloat16(), torch.randint(1, 64, (50,)).bfloat16()), lambda a, b: _odd(a.float()[:, None] * b.float())),
     "zeros beside other numbers": ("^the first", lambda x: x.cumsum(0), lambda: (randn(40, 12),), lambda x: F.pad(

@@ -9,6 +9,7 @@ What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 
 import functools
+import itertools
 import math
 import statistics
 import warnings
@@ -313,7 +314,7 @@ class Search:
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= COARSE
         if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
-        if not loose and self._follows_factor(value):
+        if self._follows_factor(value, each=not loose):
             return ""
         rivals = {format_of(t) for _, t, _ in alike}
         if len(rivals) > 1 and rivals <= {"TF32", "float16", BOTH}:
@@ -325,9 +326,11 @@ class Search:
         best = max((f[0] for f in self.followed), default=0.0)
         return sorted(f for f in self.followed if f[0] >= ALIKE * best)
 
-    def _follows_factor(self, least):
-        """Whether one factor makes results smaller as cutting digits off does."""
+    def _follows_factor(self, least, each=True):
+        """Whether one factor makes results smaller as cutting digits off does, or as another norm does; or, with
+        `each`, one of each slice."""
         made = with_factors(self.outputs[self.path], self.truth(self.path))
+        made = made if each else itertools.islice(made, 1)
         return any(self._follows({self.path: t}) >= least for t in made)
 
     def _by_chance(self):

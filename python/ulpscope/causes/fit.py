@@ -112,8 +112,9 @@ class _Solver:
             return None
         if abs(found) < ZERO * abs(self.dial.old) and self._left(0.0) <= 2 * left + NOTHING / 4:
             return 0.0
-        for digits in PLAIN:
-            plain = float(f"{found:.{digits}g}")
+        old = self.dial.old
+        counted = [old - 1, old + 1] if old == round(old) and abs(old) > 2 else []  # a count is rather off by one
+        for plain in (*counted, *(float(f"{found:.{digits}g}") for digits in PLAIN)):
             if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= 2 * left + NOTHING / 4:
                 return plain
         return found

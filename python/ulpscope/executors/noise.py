@@ -252,7 +252,8 @@ class Noise(Steps):
         if x.dtype not in LOW:
             return x
         signs = _signs(x.shape, self.generator)
-        return x.double() * (1 + signs * (0.5 * torch.finfo(x.dtype).eps))
+        factor = (signs * (0.5 * torch.finfo(x.dtype).eps)).add_(1)
+        return x.double().mul_(factor)
 
     def _transform(self, func, args, out):
         """Moves every number by an ulp of the transform's mean size, as all fast ones err, or by

@@ -20,6 +20,7 @@ from .precision import FUSED
 from .reference import Reference
 
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
+SMALL_BYTES = 1 << 18  # that are kept for another look at the only output
 SOME = 4  # one in so many places asks: the others will
 
 
@@ -110,10 +111,11 @@ class Operands:
         now = time.perf_counter_ns()
         pair = reference.replay(k)
         self.timing.add("perturbed", now)
-        few = self._held < REPLAY_BYTES and len(pair[0]) > 1
+        size = sum(t.nbytes for results in pair for t in results.values())
+        few = self._held < REPLAY_BYTES and (len(pair[0]) > 1 or size <= SMALL_BYTES)
         if k == 0 or few:
             self._replays[key] = pair
-            self._held += sum(t.nbytes for results in pair for t in results.values())
+            self._held += size
         return pair
 
     def flushed(self, path):
