@@ -287,12 +287,28 @@ def test_the_time_left_is_a_time_and_comes_when_it_is_known(monkeypatch):
 
 
 def test_the_database_becomes_a_trace(tmp_path, monkeypatch):
-    entries = [e for e in opdb.operators() if e.name in ("mm", "softmax", "cumsum")]
+    entries = list({e.name: e for e in opdb.operators() if e.name in ("mm", "softmax", "cumsum")}.values())
     monkeypatch.setattr(opdb, "operators", lambda: entries)
-    opdb.record(tmp_path / "trace")
+    opdb.record(tmp_path / "trace", tmp_path / "whole")
     trace = _core.Trace(str(tmp_path / "trace"))
-    ops = {trace.call(s)["op"] for s in trace.select()}
-    assert {"aten::mm", "aten::_softmax", "aten::_softmax_backward_data", "aten::cumsum"} <= ops
+    ops = [trace.call(s)["op"] for s in trace.select()]
+    assert {"aten::mm", "aten::_softmax", "aten::_softmax_backward_data", "aten::cumsum"} <= set(ops)
+    monkeypatch.setattr(opdb, "PART", 1)  # in parts, interrupted behind the second: the rest comes later
+    monkeypatch.setattr(opdb, "operators", lambda: [*entries[:2], None])
+    with pytest.raises(AttributeError):
+        opdb.record(tmp_path / "joined", tmp_path / "parts")
+    assert sorted(p.name for p in (tmp_path / "parts").iterdir()) == ["0000", "0001"]
+    monkeypatch.setattr(opdb, "operators", lambda: [None, None, entries[2]])
+    opdb.record(tmp_path / "joined", tmp_path / "parts")
+    joined = _core.Trace(str(tmp_path / "joined"))
+    rows = [[one.call(s) for s in one.select()] for one in (trace, joined)]
+    for a, b in zip(*rows, strict=True):
+        assert [(r["sequence"], r["op"], json.loads(r["state"] or "0"), r["args"]) for r in (a, a)] == [
+            (r["sequence"], r["op"], json.loads(r["state"] or "0"), r["args"]) for r in (a, b)]  # fmt: skip
+        for x, y in zip(a["tensors"], b["tensors"], strict=True):
+            assert all(x[k] == y[k] for k in ("path", "role", "dtype", "sizes", "strides"))
+            assert a["op"].startswith("aten::empty") or [t["stats"] is None for t in a["tensors"]] == [t["stats"] is None for t in b["tensors"]]
+    assert any("forward" in (a["state"] or "") for a in rows[0])
 
 
 def test_a_torch_without_the_database_is_told(monkeypatch):
@@ -315,4 +331,5 @@ def test_examples_in_the_making_end_with_who_asked(tmp_path):
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
     assert process.returncode == 130 and "interrupted" in said
-    assert [p.suffix for p in (tmp_path / "cache/fuzz").iterdir()] == [".lock"]
+    assert {p.suffix for p in (tmp_path / "cache/fuzz").iterdir()} - {".parts"} == {".lock"}
+    assert all((p / "trace.db").exists() for p in (tmp_path / "cache/fuzz").glob("*.parts/*"))

@@ -10,9 +10,11 @@ imports a test helper (expecttest) that few have; where that fails, so does this
 import contextlib
 import difflib
 import fcntl
+import functools
 import itertools
 import os
 import random
+import shutil
 import sys
 import time
 import types
@@ -26,12 +28,14 @@ from ..calls.foreign import foreign, set_aside
 from ..calls.torch_private import all_operator_names
 from ..program.capture import Recorder
 from ..program.glue import cache_home
+from .joined import join
 from .words import made
 
 SAMPLES = {torch.float32: 12, torch.int64: 3, torch.bool: 2, torch.complex64: 2}
 SEED = 20261123
 VERSION = 1  # of what is recorded here
 SAID_EVERY_S = 5
+PART = 32  # entries that are kept as one
 
 
 def operators():
@@ -101,17 +105,29 @@ def say(text):
     print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
 
 
-def record(path):
-    """Writes the trace."""
+def record(path, parts):
+    """Writes the trace, from what lies in `parts`: of so many entries each, kept as it is done, so that who is
+    interrupted goes on from there."""
     entries = operators()
     progress = Progress(len(entries))
-    recorder = Recorder(path, data="stats")
     torch.set_num_threads(1)
+    places = {first: parts / f"{first:04}" for first in range(0, len(entries), PART)}
+    there = sum((place / "trace.db").exists() for place in places.values())
+    if there:
+        say(f"an earlier run left {min(there * PART, len(entries))} of {len(entries)} operators")
+    for first, place in places.items():
+        made(place, functools.partial(record_part, entries=entries[first : first + PART], first=first, progress=progress))
+    join(list(places.values()), path)
+
+
+def record_part(path, entries, first, progress):
+    """Writes the trace of these entries, which begin at the `first` of all."""
+    recorder = Recorder(path, data="stats")
     recorder.begin(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            for i, entry in enumerate(entries):
+            for i, entry in enumerate(entries, first):
                 progress.at(i)
                 for dtype, most in SAMPLES.items():
                     if dtype not in entry.dtypes:
@@ -173,7 +189,9 @@ def main():
 def make(path):
     """Says that it takes its time, and records."""
     say(f"running the examples of torch {torch.__version__}'s operators, once: one to two minutes")
-    made(path, record)
+    parts = path.with_name(f"{path.name}.parts")
+    made(path, functools.partial(record, parts=parts))
+    shutil.rmtree(parts, ignore_errors=True)
 
 
 if __name__ == "__main__":
