@@ -144,8 +144,10 @@ class Watched:
         return self.mode.written()
 
     def said(self, most):
-        alarms = self.mode.alarms()[:most]
-        return [event.sentence for event in alarms], len(alarms)
+        alarms = self.mode.alarms()
+        again = self.mode.unseen(alarms)
+        told = again[:most]
+        return [event.sentence for event in told], len(alarms) - len(again) + len(told)
 
 
 def _left(one):

@@ -413,8 +413,9 @@ TRAIN = """
 """
 
 
-def run(folder, what, ranks=1, *options, config=None):
-    (folder / "train.py").write_text(textwrap.dedent(TRAIN))
+def run(folder, what, ranks=1, *options, config=None, logged=None):
+    setup = f"import logging\nlogging.basicConfig(filename={logged!r})\n" if logged else ""
+    (folder / "train.py").write_text(setup + textwrap.dedent(TRAIN))
     command = [sys.executable, "train.py", what]
     if ranks > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
@@ -433,7 +434,12 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
         ["0.weight", "float32"], ["0.bias", "float32"], ["2.weight", "float32"], ["2.bias", "float32"]]}  # fmt: skip
     assert {line["site"] for line in lines[1:]} >= {"weight", "update", "moment1", "moment2"}
     done = run(tmp_path, "grad")
-    assert done.returncode == 1 and "the gradient of '0.weight'" in done.stderr
+    said = [line for line in done.stderr.splitlines() if "the gradient of '0.weight'" in line]
+    assert done.returncode == 1 and said and len(said) == len(set(said)), done.stderr
+    done = run(tmp_path, "grad", logged="job.log")  # where logging goes elsewhere, the end tells
+    said = [line for line in done.stderr.splitlines() if "the gradient of '0.weight'" in line]
+    assert done.returncode == 1 and said and len(said) == len(set(said)), done.stderr
+    assert "the gradient of '0.weight'" in (tmp_path / "job.log").read_text()
 
 
 def test_the_first_step_is_read_once(monkeypatch):

@@ -167,6 +167,7 @@ class Watch(Shown):
         self.step = 0
         self.handles = []
         self._events, self._new = [], []
+        self.shown = []  # of these, what stood on stderr as it came
         self._owner = os.getpid()
         self._closed = self._in_step = False
         self._met = None  # the optimizer in whose first step this watch was made
@@ -575,7 +576,10 @@ class Watch(Shown):
         useful = trace is not None or "TRACE" not in command
         text = f"{event.sentence}; next: {command}" if command and useful and not self.asd else event.sentence
         if self.tells() or self.is_own(event):
-            logging.getLogger(name).log(level, "%s", text)
+            logger = logging.getLogger(name)
+            logger.log(level, "%s", text)
+            if level >= logging.WARNING and not logger.hasHandlers():  # logging's last resort writes it to stderr
+                self.shown.append(event)
 
     def tells(self):
         """Whether it is this rank that says what all know: the first, and each that is alone."""

@@ -106,3 +106,8 @@ class FoundWatches:
         what all know alike; what one of them alone has found it tells itself."""
         return [e for one in self.watches.values() for e in one.events()
                 if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))]  # fmt: skip
+
+    def unseen(self, alarms):
+        """Of these what did not stand on stderr as it came: a program that sets up logging puts it elsewhere."""
+        shown = [e for one in self.watches.values() for e in one.shown]
+        return [e for e in alarms if not any(e is other for other in shown)]
