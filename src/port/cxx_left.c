@@ -57,6 +57,7 @@ static const telling branches[] = {
 
 static bool fits(const char *pattern, const char *word)
 {
+    if (pattern[0] != word[0] && pattern[0] != '*') return false; /* nearly always */
     return strpbrk(pattern, "*") != NULL ? usc_port_glob(pattern, word)
                                          : strcmp(pattern, word) == 0;
 }
@@ -155,6 +156,7 @@ static void look_at_word(usc_port_job *job, size_t i)
              usc_port_at(job, i + 1, "(")))
             usc_port_leave(job, i, i + 4, tellings[k].construct, tellings[k].advice);
     for (size_t k = 0; k < sizeof branches / sizeof branches[0]; k++) {
+        if (branches[k].word[0] == '*' && !t->directive) continue;
         if (!fits(branches[k].word, word)) continue;
         /* whether it is a device at all is one name; a number is another vendor's */
         const bool number = relates(job, i + 1) || relates(job, i - 1) ||

@@ -72,12 +72,14 @@ static bool begins(const char *text, const char *with)
 /* Whether a word looks like one of CUDA's libraries: cudaX, cublasX, but not cudart. */
 static bool looks_like_api(const char *word)
 {
+    if (strchr("cnAC", word[0]) == NULL) return false;
     if (strstr(word, "Texture") != NULL || strstr(word, "Surface") != NULL)
         return false; /* listed as what they are */
     static const char *const begin[] = {"cuda",     "cublas", "cudnn",
                                         "cufft",    "curand", "cusparse",
                                         "cusolver", "nvrtc",  "cutlass"};
     for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++) {
+        if (word[0] != begin[i][0]) continue;
         const size_t n = strlen(begin[i]);
         if (strncmp(word, begin[i], n) == 0 && word[n] >= 'A' && word[n] <= 'Z')
             return true;
@@ -103,7 +105,8 @@ static bool is_own(usc_port_job *job, size_t i)
 static bool own_somewhere(usc_port_job *job, const char *word)
 {
     for (size_t i = 1; i < job->n_sig; i++)
-        if (usc_port_kind_at(job, i, USC_PORT_NAME) && usc_port_at(job, i, word) &&
+        if (job->text[job->tokens.token[job->sig[i]].start] == word[0] &&
+            usc_port_kind_at(job, i, USC_PORT_NAME) && usc_port_at(job, i, word) &&
             is_own(job, i))
             return true;
     return false;
@@ -143,6 +146,18 @@ static size_t take_row(usc_port_job *job, const chain *c, size_t first)
     return 0;
 }
 
+/* A name that looks like the API's and is in no row: left, where the file does not
+ * declare it. */
+static void look_at_unknown(usc_port_job *job, size_t i, const char *word)
+{
+    if (!looks_like_api(word)) return;
+    for (size_t k = 0; k < job->n_left; k++) /* asking twice is what costs */
+        if (job->left[k].construct[0] == '\'' && strcmp(job->left[k].excerpt, word) == 0)
+            return;
+    if (!own_somewhere(job, word))
+        usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), UNKNOWN);
+}
+
 /* Namespaces of torch: what stands behind them may be in the table alone. */
 static bool is_open(const char *word)
 {
@@ -156,10 +171,7 @@ static void port_chain(usc_port_job *job, const chain *c)
 {
     for (size_t at = 0; at < c->n;) {
         const size_t taken = take_row(job, c, at);
-        if (taken == 0 && at + 1 == c->n && looks_like_api(c->word[at]) &&
-            !own_somewhere(job, c->word[at]))
-            usc_port_leave(job, c->place[at], c->place[at],
-                           usc_port_format(job, "'%s'", c->word[at]), UNKNOWN);
+        if (taken == 0 && at + 1 == c->n) look_at_unknown(job, c->place[at], c->word[at]);
         if (taken == 0 && !is_open(c->word[at])) return; /* somebody's own namespace */
         at += taken > 0 ? taken : 1;
     }

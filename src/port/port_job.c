@@ -31,11 +31,12 @@ const char *usc_port_word(usc_port_job *job, size_t i)
         job->failed = true;
         return "";
     }
+    const char *from = job->text + t->start;
     size_t n = 0;
-    for (size_t at = t->start; at < t->end; at++) {
-        const char c = job->text[at];
-        const bool spliced = t->kind == USC_PORT_NAME && strchr("\\\r\n", c) != NULL;
-        if (!spliced && c != '\0') word[n++] = c;
+    for (size_t at = 0; at < t->end - t->start; at++) {
+        const char c = from[at];
+        const bool spliced = c == '\\' || c == '\r' || c == '\n';
+        if (c != '\0' && (!spliced || t->kind != USC_PORT_NAME)) word[n++] = c;
     }
     word[n] = '\0';
     return word;
