@@ -102,14 +102,15 @@ static bool is_own(usc_port_job *job, size_t i)
     return true;
 }
 
+/* Whether the file declares the name anywhere. */
 static bool own_somewhere(usc_port_job *job, const char *word)
 {
-    for (size_t i = 1; i < job->n_sig; i++)
-        if (job->text[job->tokens.token[job->sig[i]].start] == word[0] &&
-            usc_port_kind_at(job, i, USC_PORT_NAME) && usc_port_at(job, i, word) &&
-            is_own(job, i))
-            return true;
-    return false;
+    for (size_t i = 1; i < job->n_sig && !job->own_known; i++)
+        if (usc_port_kind_at(job, i, USC_PORT_NAME) && is_own(job, i))
+            (void)usc_keys_put(&job->own, usc_key_of(usc_port_word(job, i)), 1);
+    job->own_known = true;
+    job->failed |= job->own.failed;
+    return usc_keys_find(&job->own, usc_key_of(word)) != NULL;
 }
 
 /* Whether a function is declared at i: `void* cudaMalloc(`. */
@@ -150,11 +151,7 @@ static size_t take_row(usc_port_job *job, const chain *c, size_t first)
  * declare it. */
 static void look_at_unknown(usc_port_job *job, size_t i, const char *word)
 {
-    if (!looks_like_api(word)) return;
-    for (size_t k = 0; k < job->n_left; k++) /* asking twice is what costs */
-        if (job->left[k].construct[0] == '\'' && strcmp(job->left[k].excerpt, word) == 0)
-            return;
-    if (!own_somewhere(job, word))
+    if (looks_like_api(word) && !own_somewhere(job, word))
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), UNKNOWN);
 }
 

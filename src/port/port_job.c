@@ -80,30 +80,32 @@ void usc_port_replace(usc_port_job *job, size_t i, const char *text)
     usc_port_edit_put(job, t->start, splice, text);
 }
 
+/* Lines are counted from the last place that was asked for, either way. */
 static int64_t line_at(usc_port_job *job, size_t at)
 {
-    if (job->line == 0 || at < job->line_at) {
-        job->line = 1;
-        job->line_at = 0;
-    }
+    if (job->line == 0) job->line = 1;
     for (; job->line_at < at; job->line_at++)
         job->line += job->text[job->line_at] == '\n';
+    for (; job->line_at > at; job->line_at--)
+        job->line -= job->text[job->line_at - 1] == '\n';
     return job->line;
 }
 
 void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
                        const char *excerpt, const char *advice)
 {
-    for (size_t i = 0; i < job->n_left; i++)
-        if (strcmp(job->left[i].construct, construct) == 0 &&
-            (construct[0] == '\'' || job->left[i].line == line_at(job, at)))
-            return;
+    const int64_t line = line_at(job, at), next = (int64_t)job->told.n;
+    const usc_hash128 key =
+        usc_key_of(construct[0] == '\''
+                       ? construct
+                       : usc_port_format(job, "%s %lld", construct, (long long)line));
+    if (usc_keys_put(&job->told, key, next) != next) return;
     void *items = job->left;
+    job->failed |= job->told.failed;
     if (!grow(&items, job->n_left, &job->left_size, sizeof *job->left, &job->failed))
         return;
     job->left = items;
-    job->left[job->n_left++] =
-        (usc_port_left){line_at(job, at), construct, excerpt, advice};
+    job->left[job->n_left++] = (usc_port_left){line, construct, excerpt, advice};
 }
 
 void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *construct,
@@ -183,5 +185,7 @@ void usc_port_job_close(usc_port_job *job)
     free(job->edit);
     free(job->left);
     free(job->alias);
+    usc_keys_free(&job->told);
+    usc_keys_free(&job->own);
     *job = (usc_port_job){0};
 }

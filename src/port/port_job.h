@@ -4,6 +4,7 @@
 #ifndef USC_PORT_JOB_H
 #define USC_PORT_JOB_H
 
+#include "base/keys.h"
 #include "port/port_names.h"
 #include "port/port_token.h"
 
@@ -46,6 +47,10 @@ typedef struct usc_port_job {
     size_t n_aliases, aliases_size;
     size_t line_at; /* the byte up to which lines are counted, and the line there */
     int64_t line;
+    usc_keys told; /* what is left already, by construct and line */
+    usc_keys own;  /* the names that the file declares, of Python the attributes that it
+                      assigns, once `own_known` */
+    bool own_known;
     bool loads_torch, wants_device; /* Python: whether the device has to be loaded */
     bool failed;                    /* no memory at some time */
 } usc_port_job;

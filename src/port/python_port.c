@@ -175,13 +175,15 @@ static bool port_chain(usc_port_job *job, const chain *c)
 }
 
 /* Whether the file gives the attribute itself: then it is its own. */
-static bool assigns(const usc_port_job *job, const char *attribute)
+static bool assigns(usc_port_job *job, const char *attribute)
 {
-    for (size_t i = 1; i < job->n_sig; i++)
-        if (usc_port_at(job, i, attribute) && usc_port_at(job, i - 1, ".") &&
-            usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="))
-            return true;
-    return false;
+    for (size_t i = 1; i < job->n_sig && !job->own_known; i++)
+        if (usc_port_at(job, i - 1, ".") && usc_port_at(job, i + 1, "=") &&
+            !usc_port_at(job, i + 2, "="))
+            (void)usc_keys_put(&job->own, usc_key_of(usc_port_word(job, i)), 1);
+    job->own_known = true;
+    job->failed |= job->own.failed;
+    return usc_keys_find(&job->own, usc_key_of(attribute)) != NULL;
 }
 
 static void port_method(usc_port_job *job, size_t i)
