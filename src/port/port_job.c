@@ -187,5 +187,6 @@ void usc_port_job_close(usc_port_job *job)
     free(job->alias);
     usc_keys_free(&job->told);
     usc_keys_free(&job->own);
+    usc_keys_free(&job->bound);
     *job = (usc_port_job){0};
 }

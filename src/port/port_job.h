@@ -45,6 +45,7 @@ typedef struct usc_port_job {
     size_t n_left, left_size;
     usc_port_alias *alias;
     size_t n_aliases, aliases_size;
+    usc_keys bound; /* the last alias of each name */
     size_t line_at; /* the byte up to which lines are counted, and the line there */
     int64_t line;
     usc_keys told; /* what is left already, by construct and line */

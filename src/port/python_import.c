@@ -24,6 +24,13 @@ static void bind(usc_port_job *job, const char *name, const char *stands_for,
         job->alias = grown;
         job->aliases_size = size;
     }
+    const usc_hash128 key = usc_hash_bytes(name, strlen(name));
+    int64_t *last = usc_keys_find(&job->bound, key);
+    if (last != NULL)
+        *last = (int64_t)job->n_aliases;
+    else
+        (void)usc_keys_put(&job->bound, key, (int64_t)job->n_aliases);
+    job->failed |= job->bound.failed;
     job->alias[job->n_aliases++] = (usc_port_alias){name, stands_for, shown};
 }
 

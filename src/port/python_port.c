@@ -13,14 +13,11 @@ const char *usc_port_stands_for(usc_port_job *job, const char *chain,
                                 const usc_port_alias **alias)
 {
     const size_t n = strcspn(chain, ".");
+    const int64_t *at = usc_keys_find(&job->bound, usc_hash_bytes(chain, n));
     *alias = NULL;
-    for (size_t i = job->n_aliases; i-- > 0;) {
-        const usc_port_alias *a = &job->alias[i];
-        if (strlen(a->name) != n || strncmp(a->name, chain, n) != 0) continue;
-        *alias = a;
-        return usc_port_format(job, "%s%s", a->stands_for, chain + n);
-    }
-    return chain;
+    if (at == NULL) return chain;
+    *alias = &job->alias[*at];
+    return usc_port_format(job, "%s%s", (*alias)->stands_for, chain + n);
 }
 
 static size_t words_of(const char *name)
