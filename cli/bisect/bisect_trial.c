@@ -36,19 +36,29 @@ static const char *function_of(const bisect_options *o, const char *op)
     return NULL;
 }
 
+/* A member of a row; the first is {"do": ...}. */
+static void put_member(FILE *to, const char *name, const char *text)
+{
+    const usc_sink sink = usc_sink_stream(to);
+    (void)fprintf(to, ", \"%s\": ", name);
+    (void)!usc_sink_json(&sink, text, NULL); /* a failed stream: at its end */
+}
+
 static void put_moved(FILE *to, const bisect_options *o, const char *ops)
 {
-    if (strcmp(o->to, "cpu") == 0)
-        (void)fprintf(to, "{\"do\": \"fallback\", \"ops\": \"%s\"}", ops);
-    else
-        (void)fprintf(to, "{\"do\": \"cast\", \"ops\": \"%s\", \"dtype\": \"%s\"}", ops,
-                      o->to);
+    const bool cpu = strcmp(o->to, "cpu") == 0;
+    (void)fprintf(to, "{\"do\": \"%s\"", cpu ? "fallback" : "cast");
+    put_member(to, "ops", ops);
+    if (!cpu) put_member(to, "dtype", o->to);
+    (void)fputc('}', to);
 }
 
 static void put_substitute(FILE *to, const char *op, const char *function)
 {
-    (void)fprintf(to, "{\"do\": \"substitute\", \"ops\": \"%s\", \"with\": \"%s\"}", op,
-                  function);
+    (void)fputs("{\"do\": \"substitute\"", to);
+    put_member(to, "ops", op);
+    put_member(to, "with", function);
+    (void)fputc('}', to);
 }
 
 /* The rows of a set: one for all that are moved alike, one for each that is substituted,
@@ -229,7 +239,7 @@ static void become(const bisect_run *r, const bisect_trial *t, const char *rerou
 static void clear_folder(const bisect_trial *t)
 {
     char path[PATH_MAX + 64];
-    static const char *const names[] = {"output", "outcome", "operators"};
+    static const char *const names[] = {"output", "outcome", "operators", "failed"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         file_of(t, names[i], path);
         (void)unlink(path);
@@ -300,6 +310,19 @@ static void stop_all(bisect_trial *trials, int n)
 
 /* ---- what it gave ---- */
 
+/* Where operators could not be moved as they should, the loss tells nothing of them. */
+static void read_failure(bisect_trial *t)
+{
+    char path[PATH_MAX + 64], line[160];
+    file_of(t, "failed", path);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return;
+    if (fgets(line, sizeof line, file) == NULL) (void)strcpy(line, "no reason is known");
+    line[strcspn(line, "\n")] = '\0';
+    (void)snprintf(t->why, sizeof t->why, "could not move its operators: %s", line);
+    (void)fclose(file);
+}
+
 static void read_curve(const bisect_run *r, bisect_trial *t)
 {
     usc_error err;
@@ -312,6 +335,7 @@ static void read_curve(const bisect_run *r, bisect_trial *t)
         (void)snprintf(t->why, sizeof t->why, "ended by signal %d", t->status - 128);
     else if (t->status != 0)
         (void)snprintf(t->why, sizeof t->why, "failed with exit code %d", t->status);
+    if (t->why[0] == '\0') read_failure(t);
     if (t->why[0] != '\0') return;
     file_of(t, curve != NULL ? curve : "output", path);
     if (usc_curve_read(path, &r->options->read, &t->curve, &err) != USC_OK)

@@ -26,6 +26,7 @@ R=$ULPSCOPE_REROUTE
 case $R in *'"*"'*) all=1; i=0; while [ $i -lt $N ]; do printf 'aten::op%02d %d\\n' $i $((i + 1)); i=$((i + 1)); done > "$ULPSCOPE_BISECT/operators";; esac
 has() { [ -n "$all" ] || case $R in *$1*) true;; *) false;; esac; }
 if [ -z "$all" ] && [ -n "$KILLS" ] && has "$KILLS"; then kill -9 $$; fi
+if [ -n "$FAILS" ] && [ -z "$all" ] && has "$FAILS"; then echo "fallback failed: planted" > "$ULPSCOPE_BISECT/failed"; fi
 if [ -n "$SLOW" ] && [ -z "$all" ] && has "$SLOW"; then sleep 100; fi
 off=0
 for g in $GUILTY; do has $g || off=$((off + 1)); done
@@ -36,7 +37,7 @@ awk -v off=$off 'BEGIN { for (i = 0; i < 10; i++) printf "step %d loss %.6f\\n",
 def bisect(folder, *words, command=("sh", "fake.sh"), start=False, **environment):
     (folder / "fake.sh").write_text(FAKE)
     env = {**os.environ, "ULPSCOPE_PYTHON": sys.executable, "LOG": str(folder / "log"), "N": "40",
-           "GUILTY": "op03 op17", "KILLS": "", "SLOW": "", **environment}  # fmt: skip
+           "GUILTY": "op03 op17", "KILLS": "", "SLOW": "", "FAILS": "", **environment}  # fmt: skip
     argv = [BUILD / "bin" / "ulpscope", "bisect", *map(str, words), "--", *command]
     pipes = {"cwd": folder, "env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if start:
@@ -146,6 +147,19 @@ def test_a_trial_that_dies_or_hangs_is_said_and_is_not_right(tmp_path):
     assert guilty(done) >= {"aten::op03", "aten::op17"} or done.returncode == 2
     late = bisect(tmp_path, "--json", "--time-limit", "6", "-o", "late", SLOW="op01", GUILTY="op03", N="4")
     assert "not done in 6 s" in late.stderr and guilty(late) == {"aten::op03"}
+
+
+def test_a_trial_that_could_not_move_its_operators_tells_nothing_of_them(tmp_path):
+    """It prints the losses of a run in which they were moved; the file that the mode left says that they were not."""
+    done = bisect(tmp_path, "--json", FAILS="op01", GUILTY="op01", N="3")
+    assert "could not move its operators: fallback failed: planted" in done.stderr
+    assert done.returncode == 2 or guilty(done) != {"aten::op01"}, done
+
+
+def test_names_with_quotes_are_handed_on_as_they_are(tmp_path):
+    bisect(tmp_path, "--json", "--substitute", 'aten::op17=ref:a"b\\c')
+    rows = [row for p in tmp_path.glob("ulpscope-bisect/*/reroute") for row in json.loads(p.read_text())]
+    assert {row.get("with") for row in rows} == {None, 'ref:a"b\\c'}
 
 
 def test_trouble_is_a_sentence(tmp_path):

@@ -79,9 +79,14 @@ class Trial:
         for mode in reversed(modes):
             with unhurt():
                 mode.__exit__(SystemExit, None, None)
-        if not counts:
-            return
-        part = self.folder / f"operators-{os.getpid()}"
+        failed = [mode.error for mode in modes if mode.error is not None]
+        if failed:
+            self._put("failed", failed[0])
+        if counts:
+            self._put("operators", "".join(f"{op} {n}\n" for op, n in sorted(counts.items())))
+
+    def _put(self, name, text):
+        part = self.folder / f"{name}-{os.getpid()}"
         with contextlib.suppress(OSError):
-            part.write_text("".join(f"{op} {n}\n" for op, n in sorted(counts.items())))
-            os.replace(part, self.folder / "operators")
+            part.write_text(text)
+            os.replace(part, self.folder / name)
