@@ -9,9 +9,11 @@
 //   leave AREA      "0": nothing more comes from here
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "common/hooks.h"
@@ -74,7 +76,16 @@ void cli_shares_leave(cli_shares *s, const char *out)
     (void)ask(s, "leave %s\n", out);
 }
 
-/* Six numbers: rank, ranks, place on this machine, how many there, two descriptors. */
+/* A rank that is killed has its program stop, with what it found. Between its fork and this
+ * it may be gone already. */
+static void end_with(pid_t parent)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) (void)raise(SIGTERM);
+}
+
+/* Seven numbers: rank, ranks, place on this machine, how many there, two descriptors, the
+ * process that keeps the store. */
 cli_shares *cli_shares_found(void)
 {
     static cli_shares shares;
@@ -82,14 +93,17 @@ cli_shares *cli_shares_found(void)
     if (looked) return found ? &shares : NULL;
     looked = true;
     const char *said = getenv(VARIABLE);
+    int parent = 0;
     shares = (cli_shares){
         .ranks = {.ctx = &shares, .meet = meet, .claim = claim, .done = done}};
-    found = said != NULL &&
-            sscanf(said, "%d %d %d %d %d %d", &shares.ranks.rank, &shares.ranks.n,
-                   &shares.local, &shares.n_local, &shares.in, &shares.out) == 6 &&
-            shares.ranks.n > 1 && fcntl(shares.in, F_SETFD, FD_CLOEXEC) == 0 &&
-            fcntl(shares.out, F_SETFD, FD_CLOEXEC) == 0;
+    found =
+        said != NULL &&
+        sscanf(said, "%d %d %d %d %d %d %d", &shares.ranks.rank, &shares.ranks.n,
+               &shares.local, &shares.n_local, &shares.in, &shares.out, &parent) == 7 &&
+        shares.ranks.n > 1 && fcntl(shares.in, F_SETFD, FD_CLOEXEC) == 0 &&
+        fcntl(shares.out, F_SETFD, FD_CLOEXEC) == 0;
     (void)unsetenv(VARIABLE); /* no child's business */
+    if (found) end_with(parent);
     return found ? &shares : NULL;
 }
 

@@ -8,7 +8,6 @@ counter for each rank tells who is alive, and rank 0 gives the shares of the dea
 Needs of torch: `torch.distributed.TCPStore` and `PrefixStore`."""
 
 import contextlib
-import ctypes
 import datetime
 import hashlib
 import os
@@ -24,7 +23,6 @@ BEAT = 1.0  # seconds, and as many more for each CROWD of ranks, who all beat at
 CROWD = 500
 SILENCE = 30.0  # after which a rank counts as dead
 PATIENCE = datetime.timedelta(seconds=300)  # for rank 0 to be there
-PR_SET_PDEATHSIG = 1
 
 
 def found(environment):
@@ -234,11 +232,6 @@ class Shares:
             self.store.set(f"gone/{self.ranks.rank}", "1")
 
 
-def end_with_parent():
-    """A rank that is killed has its program stop, with what it found."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def run(program, words):
     """Runs the program as one of several ranks; its exit code. A rank that cannot work leaves its
     part to the others, and has nothing to say to torchrun: that would end them all."""
@@ -255,9 +248,8 @@ def run(program, words):
               "to check alone", file=sys.stderr)  # fmt: skip
         return 2
     from_us, to_us = os.pipe(), os.pipe()
-    numbers = ranks.rank, ranks.n, ranks.local, ranks.n_local, from_us[0], to_us[1]
+    numbers = ranks.rank, ranks.n, ranks.local, ranks.n_local, from_us[0], to_us[1], os.getpid()
     child = subprocess.Popen([program, *words], executable=program, pass_fds=(from_us[0], to_us[1]),
-                             preexec_fn=end_with_parent,
                              env={**os.environ, "ULPSCOPE_SHARES": " ".join(map(str, numbers))})  # fmt: skip
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: child.send_signal(number))
