@@ -226,7 +226,8 @@ void settle(Routes &r)
         Target &target = target_of(r, handle);
         auto choices = choices_of(r, target, below);
         const bool any = !choices->empty();
-        target.choices.store(choices.get(), std::memory_order_release);
+        target.choices.store(choices.get());
+        if (target.n_readers.load() == 0) target.kept.clear();
         target.kept.push_back(std::move(choices));
         if (any) {
             put_all(r, target);
@@ -300,6 +301,7 @@ usc_status enter(const usc_reroute_options *options, int64_t *id, usc_error *err
         settle(r);
     } catch (const std::exception &e) {
         r.all.back()->on.store(false);
+        r.entered.pop_back(); /* or it would be in the way of all that come */
         return usc_error_set(err, USC_E_UNSUPPORTED, -1,
                              "torch refused the kernels: %.300s", e.what());
     }

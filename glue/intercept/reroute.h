@@ -62,6 +62,29 @@ struct Target {
     using Choices = std::vector<Choice>;
     std::atomic<const Choices *> choices{nullptr};
     std::vector<std::unique_ptr<Choices>> kept; /* readers may hold an old one */
+    mutable std::atomic<int64_t> n_readers{0};  /* that look at `choices` right now */
+};
+
+/* Holds the choices of a target for as long as a thread looks at them. */
+class Reading
+{
+  public:
+    explicit Reading(const Target &target) : target_(target)
+    {
+        target_.n_readers.fetch_add(1);
+        choices = target_.choices.load();
+    }
+    ~Reading()
+    {
+        target_.n_readers.fetch_sub(1);
+    }
+    Reading(const Reading &) = delete;
+    Reading &operator=(const Reading &) = delete;
+
+    const Target::Choices *choices; /* NULL: none yet */
+
+  private:
+    const Target &target_;
 };
 
 /* The kernel that ours covers, at one dispatch key; empty: there is none. */

@@ -51,9 +51,9 @@ class Taken
     Taken(const Target &target, const IValue *values, bool looks) : outer_(t_taken)
     {
         t_taken = this;
-        const Target::Choices *choices = target.choices.load(std::memory_order_acquire);
-        if (t_moving || choices == nullptr || (looks && t_looking)) return;
-        for (const auto &[route, direct] : *choices) {
+        const Reading reading(target);
+        if (t_moving || reading.choices == nullptr || (looks && t_looking)) return;
+        for (const auto &[route, direct] : *reading.choices) {
             if (only_looks(*route) != looks) continue;
             route->n_uses.fetch_add(1);
             if (takes(*route, direct, target, values)) {
@@ -162,9 +162,12 @@ void substitute(const Slot &slot, Route &route, Stack *stack)
 void run_composite(const Slot &slot, DispatchKeySet keys, Stack *stack)
 {
     std::vector<const Route *> around;
-    if (const auto *choices = slot.target->choices.load(std::memory_order_acquire))
-        for (const auto &[route, direct] : *choices)
-            if (direct) around.push_back(route);
+    {
+        const Reading reading(*slot.target);
+        if (reading.choices != nullptr)
+            for (const auto &[route, direct] : *reading.choices)
+                if (direct) around.push_back(route);
+    }
     const Pushed<const Route *> within(t_within, std::move(around));
     run_own(slot, keys, stack);
 }

@@ -2,7 +2,9 @@
 """`ulpscope.fallback`, `cast`, `substitute`: a planted fault goes where its operator is computed
 another way, what a call writes and shares stays as it was, and nothing else changes a bit."""
 
+import gc
 import json
+import os
 import threading
 
 import pytest
@@ -309,6 +311,19 @@ def test_as_a_decorator_and_again():
         for _ in range(2):
             assert torch.equal(product(a), a.cpu() @ a.cpu())
     assert mode.n_calls == {"aten::mm": 2}
+
+
+def test_entered_in_each_step_it_leaves_nothing_behind(monkeypatch):
+    """No look at every object of the process, and no handler for forks, which could not be taken back."""
+    a = torch.randn(8, 8, device="sim")
+    with ulpscope.fallback("aten::mm"):  # what is loaded once
+        _ = a @ a
+    monkeypatch.setattr(gc, "get_objects", lambda: pytest.fail("the objects of the process are walked"))
+    monkeypatch.setattr(os, "register_at_fork", lambda **_: pytest.fail("a handler that stays"))
+    for _ in range(3):
+        with ulpscope.fallback("aten::mm") as mode:
+            _ = a @ a
+        assert mode.n_calls == {"aten::mm": 1}
 
 
 def test_steps_and_threads_of_the_scope():

@@ -84,23 +84,18 @@ class Steps:
         self.source = source
         self.loading = loading
         self.active = True
-        self.has_optimizer = False
+        self.has_optimizer = None  # None: nobody asked yet
         self.leader = None
         self.n_batches = 0
         self._undo = []
 
     def install(self):
         """Puts the hooks in; they stay until `remove` and cost one call per step."""
-        self.has_optimizer = any(
-            issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects()
-        )
         pre = register_optimizer_step_pre_hook(self._before_step)
         post = register_optimizer_step_post_hook(self._after_step)
         self._undo += [pre.remove, post.remove]
         self._wrap(torch.optim.Optimizer, "__init__", self._made_optimizer)
         self._wrap_loader()
-        # A forked child (a data-loader worker) has no part in this.
-        os.register_at_fork(after_in_child=functools.partial(_deactivate, weakref.ref(self)))
         running.append(self)
 
     def remove(self):
@@ -163,6 +158,8 @@ class Steps:
         self._undo.append(around(Iterator, "__next__", wrapper))
 
     def _loader_counts(self):
+        if self.source is None and self.has_optimizer is None:  # it takes a look at all objects that there are
+            self.has_optimizer = any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects())
         return self.source == "dataloader" or (self.source is None and not self.has_optimizer)
 
     def _before_batch(self):
@@ -176,10 +173,13 @@ class Steps:
         self.n_batches += 1
 
 
-def _deactivate(steps):
-    """What is registered for a fork stays: it must not keep a mode, and its judge, alive."""
-    if steps() is not None:
-        steps().active = False
+def _deactivate():
+    """A forked child (a data-loader worker) has no part in this."""
+    for steps in running:
+        steps.active = False
+
+
+os.register_at_fork(after_in_child=_deactivate)  # once: it cannot be taken back
 
 
 class Ranks:
