@@ -270,6 +270,23 @@ def test_state_goes_over_a_restart():
     assert go_on(None).events() == []
     with pytest.raises(ValueError, match="no state of a watch"):
         go_on({"step": 1, "core": torch.zeros(9, dtype=torch.uint8)})
+    with ulpscope.watch(net := nn.Linear(16, 32), torch.optim.AdamW(net.parameters())) as w:
+        before = w.core.save()
+        for step in (None, "much"):
+            with pytest.raises(ValueError, match="no state of a watch"):
+                w.load_state_dict(buffer | {"step": step})
+        assert (w.core.save(), w.step) == (before, 0), "a state is taken whole or not at all"
+
+
+def test_a_lasting_finding_does_not_fill_the_memory_of_a_run_of_weeks():
+    found = {"kind": "spike", "tensor": "0.weight", "rank": 0, "score": 2.0, "threshold": 1.0, "sentence": "made up",
+             "detector": "temporal", "action": None, "level": "info"}  # fmt: skip
+    with ulpscope.watch(net := nn.Linear(2, 2), torch.optim.SGD(net.parameters(), lr=0.1)) as w:
+        for step in range(12000):
+            w._take(found | {"step": step})
+            w._new.clear()
+        steps = [event.step for event in w.events()]
+    assert steps == [*range(1000), *range(3000, 12000)] and "12,000 events" in repr(w)
 
 
 @pytest.mark.parametrize(("options", "says"), [

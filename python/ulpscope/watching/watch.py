@@ -44,6 +44,7 @@ QUIET = {"asd_event", "checksum_on", "checksum_off"}  # told to the log alone
 OWN = {"matmul", "checksum_abnormal", "replay"}  # that one rank alone knows
 ACTIONS = ("log", "skip", "raise", "stop")
 OUTPUT = "ulpscope-watch"  # folder of the last calls
+FIRST_EVENTS, LAST_EVENTS = 1000, 9000  # that are kept of a run of weeks
 UPDATES = 50  # one of so many elements has its update taken at a step,
 FEW = 1 << 16  # and so many at the least
 
@@ -166,7 +167,7 @@ class Watch(Shown):
         self.error = None
         self.step = 0
         self.handles = []
-        self._events, self._new = [], []
+        self._events, self._new, self.n_events = [], [], 0
         self.shown = []  # of these, what stood on stderr as it came
         self._owner = os.getpid()
         self._closed = self._in_step = False
@@ -569,7 +570,9 @@ class Watch(Shown):
         event = Event(found["step"], found["kind"], found["tensor"] or "",
                       -1 if found["rank"] is None else found["rank"], found["score"], found["threshold"],
                       found["sentence"], found["detector"], command)  # fmt: skip
+        self.n_events += 1
         self._events.append(event)
+        del self._events[FIRST_EVENTS : max(FIRST_EVENTS, len(self._events) - LAST_EVENTS)]
         self._new.append(event)
         name = "torch_npu.silent_check" if self.asd else "ulpscope.watch"
         level = logging.INFO if found["level"] == "info" else logging.WARNING
@@ -580,6 +583,7 @@ class Watch(Shown):
             logger.log(level, "%s", text)
             if level >= logging.WARNING and not logger.hasHandlers():  # logging's last resort writes it to stderr
                 self.shown.append(event)
+                del self.shown[:-LAST_EVENTS]
 
     def tells(self):
         """Whether it is this rank that says what all know: the first, and each that is alone."""
@@ -618,7 +622,7 @@ class Watch(Shown):
     # ---- for the program ----
 
     def events(self):
-        """The events so far, oldest first; it waits for nothing."""
+        """The events so far, oldest first: the first thousand and the latest of `n_events`. It waits for nothing."""
         self._catch_up()
         return list(self._events)
 
@@ -628,7 +632,7 @@ class Watch(Shown):
         return watch_left.not_watched(self)
 
     def _shown(self):
-        found = counted(len(self._events), "event")
+        found = counted(self.n_events, "event")
         return ", ".join(filter(None, (f"watch: {found} up to step {self.step}", self.not_watched, self.error)))
 
     def _titles_and_rows(self):
@@ -666,8 +670,11 @@ class Watch(Shown):
         """Goes on from there; ranks and tensors that are not there any more are left out. Raises
         ValueError where it is damaged; the watch then begins anew."""
         try:
-            self.core.load(bytes(state["core"].cpu().numpy().tobytes()))
-            self.step = int(state["step"])
+            step, core = state["step"], bytes(state["core"].cpu().numpy().tobytes())
+            if not isinstance(step, int):
+                raise KeyError("step")
+            self.core.load(core)  # its hash is looked at before anything is taken
+            self.step = step
         except (KeyError, AttributeError, _core.UlpscopeError) as error:
             raise ValueError(f"no state of a watch: {error}; go on without load_state_dict") from None
 
