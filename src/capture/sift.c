@@ -4,6 +4,8 @@
 // where the storage is used again, as for any write that nobody told of.
 #include "capture/sift.h"
 
+#include "capture/touch.h"
+
 #include <string.h>
 
 /* What two calls of one signature have in common of a tensor, packed without gaps. */
@@ -39,17 +41,28 @@ static usc_hash128 signature_of(const usc_capture_call *call)
     return key;
 }
 
-/* Bytes that its arguments would add: what of them the session knows is there already,
- * unless it was written, which shows when it is taken. */
+/* Bytes that an argument would add: of a storage that is fetched no more than its view
+ * reaches. What the session knows is there already, unless it was written, which shows
+ * when it is taken. */
+static int64_t would_add(usc_capture *c, const usc_capture_tensor *t)
+{
+    usc_touch at = {.t = t, .reach = usc_view_reach(t)};
+    at.s = usc_storage_find(&c->storages, t->storage);
+    if (at.s != NULL && at.s->size != t->storage_size) at.s = NULL;
+    if (!usc_touch_is_remote(c, t))
+        return at.s == NULL || t->written ? t->storage_size : 0;
+    if (at.s != NULL && !t->written && usc_touch_part(&at) != NULL) return 0;
+    const usc_bytes pieces = usc_touch_pieces(&at);
+    return t->unread || pieces.to <= pieces.from ? 0 : pieces.to - pieces.from;
+}
+
+/* The same of all arguments of a call. */
 static int64_t would_take(usc_capture *c, const usc_capture_call *call)
 {
     int64_t size = 0;
     for (int i = 0; i < call->n_tensors; i++) {
         const usc_capture_tensor *t = &call->tensors[i];
-        if (t->storage == NULL) continue;
-        const usc_storage *s = usc_storage_find(&c->storages, t->storage);
-        if (s == NULL || s->size != t->storage_size || t->written)
-            size += t->storage_size;
+        if (t->storage != NULL) size += would_add(c, t);
     }
     return size;
 }

@@ -59,6 +59,30 @@ static void test_a_small_view_costs_what_it_reaches(void **state)
     small_views_case(true, n_uses * view_size);
 }
 
+/* Where there is room for some views, a flat buffer that is larger than all of it is no
+ * hindrance: those that it has room for are taken, and the one beyond is counted. */
+static void test_the_room_is_for_what_views_reach(void **state)
+{
+    (void)state;
+    host h;
+    float *a = calloc(1, size);
+    host_storage s = host_memory(a, size);
+    host_prepare(&h);
+    h.hooks.read = host_read;
+    h.options.most_bytes = 3 * view_size;
+    host_open(&h);
+    for (int i = 0; i < 3; i++)
+        assert_int_not_equal(host_use(&h, page(&h, &s, 2 * i)), 0);
+    assert_int_not_equal(host_use(&h, page(&h, &s, 2)), 0); /* it is there already */
+    assert_int_equal(host_use(&h, page(&h, &s, 9)), 0);
+    usc_capture_counts counts;
+    usc_capture_count(h.c, &counts);
+    assert_int_equal(counts.n_left, 1);
+    assert_int_equal(counts.bytes_copied, 3 * view_size);
+    host_stop(&h, host_finish(&h));
+    free(a);
+}
+
 static void test_a_large_view_is_looked_at_in_places(void **state)
 {
     (void)state;
@@ -292,6 +316,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_small_view_costs_what_it_reaches),
+        cmocka_unit_test(test_the_room_is_for_what_views_reach),
         cmocka_unit_test(test_a_large_view_is_looked_at_in_places),
         cmocka_unit_test(test_parts_belong_to_a_generation),
         cmocka_unit_test(test_a_write_beside_what_was_taken_is_no_finding),
