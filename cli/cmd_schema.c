@@ -25,8 +25,10 @@ const cli_page cmd_schema_page = {
 #define FILES(X)                                                                         \
     X(bisect)                                                                            \
     X(coverage)                                                                          \
-    X(diff) X(doctor) X(env) X(explain) X(fuzz) X(info) X(loss) X(overflow) X(result)    \
-        X(show) X(sql) X(watch)
+    X(diff)                                                                              \
+    X(doctor)                                                                            \
+    X(env) X(explain) X(fuzz) X(info) X(loss) X(overflow) X(result) X(show) X(sql)       \
+        X(watch)
 #define DECLARE(name) extern const char usc_page_##name##_json[];
 FILES(DECLARE)
 #undef DECLARE

@@ -4,6 +4,7 @@
 // changed in silence. What is ported and what is not: docs/how-to/port-cuda-code.md.
 //
 // Threads: safe; two ports of one folder at a time are not.
+// NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_PORT_H
 #define ULPSCOPE_X_PORT_H
 
