@@ -32,7 +32,7 @@ static bool reserve(usc_line *l, size_t more)
 void usc_line_put(usc_line *l, const char *bytes, size_t n)
 {
     if (!reserve(l, n)) return;
-    memcpy(l->text + l->n, bytes, n);
+    if (n > 0) memcpy(l->text + l->n, bytes, n); /* of no bytes the address may be NULL */
     l->n += n;
     l->text[l->n] = '\0';
 }
