@@ -254,7 +254,7 @@ def _public_headers(files: list[Path]) -> list[Path]:
     """Those of our public headers that some files include, or these in turn."""
     found, rest = set(), list(files)
     while rest:
-        named = re.findall(r"^#include <(ulpscope(?:_sim)?/\w+\.h)>", rest.pop().read_text("utf-8"), re.M)
+        named = re.findall(r"^#include <(ulpscope(?:_sim)?/(?:x/)?\w+\.h)>", rest.pop().read_text("utf-8"), re.M)
         new = {PACKAGE / "include" / name for name in named} - found
         found |= new
         rest += new
