@@ -59,7 +59,7 @@ def test_each_schema_is_held_to_something_real():
     listed = {line.split()[0] for line in ulpscope("schema").splitlines()}
     for name, file in HELD.items():
         assert re.search(rf'(one|each)\("{name}", ', (ROOT / "tests/py" / file).read_text()), name
-    assert listed - FILE - set(HELD) == {"explain", "show", "sql"}  # below
+    assert listed - FILE - set(HELD) == {"explain", "port", "show", "sql"}  # below
 
 
 def test_what_needs_no_torch(made):
@@ -68,6 +68,11 @@ def test_what_needs_no_torch(made):
     for view in ("calls", "tensors", "modules", "verdicts", "causes", "ranks"):
         for what in ("trace", "sample"):
             schemas.each("sql", ulpscope("sql", made / what, f"select * from {view}", "--json"))
+
+
+def test_a_port(tmp_path):
+    (tmp_path / "train.py").write_text('import torch\nx = torch.zeros(3).cuda()\ny = state["cuda"]\n')
+    schemas.one("port", ulpscope("port", tmp_path, "--to", "musa", "--dry-run", "--json", code=1))
 
 
 def test_result_json(made):
