@@ -101,7 +101,8 @@ def test_it_is_found_by_pkg_config_and_by_cmake(installed, tmp_path):
 def test_another_minor_version_is_not_taken(installed, tmp_path):
     _, env = installed
     (tmp_path / "user.c").write_text(USER)
-    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(version="0.2"))
+    major, minor = VERSION.split(".")[:2]
+    (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(version=f"{major}.{int(minor) + 1}"))
     done = run("cmake", "-S", tmp_path, "-B", tmp_path / "b", env=env)
     assert done.returncode != 0 and "compatible" in done.stderr
 
