@@ -28,8 +28,8 @@ const cli_page cmd_schema_page = {
     X(diff)                                                                              \
     X(doctor)                                                                            \
     X(env)                                                                               \
-    X(explain) X(fuzz) X(info) X(loss) X(overflow) X(port) X(result) X(show) X(sql)      \
-        X(watch)
+    X(explain)                                                                           \
+    X(fuzz) X(info) X(loss) X(overflow) X(port) X(result) X(show) X(sql) X(watch)
 #define DECLARE(name) extern const char usc_page_##name##_json[];
 FILES(DECLARE)
 #undef DECLARE
