@@ -58,60 +58,22 @@ static void calls_of_results(sqlite3_str *s, int64_t rank, int k)
 
 static void tensors_of_trace(sqlite3_str *s, int64_t rank, int k)
 {
-    sqlite3_str_appendf(
-        s,
-        "SELECT %lld, a.call, a.role, a.path, t.dtype, t.sizes, t.strides, s.device, "
-        "s.bytes, v.call, " STAT("n") ", " STAT("min") ", " STAT("max") ", " STAT("mean") ", " STAT("l2") ", " STAT("n_nan") ", " STAT(
-            "n_pos_inf") " + " STAT("n_neg_inf") ", " STAT("n_zero") ", " STAT("n_"
-                                                                               "subnorma"
-                                                                               "l") " FRO"
-                                                                                    "M "
-                                                                                    "t%d."
-                                                                                    "arg "
-                                                                                    "a "
-                                                                                    "LEFT"
-                                                                                    " JOI"
-                                                                                    "N "
-                                                                                    "t%d."
-                                                                                    "tens"
-                                                                                    "or "
-                                                                                    "t "
-                                                                                    "ON "
-                                                                                    "t."
-                                                                                    "id "
-                                                                                    "= "
-                                                                                    "a."
-                                                                                    "tens"
-                                                                                    "or "
-                                                                                    "LEFT"
-                                                                                    " JOI"
-                                                                                    "N "
-                                                                                    "t%d."
-                                                                                    "vers"
-                                                                                    "ion "
-                                                                                    "v "
-                                                                                    "ON "
-                                                                                    "v."
-                                                                                    "id "
-                                                                                    "= "
-                                                                                    "t."
-                                                                                    "vers"
-                                                                                    "ion "
-                                                                                    "LEFT"
-                                                                                    " JOI"
-                                                                                    "N "
-                                                                                    "t%d."
-                                                                                    "stor"
-                                                                                    "age "
-                                                                                    "s "
-                                                                                    "ON "
-                                                                                    "s."
-                                                                                    "id "
-                                                                                    "= "
-                                                                                    "v."
-                                                                                    "stor"
-                                                                                    "age",
-        rank, k, k, k, k);
+    static const char *const first[] = {"n", "min", "max", "mean", "l2", "n_nan"},
+                             *const last[] = {"n_zero", "n_subnormal"};
+    sqlite3_str_appendf(s,
+                        "SELECT %lld, a.call, a.role, a.path, t.dtype, t.sizes, "
+                        "t.strides, s.device, s.bytes, v.call",
+                        rank);
+    for (size_t i = 0; i < sizeof first / sizeof first[0]; i++)
+        sqlite3_str_appendf(s, ", " STAT("%s"), first[i]);
+    sqlite3_str_appendall(s, ", " STAT("n_pos_inf") " + " STAT("n_neg_inf"));
+    for (size_t i = 0; i < sizeof last / sizeof last[0]; i++)
+        sqlite3_str_appendf(s, ", " STAT("%s"), last[i]);
+    sqlite3_str_appendf(s,
+                        " FROM t%d.arg a LEFT JOIN t%d.tensor t ON t.id = a.tensor "
+                        "LEFT JOIN t%d.version v ON v.id = t.version "
+                        "LEFT JOIN t%d.storage s ON s.id = v.storage",
+                        k, k, k, k);
 }
 
 static void modules_of_trace(sqlite3_str *s, int64_t rank, int k)
