@@ -19,12 +19,6 @@ typedef struct plan {
     bool missing;
 } plan;
 
-static usc_storage *storage_of(usc_capture *c, const usc_capture_tensor *t)
-{
-    usc_storage *s = usc_storage_find(&c->storages, t->storage);
-    return s != NULL && s->size == t->storage_size ? s : NULL;
-}
-
 /* ---- the list ---- */
 
 static const usc_fetch *find(const usc_fetches *f, const usc_capture_tensor *t,
@@ -72,7 +66,7 @@ static void drop_outdated(plan *p)
     usc_fetches *f = p->f;
     for (int64_t i = 0; i < f->n;) {
         usc_fetch *e = &f->list[i];
-        const usc_storage *s = storage_of(p->c, e->t);
+        const usc_storage *s = usc_touch_storage(p->c, e->t);
         const int64_t id = s != NULL ? s->id : 0;
         const int64_t generation = s != NULL ? s->generation : 0;
         if (e->id == id && e->generation == generation) {
@@ -138,7 +132,7 @@ static void plan_tensor(plan *p, const usc_capture_tensor *t)
 {
     if (t->storage == NULL || t->unread || !usc_touch_is_remote(p->c, t)) return;
     usc_touch at = {.t = t, .call = p->sequence, .reach = usc_view_reach(t)};
-    at.s = storage_of(p->c, t);
+    at.s = usc_touch_storage(p->c, t);
     if (at.s != NULL && usc_touch_asks_content(t)) at.s->checked_call = 0;
     if (is_taken_anew(p, &at) ||
         (at.s->readable && (usc_touch_part(&at) == NULL || lacks_stats(p, &at))))

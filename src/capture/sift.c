@@ -46,9 +46,8 @@ static usc_hash128 signature_of(const usc_capture_call *call)
  * when it is taken. */
 static int64_t would_add(usc_capture *c, const usc_capture_tensor *t)
 {
-    usc_touch at = {.t = t, .reach = usc_view_reach(t)};
-    at.s = usc_storage_find(&c->storages, t->storage);
-    if (at.s != NULL && at.s->size != t->storage_size) at.s = NULL;
+    const usc_touch at = {
+        .t = t, .reach = usc_view_reach(t), .s = usc_touch_storage(c, t)};
     if (!usc_touch_is_remote(c, t))
         return at.s == NULL || t->written ? t->storage_size : 0;
     if (at.s != NULL && !t->written && usc_touch_part(&at) != NULL) return 0;

@@ -16,6 +16,12 @@ bool usc_touch_is_remote(const usc_capture *c, const usc_capture_tensor *t)
            c->hooks.read != NULL;
 }
 
+usc_storage *usc_touch_storage(usc_capture *c, const usc_capture_tensor *t)
+{
+    usc_storage *s = usc_storage_find(&c->storages, t->storage);
+    return s != NULL && s->size == t->storage_size ? s : NULL;
+}
+
 usc_content_way usc_touch_way(const usc_capture *c, const usc_capture_tensor *t)
 {
     if (usc_touch_is_remote(c, t)) return USC_CONTENT_PARTS;

@@ -20,6 +20,9 @@ typedef struct usc_touch {
  * where it lies, whose bytes nobody here can have. */
 bool usc_touch_is_remote(const usc_capture *c, const usc_capture_tensor *t);
 
+/** What the session knows of its storage; NULL: nothing, or another one lay there. */
+usc_storage *usc_touch_storage(usc_capture *c, const usc_capture_tensor *t);
+
 /** How its content is remembered. */
 usc_content_way usc_touch_way(const usc_capture *c, const usc_capture_tensor *t);
 
