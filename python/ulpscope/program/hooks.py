@@ -9,7 +9,9 @@ import contextlib
 import functools
 import gc
 import os
+import threading
 import weakref
+from collections.abc import Callable
 
 import torch
 from torch.optim.optimizer import (
@@ -21,6 +23,7 @@ from .. import _core
 from ..calls.foreign import unhurt
 from ..calls.torch_private import private_backend
 
+EXIT_S = 10  # what the program's own os._exit waits for us
 SOURCES = ("optimizer", "dataloader", "manual")
 
 
@@ -65,6 +68,22 @@ def around(owner, name, wrapper):
             setattr(owner, name, place.original)
 
     return undo
+
+
+def before_os_exit(work: Callable[[], object], wanted: Callable[[], bool]) -> None:
+    """A program that leaves by os._exit runs no handlers: then it runs this, where `wanted()` says so, for EXIT_S
+    at most. Not in a process that it forks."""
+    owner, original = os.getpid(), os._exit
+
+    @functools.wraps(original)
+    def exit_now(status):
+        if os.getpid() == owner and wanted():
+            ending = threading.Thread(target=work, daemon=True)
+            ending.start()
+            ending.join(EXIT_S)
+        original(status)
+
+    os._exit = exit_now
 
 
 class Steps:

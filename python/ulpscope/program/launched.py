@@ -9,12 +9,10 @@ every process records from here on, into a folder of its own, and the program ke
 
 import atexit
 import datetime
-import functools
 import json
 import os
 import shutil
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -24,7 +22,6 @@ from . import capture, hooks
 
 PATIENCE = datetime.timedelta(minutes=5)
 PAUSE_S = 0.2  # between two reports of a run that goes on
-EXIT_S = 10  # what the program's own os._exit waits for us
 
 
 def start(reports):
@@ -80,26 +77,12 @@ class LaunchedRun:
     def install(self):
         """Puts the hooks in; step 0 begins where it may be the whole program."""
         self.steps.install()
-        self._watch_exit()
+        hooks.before_os_exit(self.at_exit, lambda: not self.finished)
         self.ranks = hooks.Ranks()
         if self.loose:
             self._begin()
             manual = self.options.step_by == "manual"
             self.steps.at_start = None if manual else self._begin_anew
-
-    def _watch_exit(self):
-        """A program that leaves by os._exit runs no handlers: then it runs ours."""
-        original = os._exit
-
-        @functools.wraps(original)
-        def exit_now(status):
-            if os.getpid() == self.owner and not self.finished:
-                ending = threading.Thread(target=self.at_exit, daemon=True)
-                ending.start()
-                ending.join(EXIT_S)
-            original(status)
-
-        os._exit = exit_now
 
     def _place(self):
         rank, world = capture.rank_and_world()

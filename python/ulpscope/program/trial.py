@@ -9,28 +9,24 @@ Needs of torch: seeds, deterministic algorithms, and what program/reroute needs.
 
 import atexit
 import contextlib
-import functools
 import os
 import random
 import sys
-import threading
 from pathlib import Path
 
 from ..calls.foreign import unhurt
 
-EXIT_S = 10  # what the program's own os._exit waits for us
-
 
 def start(folder):
     """Sets the trial up, in every process of the command."""
-    from . import reroute
+    from . import hooks, reroute
 
     folder = Path(folder)
     seed, deterministic = map(int, (folder / "settings").read_text().split())
     _set_up(seed, deterministic)
     trial = Trial(folder, reroute.from_environment())
     atexit.register(trial.end)
-    trial.watch_exit()
+    hooks.before_os_exit(trial.end, lambda: bool(trial.modes))
 
 
 def _set_up(seed, deterministic):
@@ -51,20 +47,6 @@ class Trial:
     def __init__(self, folder, modes):
         self.folder, self.modes = folder, modes
         self.owner = os.getpid()
-
-    def watch_exit(self):
-        """A program that leaves by os._exit runs no handlers: then it runs ours."""
-        original = os._exit
-
-        @functools.wraps(original)
-        def exit_now(status):
-            if os.getpid() == self.owner and self.modes:
-                ending = threading.Thread(target=self.end, daemon=True)
-                ending.start()
-                ending.join(EXIT_S)
-            original(status)
-
-        os._exit = exit_now
 
     def end(self):
         """Writes down which operators were computed another way. Nothing that goes wrong
