@@ -199,6 +199,12 @@ int cli_report_unjudged(const char *out);
 /** Writes the files of the results in folder `out`, and no table; the exit code. */
 int cli_report_write(const cli_report *r, const char *out);
 
+/** A text as JSON; NULL as null. A stream that fails shows so at its end. */
+void cli_put_text(FILE *to, const char *text);
+
+/** The same as a member of an object behind its first: `, "name": text`. */
+void cli_put_member(FILE *to, const char *name, const char *text);
+
 /** Columns of the terminal on stdout, 100 where it is none. */
 int cli_width(void);
 

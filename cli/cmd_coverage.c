@@ -201,34 +201,26 @@ static void put_text(const told *t, const arguments *a)
     fputs("\n", stdout);
 }
 
-static void put_name(FILE *to, const char *name, const char *value)
-{
-    const usc_sink sink = usc_sink_stream(to);
-    (void)fprintf(to, ", \"%s\": ", name);
-    (void)!usc_sink_json(&sink, value, NULL); /* a failed stream: at its end */
-}
-
 static void put_json(FILE *to, const told *t, const arguments *a)
 {
-    const usc_sink sink = usc_sink_stream(to);
     fputs("{\"device\": ", to);
-    (void)!usc_sink_json(&sink, a->coverage.device, NULL);
+    cli_put_text(to, a->coverage.device);
     (void)fprintf(
         to, ", \"calls\": %" PRId64 ", \"cpu_seconds\": %.9g, \"share\": %g, \"next\": [",
         t->found->n_calls, t->found->seconds, a->share / 100);
     for (int64_t i = 0; i < t->n_next; i++) {
         if (i > 0) fputs(", ", to);
-        (void)!usc_sink_json(&sink, t->next[i], NULL);
+        cli_put_text(to, t->next[i]);
     }
     fputs("], \"operators\": [", to);
     for (int64_t i = 0; i < t->found->n; i++) {
         const usc_covered *r = &t->found->row[i];
         (void)fprintf(to, "%s{\"calls\": %" PRId64 ", \"cpu_seconds\": %.9g",
                       i > 0 ? ", " : "", r->n_calls, r->seconds);
-        put_name(to, "op", r->op);
-        put_name(to, "dtypes", r->dtypes);
-        put_name(to, "way", usc_way_text(r->way));
-        put_name(to, "why", r->why);
+        cli_put_member(to, "op", r->op);
+        cli_put_member(to, "dtypes", r->dtypes);
+        cli_put_member(to, "way", usc_way_text(r->way));
+        cli_put_member(to, "why", r->why);
         fputs("}", to);
     }
     fputs("]}\n", to);

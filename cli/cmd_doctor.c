@@ -3,6 +3,8 @@
 // that mends it. Neighbours: doctor_machine.c, doctor_python.c, doctor_words.c.
 #include "doctor/doctor.h"
 
+#include "cli.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,9 +44,8 @@ const cli_page cmd_doctor_page = {
 
 static void put_field(const char *name, const char *text)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
     (void)printf("\"%s\": ", name);
-    (void)!usc_sink_json(&sink, text, NULL);
+    cli_put_text(stdout, text);
 }
 
 static void tell_json(const doctor *d, int n_wrong)

@@ -270,12 +270,6 @@ static bool ask_python(facts *f, const char *const *files, int n_files)
 
 /* ---- writing and reading ---- */
 
-static void put_json(FILE *to, const char *text)
-{
-    const usc_sink sink = usc_sink_stream(to);
-    (void)!usc_sink_json(&sink, text, NULL);
-}
-
 static void put_facts(const facts *f, bool json, FILE *to)
 {
     (void)fputs(json ? "{" : FIRST_LINE, to);
@@ -285,9 +279,9 @@ static void put_facts(const facts *f, bool json, FILE *to)
             continue;
         }
         (void)fputs(i > 0 ? ", " : "", to);
-        put_json(to, f->fact[i].name);
+        cli_put_text(to, f->fact[i].name);
         (void)fputs(": ", to);
-        put_json(to, f->fact[i].value);
+        cli_put_text(to, f->fact[i].value);
     }
     if (json) (void)fputs("}\n", to);
 }
@@ -382,7 +376,7 @@ static void put_pairs(const pair *pairs, size_t n, const char *a, const char *b)
 static void put_value(const char *text)
 {
     if (text != NULL)
-        put_json(stdout, text);
+        cli_put_text(stdout, text);
     else
         (void)fputs("null", stdout);
 }
@@ -396,7 +390,7 @@ static void put_pairs_json(const pair *pairs, size_t n)
             if (rank_of(pairs[i].name) != rank) continue;
             (void)fputs(first ? "{\"name\": " : ", {\"name\": ", stdout);
             first = false;
-            put_json(stdout, pairs[i].name);
+            cli_put_text(stdout, pairs[i].name);
             (void)printf(", \"kind\": \"%s\", \"a\": ", titles[rank]);
             put_value(pairs[i].a);
             (void)fputs(", \"b\": ", stdout);

@@ -88,11 +88,10 @@ static void print_json(const explain_entry *e)
 {
     char text[EXPLAIN_TEXT];
     explain_text(e, text);
-    const usc_sink sink = usc_sink_stream(stdout);
     (void)fputs("{\"word\": ", stdout);
-    (void)!usc_sink_json(&sink, e->word, NULL);
+    cli_put_text(stdout, e->word);
     (void)printf(", \"kind\": \"%s\", \"text\": ", e->kind);
-    (void)!usc_sink_json(&sink, text, NULL);
+    cli_put_text(stdout, text);
     (void)printf(", \"page\": \"%s#%s\"}\n", e->page, e->anchor);
 }
 

@@ -106,11 +106,10 @@ static void ask_python(facts *f)
 
 static void print_json(const char *const rows[][2], size_t n)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
     putchar('{');
     for (size_t i = 0; i < n; i++) {
         (void)printf("%s\"%s\": ", i > 0 ? ", " : "", rows[i][0]);
-        (void)!usc_sink_json(&sink, rows[i][1], NULL);
+        cli_put_text(stdout, rows[i][1]);
     }
     puts("}");
 }

@@ -36,28 +36,20 @@ static const char *function_of(const bisect_options *o, const char *op)
     return NULL;
 }
 
-/* A member of a row; the first is {"do": ...}. */
-static void put_member(FILE *to, const char *name, const char *text)
-{
-    const usc_sink sink = usc_sink_stream(to);
-    (void)fprintf(to, ", \"%s\": ", name);
-    (void)!usc_sink_json(&sink, text, NULL); /* a failed stream: at its end */
-}
-
 static void put_moved(FILE *to, const bisect_options *o, const char *ops)
 {
     const bool cpu = strcmp(o->to, "cpu") == 0;
     (void)fprintf(to, "{\"do\": \"%s\"", cpu ? "fallback" : "cast");
-    put_member(to, "ops", ops);
-    if (!cpu) put_member(to, "dtype", o->to);
+    cli_put_member(to, "ops", ops);
+    if (!cpu) cli_put_member(to, "dtype", o->to);
     (void)fputc('}', to);
 }
 
 static void put_substitute(FILE *to, const char *op, const char *function)
 {
     (void)fputs("{\"do\": \"substitute\"", to);
-    put_member(to, "ops", op);
-    put_member(to, "with", function);
+    cli_put_member(to, "ops", op);
+    cli_put_member(to, "with", function);
     (void)fputc('}', to);
 }
 

@@ -244,3 +244,18 @@ bool cli_time(const char *option, const char *text, double *out)
     cli_fail("%s: '%s' is no time; write 90s, 10m or 1h", option, text);
     return false;
 }
+
+void cli_put_text(FILE *to, const char *text)
+{
+    const usc_sink sink = usc_sink_stream(to);
+    if (text == NULL)
+        fputs("null", to);
+    else
+        (void)!usc_sink_json(&sink, text, NULL);
+}
+
+void cli_put_member(FILE *to, const char *name, const char *text)
+{
+    (void)fprintf(to, ", \"%s\": ", name);
+    cli_put_text(to, text);
+}

@@ -61,9 +61,6 @@ USC_NODISCARD usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[
 int diff_put_page(const char *file, usc_diff *d, usc_trace *const t[2],
                   const diff_words *words);
 
-/** A text as JSON, `null` for NULL. */
-void diff_put_text(FILE *to, const char *text);
-
 /** Replays the step of A `n` times with other roundings and lets the diff hear how far
  * apart these bring each result. The exit code: 0 where that was done. */
 int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `ulpscope diff --json`: docs/reference/diff.md, "JSON"; see diff.h.
+#include "cli.h"
 #include "diff/diff.h"
 
 #include <inttypes.h>
@@ -11,21 +12,6 @@
 #include <ulpscope/verdict.h>
 
 enum { ROOM = 1024, MOST_ROWS = 20000 };
-
-void diff_put_text(FILE *to, const char *text)
-{
-    const usc_sink sink = usc_sink_stream(to);
-    if (text == NULL)
-        fputs("null", to);
-    else
-        (void)!usc_sink_json(&sink, text, NULL); /* a failed stream: at its end */
-}
-
-static void put_member(FILE *to, const char *name, const char *text)
-{
-    (void)fprintf(to, ", \"%s\": ", name);
-    diff_put_text(to, text);
-}
 
 static void put_number(FILE *to, double value)
 {
@@ -44,7 +30,7 @@ static void put_size(FILE *to, const char *name, const usc_diff_size *s, const c
         return;
     }
     fputs("{\"path\": ", to);
-    diff_put_text(to, path);
+    cli_put_text(to, path);
     (void)fprintf(to,
                   ", \"basis\": \"%s\", \"n\": %" PRId64 ", \"n_differ\": %" PRId64
                   ", \"n_special\": %" PRId64 ", \"reshaped\": %s, \"rms\": ",
@@ -99,15 +85,15 @@ static const char *verdict_of(const usc_diff *d, int64_t i, usc_diff_kind kind)
 static void put_heard(FILE *to, const usc_diff_heard *h, usc_diff_judged judged)
 {
     static const char *const words[] = {"no", "stands", "errs", "alike", "untold"};
-    put_member(to, "judged", words[judged]);
+    cli_put_member(to, "judged", words[judged]);
     for (int side = 0; side < 2; side++) {
         char name[24];
         (void)snprintf(name, sizeof name, "verdict_%c", 'a' + side);
-        put_member(to, name, h != NULL ? h->verdict[side] : NULL);
+        cli_put_member(to, name, h != NULL ? h->verdict[side] : NULL);
         (void)fprintf(to, ", \"bits_%c\": ", 'a' + side);
         put_number(to, h != NULL ? h->bits[side] : (double)NAN);
         (void)snprintf(name, sizeof name, "cause_%c", 'a' + side);
-        put_member(to, name, h != NULL ? h->cause[side] : NULL);
+        cli_put_member(to, name, h != NULL ? h->cause[side] : NULL);
     }
 }
 
@@ -132,13 +118,13 @@ usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2], int64_t i,
     (void)fprintf(to,
                   "{\"call_a\": %" PRId64 ", \"call_b\": %" PRId64 ", \"step\": %" PRId64,
                   row->call_a, row->call_b, c.step);
-    put_member(to, "phase", c.phase);
-    put_member(to, "op", c.op);
-    put_member(to, "module", c.module_path);
-    put_member(to, "module_class", c.module_class);
-    put_member(to, "how", usc_diff_how_text(row->how));
-    put_member(to, "kind", usc_diff_kind_text(row->kind));
-    put_member(to, "verdict", verdict_of(d, i, row->kind));
+    cli_put_member(to, "phase", c.phase);
+    cli_put_member(to, "op", c.op);
+    cli_put_member(to, "module", c.module_path);
+    cli_put_member(to, "module_class", c.module_class);
+    cli_put_member(to, "how", usc_diff_how_text(row->how));
+    cli_put_member(to, "kind", usc_diff_kind_text(row->kind));
+    cli_put_member(to, "verdict", verdict_of(d, i, row->kind));
     put_heard(to, usc_diff_heard_of(d, i), row->judged);
     put_size(to, "in", &row->in, row->in_arg >= 0 ? c.arg[row->in_arg].path : NULL);
     put_size(to, "out", &row->out, row->out_arg >= 0 ? c.arg[row->out_arg].path : NULL);
@@ -151,7 +137,7 @@ usc_status diff_put_row(FILE *to, usc_diff *d, usc_trace *const t[2], int64_t i,
                   row->from >= 0 ? rows[row->from].call_a : 0,
                   row->source >= 0 ? rows[row->source].call_a : 0);
     if (row->out_arg >= 0) st = put_both(to, t[1], row, &c.arg[row->out_arg], err);
-    put_member(to, "sentence", said);
+    cli_put_member(to, "sentence", said);
     putc('}', to);
     return st;
 }
@@ -225,8 +211,8 @@ usc_status diff_put_json(FILE *to, usc_diff *d, usc_trace *const t[2],
     const usc_diff_summary s = usc_diff_sum(d);
     usc_status st = USC_OK;
     fputs("{\"version\": 1, \"a\": ", to);
-    diff_put_text(to, w->path[0]);
-    put_member(to, "b", w->path[1]);
+    cli_put_text(to, w->path[0]);
+    cli_put_member(to, "b", w->path[1]);
     (void)fprintf(to, ", \"same\": %s, \"basis\": \"%s\", \"first\": ",
                   s.same ? "true" : "false", basis[s.basis]);
     if (s.first >= 0)

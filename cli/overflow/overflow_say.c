@@ -2,6 +2,8 @@
 // What `ulpscope overflow` prints; see overflow.h.
 #include "overflow/overflow.h"
 
+#include "cli.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -49,9 +51,7 @@ static void put_source(const usc_call *call, const overflow_source *s)
 
 static void put_text(const char *name, const char *value)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
-    (void)printf(", \"%s\": ", name);
-    (void)!usc_sink_json(&sink, text_of(value), NULL); /* a failed stream: at its end */
+    cli_put_member(stdout, name, text_of(value));
 }
 
 static void put_json(const usc_call *call, const overflow_source *s)

@@ -2,6 +2,8 @@
 // Prints calls of a trace; see show.h.
 #include "show/show.h"
 
+#include "cli.h"
+
 #include <string.h>
 
 #include <ulpscope/report.h>
@@ -138,9 +140,7 @@ void show_whole(const usc_call *call)
 
 static void json_text(const char *name, const char *text)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
-    (void)printf(", \"%s\": ", name);
-    (void)!usc_sink_json(&sink, show_text_of(text), NULL);
+    cli_put_member(stdout, name, show_text_of(text));
 }
 
 /* Text that should be JSON in the trace already; a text in quotes where it is not. */

@@ -2,6 +2,8 @@
 // Rows as a table, as CSV and as JSON.
 #include "sql/sql.h"
 
+#include "cli.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -75,20 +77,19 @@ static bool names_differ(sql_rows *r, int n, const char *const *names)
 
 static void put_json(int n, const char *const *names, const usc_query_value *values)
 {
-    const usc_sink sink = usc_sink_stream(stdout);
     char buffer[32];
     const char *text;
     for (int i = 0; i < n; i++) {
         const usc_query_value *v = &values[i];
         (void)fputs(i == 0 ? "{" : ", ", stdout);
-        (void)!usc_sink_json(&sink, names[i], NULL);
+        cli_put_text(stdout, names[i]);
         (void)fputs(": ", stdout);
         text_of(v, EXACT, buffer, sizeof buffer, &text);
         if (v->type == USC_QUERY_NULL)
             (void)fputs("null", stdout);
         else if (v->type == USC_QUERY_TEXT ||
                  (v->type == USC_QUERY_REAL && isinf(v->real)))
-            (void)!usc_sink_json(&sink, text, NULL);
+            cli_put_text(stdout, text);
         else
             (void)fputs(text, stdout);
     }
