@@ -79,7 +79,7 @@ def half(op, args, kwargs):
 def slow(op, args, kwargs):
     """Says through one fifo that it works on a call and waits at another."""
     with open(os.environ["CHECK_WORKS"], "wb", buffering=0) as works:
-        works.write(b".")
+        works.write(b"%d." % os.getpid())
     with open(os.environ["CHECK_GO"], "rb", buffering=0) as go:
         go.read(1)
     return op(*args, **kwargs)

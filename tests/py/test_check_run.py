@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -263,6 +264,7 @@ def cut_short(trace, out, folder, *more):
     slow.wait_for_call()
     slow.run.send_signal(signal.SIGINT)
     slow.run.communicate(timeout=60)
+    slow.wait_for_end_of_worker()
 
 
 def test_what_was_cut_short_goes_on_only_with_what_computed_before(trace, tmp_path):
@@ -307,6 +309,15 @@ def test_a_running_check_can_be_looked_at(trace, tmp_path):
     assert slow.run.returncode == 0 and verdicts(out) == HONEST
 
 
+def state(process):
+    """The letter of a process in /proc; Z where nothing is left of it."""
+    try:
+        with open(f"/proc/{process}/stat") as file:
+            return file.read().rpartition(") ")[2][0]
+    except OSError:
+        return "Z"
+
+
 class Slow:
     """A check whose device waits for our word before each call."""
 
@@ -317,15 +328,22 @@ class Slow:
                 os.mkfifo(name)
         self.run = subprocess.Popen(
             command(trace, out, *ONE_RUN, *more, device="python:check_devices:slow"), stderr=subprocess.PIPE,
-            env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1]), text=True,
+            # Forked workers have another parent: only of its own a worker ends with a check that is killed.
+            env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1], ULPSCOPE_WARM=""), text=True,
         )  # fmt: skip
         self.names = names
 
     def wait_for_call(self):
         said = b""
-        while said != b".":  # a worker that dies with the fifo open says nothing
+        while not said.endswith(b"."):  # a worker that dies with the fifo open says nothing
             with open(self.names[0], "rb", buffering=0) as works:
-                said = works.read(1)
+                said = works.read(64)
+        self.worker = int(said.rstrip(b".").rpartition(b".")[2])
+
+    def wait_for_end_of_worker(self):
+        """Of a check that was killed: what still waits would take the word meant for the next."""
+        while state(self.worker) != "Z":
+            time.sleep(0.01)
 
     def let_go(self):
         with open(self.names[1], "wb", buffering=0) as go:
@@ -342,6 +360,7 @@ def test_interrupted_check_goes_on_where_it_stopped(trace, tmp_path, how):
     slow.wait_for_call()  # the fourth has begun: the third was handed in
     slow.run.send_signal(how)
     message = slow.run.communicate(timeout=60)[1]
+    slow.wait_for_end_of_worker()
     if how == signal.SIGINT:
         assert slow.run.returncode == 130 and "the same command goes on" in message
     n_done = len(rows(out))
