@@ -3,6 +3,7 @@
 // axis or a name stands.
 #include "explain/explain.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include <ulpscope/cause.h>
@@ -69,4 +70,17 @@ void explain_clauses(const explain_entry *e, char out[EXPLAIN_TEXT])
         out[n++] = '\n';
         out[n] = '\0';
     }
+}
+
+void explain_plain(const char *text, size_t n, char *out, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n && text[i] != '\0' && used + 1 < size; i++)
+        if (isspace((unsigned char)text[i])) {
+            if (used > 0 && out[used - 1] != ' ') out[used++] = ' ';
+        } else if (text[i] != '`')
+            out[used++] = (char)tolower((unsigned char)text[i]);
+    while (used > 0 && strchr(" .:", out[used - 1]) != NULL)
+        used--;
+    out[used] = '\0';
 }

@@ -115,19 +115,6 @@ void explain_text(const explain_entry *e, char out[EXPLAIN_TEXT])
 
 /* ---- which one is meant ---- */
 
-void explain_plain(const char *text, size_t n, char *out, size_t size)
-{
-    size_t used = 0;
-    for (size_t i = 0; i < n && text[i] != '\0' && used + 1 < size; i++)
-        if (isspace((unsigned char)text[i])) {
-            if (used > 0 && out[used - 1] != ' ') out[used++] = ' ';
-        } else if (text[i] != '`')
-            out[used++] = (char)tolower((unsigned char)text[i]);
-    while (used > 0 && strchr(" .:", out[used - 1]) != NULL)
-        used--;
-    out[used] = '\0';
-}
-
 static bool is_letter(char c)
 {
     return isalnum((unsigned char)c) || c == '_';

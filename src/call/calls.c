@@ -250,3 +250,8 @@ usc_status usc_calls_add(usc_calls *c, const usc_call *call, usc_error *err)
     if (st == USC_OK) c->n++;
     return st;
 }
+
+bool usc_call_is_api(const usc_call *call)
+{
+    return call->op != NULL && strstr(call->op, "::") == NULL;
+}

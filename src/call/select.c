@@ -5,47 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool usc_numbers_add(usc_numbers *list, int64_t value, usc_arena *arena)
-{
-    if ((size_t)list->n == list->room) {
-        void *more =
-            usc_arena_grow(arena, list->at, list->room, &list->room, sizeof *list->at);
-        if (more == NULL) return false;
-        list->at = more;
-    }
-    list->at[list->n++] = value;
-    return true;
-}
-
-usc_pick *usc_picks_add(usc_picks *p, int64_t call)
-{
-    if ((size_t)p->n == p->room) {
-        void *more =
-            usc_arena_grow(p->arena, p->pick, p->room, &p->room, sizeof *p->pick);
-        if (more == NULL) return NULL;
-        p->pick = more;
-    }
-    p->pick[p->n] = (usc_pick){.call = call, .stands_for = 1};
-    return &p->pick[p->n++];
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-static bool is_among(int64_t value, const int64_t *list, int64_t n)
-{
-    return n > 0 &&
-           bsearch(&value, list, (size_t)n, sizeof *list, compare_numbers) != NULL;
-}
-
-bool usc_picks_wants(const usc_picks *p, int64_t call)
-{
-    return is_among(call, p->options->wanted, p->options->n_wanted);
-}
-
 /* ---- which calls can be replayed ---- */
 
 /* They give nothing of their own: what a wait finds belongs to the collective before. */
@@ -79,11 +38,6 @@ static int home_of(const usc_calls *c)
         if (counts[t] > 0 && (home < 0 || counts[t] > counts[home])) home = t;
     }
     return home;
-}
-
-bool usc_call_is_api(const usc_call *call)
-{
-    return call->op != NULL && strstr(call->op, "::") == NULL;
 }
 
 /* Whether calls of its kind stand for what is below them at that level. */
@@ -205,7 +159,8 @@ static void pick_all(usc_picks *p, int home, bool at_home)
 
 static int compare_picks(const void *a, const void *b)
 {
-    return compare_numbers(&((const usc_pick *)a)->call, &((const usc_pick *)b)->call);
+    const int64_t x = ((const usc_pick *)a)->call, y = ((const usc_pick *)b)->call;
+    return x < y ? -1 : x > y;
 }
 
 /* Keeps the picks that are wanted, or those below one that are. */
@@ -228,22 +183,6 @@ static void narrow(usc_picks *p)
     }
     if (out.n > 0) qsort(out.pick, (size_t)out.n, sizeof *out.pick, compare_picks);
     *p = out;
-}
-
-void usc_picks_first(usc_picks *p, usc_hash128 (*key_of)(const usc_picks *p, int64_t i))
-{
-    usc_keys seen = {0};
-    int64_t n = 0;
-    for (int64_t i = 0; i < p->n; i++) {
-        const int64_t first = usc_keys_put(&seen, key_of(p, i), n);
-        if (first == n)
-            p->pick[n++] = p->pick[i];
-        else
-            p->pick[first].stands_for++;
-    }
-    p->arena->failed |= seen.failed;
-    p->n = n;
-    usc_keys_free(&seen);
 }
 
 static usc_hash128 signature_of(const usc_picks *p, int64_t i)
@@ -271,7 +210,7 @@ static int compare_linked(const void *a, const void *b)
     const linked *x = a, *y = b;
     if (x->key.high != y->key.high) return x->key.high < y->key.high ? -1 : 1;
     if (x->key.low != y->key.low) return x->key.low < y->key.low ? -1 : 1;
-    return compare_numbers(&x->call, &y->call);
+    return x->call < y->call ? -1 : x->call > y->call;
 }
 
 static usc_hash128 key_of_forward(int64_t sequence)

@@ -21,16 +21,6 @@ typedef struct plan {
 
 /* ---- the list ---- */
 
-static const usc_fetch *find(const usc_fetches *f, const usc_capture_tensor *t,
-                             int64_t from, int64_t to)
-{
-    for (int64_t i = 0; i < f->n; i++) {
-        const usc_fetch *e = &f->list[i];
-        if (e->t->storage == t->storage && e->from <= from && to <= e->to) return e;
-    }
-    return NULL;
-}
-
 static bool grow(plan *p)
 {
     usc_fetches *f = p->f;
@@ -48,7 +38,8 @@ static bool grow(plan *p)
 
 static void want(plan *p, const usc_touch *at, usc_bytes r)
 {
-    if (r.to <= r.from || find(p->f, at->t, r.from, r.to) != NULL || !grow(p)) return;
+    if (r.to <= r.from || usc_fetches_find(p->f, at->t, r.from, r.to) != NULL || !grow(p))
+        return;
     usc_fetch *e = &p->f->list[p->f->n++];
     e->t = at->t;
     e->id = at->s != NULL ? at->s->id : 0;
@@ -90,7 +81,7 @@ static bool differs(plan *p, const usc_touch *at)
     bool all = true;
     for (int i = 0; i < n; i++) {
         want(p, at, looks[i]);
-        const usc_fetch *e = find(p->f, at->t, looks[i].from, looks[i].to);
+        const usc_fetch *e = usc_fetches_find(p->f, at->t, looks[i].from, looks[i].to);
         if (e == NULL || !e->is_read || e->err.status != USC_OK) {
             all = false;
             continue;
@@ -201,35 +192,4 @@ void usc_fetch_ahead(usc_capture *c, const usc_capture_tensor *tensors, int n,
         c->counts.bytes_read += n_bytes;
     }
     c->fetched = p.f;
-}
-
-void usc_fetch_done(usc_capture *c)
-{
-    usc_fetches *f = c->fetched;
-    if (f == NULL) return;
-    f->n = 0;
-    f->next_idle = c->idle_fetches;
-    c->idle_fetches = f;
-    c->fetched = NULL;
-}
-
-const usc_fetch *usc_fetch_find(const usc_capture *c, const usc_capture_tensor *t,
-                                int64_t from, int64_t to)
-{
-    const usc_fetch *e = c->fetched != NULL ? find(c->fetched, t, from, to) : NULL;
-    return e != NULL && e->is_read ? e : NULL;
-}
-
-void usc_fetch_free(usc_capture *c)
-{
-    while (c->idle_fetches != NULL) {
-        usc_fetches *f = c->idle_fetches;
-        c->idle_fetches = f->next_idle;
-        for (int64_t i = 0; i < f->max; i++)
-            if (f->list[i].at != NULL)
-                c->alloc->resize(c->alloc->ctx, f->list[i].at, (size_t)f->list[i].room,
-                                 0);
-        c->alloc->resize(c->alloc->ctx, f->list, (size_t)f->max * sizeof *f->list, 0);
-        c->alloc->resize(c->alloc->ctx, f, sizeof *f, 0);
-    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of device storages that a call needs, read before the session works on the call:
 // a device takes its time, and nobody's call is to wait for another's. Neighbours:
-// touch.c, which uses them; take.c.
+// fetched.c (the list), touch.c, which uses them; take.c.
 #ifndef USC_CAPTURE_FETCH_H
 #define USC_CAPTURE_FETCH_H
 
@@ -40,6 +40,10 @@ void usc_fetch_done(usc_capture *c);
  * nothing. */
 const usc_fetch *usc_fetch_find(const usc_capture *c, const usc_capture_tensor *t,
                                 int64_t from, int64_t to);
+
+/** What a list has of that range of the storage of `t`, read or not yet; NULL. */
+const usc_fetch *usc_fetches_find(const usc_fetches *f, const usc_capture_tensor *t,
+                                  int64_t from, int64_t to);
 
 /** Frees what idle calls left. */
 void usc_fetch_free(usc_capture *c);

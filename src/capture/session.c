@@ -20,62 +20,6 @@
 #define COMMIT_BYTES ((int64_t)64 << 20)
 #define COMMIT_MS 200
 
-/* ---- failure ---- */
-
-void usc_session_fail(usc_capture *c, const usc_error *err)
-{
-    pthread_mutex_lock(&c->error_lock);
-    if (c->error.status == USC_OK) c->error = *err;
-    pthread_mutex_unlock(&c->error_lock);
-    atomic_store(&c->failed, true);
-}
-
-void usc_session_fail_memory(usc_capture *c, const char *what)
-{
-    usc_error err;
-    (void)usc_error_set(&err, USC_E_NOMEM, -1, "capture: no memory for %s", what);
-    usc_session_fail(c, &err);
-}
-
-usc_status usc_capture_status(usc_capture *c, usc_error *err)
-{
-    if (!atomic_load(&c->failed)) return USC_OK;
-    pthread_mutex_lock(&c->error_lock);
-    const usc_status st = c->error.status;
-    if (err != NULL) *err = c->error;
-    pthread_mutex_unlock(&c->error_lock);
-    return st;
-}
-
-bool usc_session_scratch(usc_capture *c, usc_scratch *s, size_t size)
-{
-    if (size <= s->size) return true;
-    const size_t grown = size > 2 * s->size ? size : 2 * s->size;
-    void *at = c->alloc->resize(c->alloc->ctx, s->at, s->size, grown);
-    if (at == NULL) {
-        usc_session_fail_memory(c, "a call's tensors");
-        return false;
-    }
-    *s = (usc_scratch){.at = at, .size = grown};
-    return true;
-}
-
-bool usc_session_send(usc_capture *c, usc_message_kind kind, usc_pack_function *pack,
-                      const void *what)
-{
-    usc_packer p = {0};
-    pack(&p, what);
-    unsigned char *payload = usc_ring_start(&c->ring, kind, p.n);
-    if (payload == NULL) {
-        usc_session_fail_memory(c, "a message");
-        return false;
-    }
-    p = (usc_packer){.at = payload};
-    pack(&p, what);
-    usc_ring_send(&c->ring, 0);
-    return true;
-}
-
 /* Takes the lock where the session still records; false, unlocked, where not. */
 static bool enter(usc_capture *c)
 {
@@ -300,23 +244,9 @@ void usc_capture_looked(usc_capture *c, const usc_looked *rows, int64_t n)
 
 /* ---- names ---- */
 
-/* A row of up to two texts under an id; what META, OP, MODULE, STACK and NOTE carry. */
-typedef struct text_row {
-    int64_t id;
-    const char *first, *second;
-} text_row;
-
-static void pack_text_row(usc_packer *p, const void *what)
-{
-    const text_row *row = what;
-    usc_pack_i64(p, row->id);
-    usc_pack_text(p, row->first);
-    usc_pack_text(p, row->second);
-}
-
 /* Id of a key; where it is new, its row is sent. */
 static int64_t intern(usc_capture *c, usc_intern *table, usc_hash128 key,
-                      usc_message_kind kind, text_row row)
+                      usc_message_kind kind, const char *first, const char *second)
 {
     int64_t id = usc_intern_find(table, key);
     if (id != 0) return id;
@@ -325,16 +255,14 @@ static int64_t intern(usc_capture *c, usc_intern *table, usc_hash128 key,
         usc_session_fail_memory(c, "a name");
         return 0;
     }
-    row.id = id;
-    return usc_session_send(c, kind, pack_text_row, &row) ? id : 0;
+    return usc_session_send_texts(c, kind, id, first, second) ? id : 0;
 }
 
 int64_t usc_capture_op(usc_capture *c, const char *name, const char *schema)
 {
     if (!enter(c)) return 0;
     const usc_hash128 key = usc_hash_bytes(name, strlen(name));
-    const int64_t id = intern(c, &c->ops, key, USC_MESSAGE_OP,
-                              (text_row){.first = name, .second = schema});
+    const int64_t id = intern(c, &c->ops, key, USC_MESSAGE_OP, name, schema);
     leave(c);
     return id;
 }
@@ -344,8 +272,7 @@ int64_t usc_capture_module(usc_capture *c, const char *path, const char *class_n
     if (!enter(c)) return 0;
     usc_hash128 key = usc_hash_bytes(path, strlen(path));
     if (class_name != NULL) key.low ^= usc_hash64_bytes(class_name, strlen(class_name));
-    const int64_t id = intern(c, &c->modules, key, USC_MESSAGE_MODULE,
-                              (text_row){.first = path, .second = class_name});
+    const int64_t id = intern(c, &c->modules, key, USC_MESSAGE_MODULE, path, class_name);
     leave(c);
     return id;
 }
@@ -361,8 +288,8 @@ int64_t usc_capture_stack(usc_capture *c, uint64_t key)
 int64_t usc_capture_stack_add(usc_capture *c, uint64_t key, const char *frames)
 {
     if (!enter(c)) return 0;
-    const int64_t id = intern(c, &c->stacks, (usc_hash128){.low = key}, USC_MESSAGE_STACK,
-                              (text_row){.first = frames});
+    const int64_t id =
+        intern(c, &c->stacks, (usc_hash128){.low = key}, USC_MESSAGE_STACK, frames, NULL);
     leave(c);
     return id;
 }
@@ -370,15 +297,8 @@ int64_t usc_capture_stack_add(usc_capture *c, uint64_t key, const char *frames)
 void usc_capture_meta(usc_capture *c, const char *key, const char *value)
 {
     if (!enter(c)) return;
-    const text_row row = {.first = key, .second = value};
-    usc_session_send(c, USC_MESSAGE_META, pack_text_row, &row);
+    usc_session_send_texts(c, USC_MESSAGE_META, 0, key, value);
     leave(c);
-}
-
-void usc_session_note(usc_capture *c, int64_t call, const char *kind, const char *text)
-{
-    const text_row row = {.id = call, .first = kind, .second = text};
-    usc_session_send(c, USC_MESSAGE_NOTE, pack_text_row, &row);
 }
 
 void usc_capture_note(usc_capture *c, int64_t sequence, const char *kind,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture session is made of. session.c: life, names, steps; take.c: calls and
+// What a capture session is made of. session.c: life, names, steps;
+// send.c: failure, memory, messages; take.c: calls and
 // what they touch; writer.c: the thread that writes. Contract: ulpscope/x/capture.h.
 #ifndef USC_CAPTURE_SESSION_H
 #define USC_CAPTURE_SESSION_H
@@ -84,6 +85,11 @@ typedef void usc_pack_function(usc_packer *p, const void *what);
 /** Sends one message packed by `pack`; false: the session has failed. Under `lock`. */
 bool usc_session_send(usc_capture *c, usc_message_kind kind, usc_pack_function *pack,
                       const void *what);
+
+/** Sends a row of up to two texts (NULL: none) under an id; what META, OP, MODULE, STACK
+ * and NOTE carry. False: no memory. */
+bool usc_session_send_texts(usc_capture *c, usc_message_kind kind, int64_t id,
+                            const char *first, const char *second);
 
 /** Ends the open step, if any, as complete or cut short. */
 void usc_capture_step_end_as(usc_capture *c, bool complete);

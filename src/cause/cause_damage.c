@@ -115,26 +115,6 @@ static bool equal_runs(const usc_cause *c, int64_t a, int64_t b, int64_t n)
     return true;
 }
 
-bool usc_cause_tells(usc_cause *c, const uint8_t *mask)
-{
-    enum { ENOUGH = 22 };
-    double seen[ENOUGH];
-    int64_t off = 0;
-    int k = 0;
-    const int bits = usc_cause_told_bits(c), values = (ENOUGH + bits - 1) / bits;
-    for (int64_t i = 0; i < c->d.n && k < values; i++) {
-        if (mask != NULL && !mask[i]) continue;
-        const double v = value_at(&c->d, i);
-        if (!same(v, rounded(c, value_at(&c->t, i)))) off++;
-        int j = 0;
-        while (j < k && !same(seen[j], v))
-            j++;
-        if (j == k) seen[k++] = v;
-    }
-    /* of a few values, each wrong element that agrees tells one bit */
-    return k >= values || (k > 1 && off >= ENOUGH);
-}
-
 static uint8_t *range_mask(usc_cause *c, int64_t first, int64_t n)
 {
     uint8_t *mask = usc_cause_room(c, c->d.n, 1);

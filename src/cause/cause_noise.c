@@ -238,3 +238,23 @@ bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
     return c->effective >= 5.5 && c->effective < 20 && !follows_value(c) &&
            usc_cause_say(out, &(clue){.code = USC_CAUSE_NOISE});
 }
+
+bool usc_cause_tells(usc_cause *c, const uint8_t *mask)
+{
+    enum { ENOUGH = 22 };
+    double seen[ENOUGH];
+    int64_t off = 0;
+    int k = 0;
+    const int bits = usc_cause_told_bits(c), values = (ENOUGH + bits - 1) / bits;
+    for (int64_t i = 0; i < c->d.n && k < values; i++) {
+        if (mask != NULL && !mask[i]) continue;
+        const double v = value_at(&c->d, i);
+        if (!same(v, rounded(c, value_at(&c->t, i)))) off++;
+        int j = 0;
+        while (j < k && !same(seen[j], v))
+            j++;
+        if (j == k) seen[k++] = v;
+    }
+    /* of a few values, each wrong element that agrees tells one bit */
+    return k >= values || (k > 1 && off >= ENOUGH);
+}

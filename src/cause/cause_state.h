@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of the search share. cause.c opens it and knows the order of questions;
-// cause_words.c has the words; cause_marks.c says which elements are off and what they
+// What the files of the search share. cause_open.c opens it, cause_memory.c holds what it
+// reads; cause.c knows the order of questions; cause_words.c has the words; cause_marks.c says which elements are off and what they
 // hold; cause_damage.c and cause_region.c name damage to some elements; cause_order.c,
 // cause_moved.c and cause_limits.c what concerns places and kinds; cause_where.c says
 // which places are off, whatever they hold; cause_size.c and cause_slices.c factors and
@@ -159,7 +159,7 @@ static inline bool differs(const evidence *e, int64_t k, double own)
     return !(same(own, right) || (!e->low && fabs(own - right) <= e->slack[k]));
 }
 
-/* ---- cause.c, cause_words.c ---- */
+/* ---- cause_memory.c, cause_words.c ---- */
 
 /** Room for n items of one question; NULL where there is no memory, which is told. */
 void *usc_cause_room(usc_cause *c, int64_t n, size_t size);
@@ -258,7 +258,7 @@ bool usc_cause_kinds_differ(const usc_cause *c);
 /** Whether every NaN and Inf that is off is the right one with the other sign. */
 bool usc_cause_opposite(const usc_cause *c);
 
-/* ---- factors (cause_size.c) ---- */
+/* ---- factors (cause_rooms.c, cause_size.c) ---- */
 
 /** Elements that are finite in all, and how far rounding may have moved each. */
 typedef struct rooms {

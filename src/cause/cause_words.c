@@ -32,18 +32,6 @@ bool usc_cause_tells_place(const char *code)
     return false;
 }
 
-usc_status usc_cause_add_place(usc_cause *c, usc_cause_found *io, usc_error *err)
-{
-    usc_cause_found place;
-    if (usc_cause_tells_place(usc_cause_code_text(io->code))) return USC_OK;
-    const usc_status st = usc_cause_ask(c, USC_CAUSE_PLACE, &place, err);
-    const size_t used = strlen(io->text);
-    if (st != USC_OK || place.code == USC_CAUSE_NONE) return st;
-    (void)snprintf(io->text + used, sizeof io->text - used, "%s; %s",
-                   used == 0 ? "cause unknown" : "", place.text);
-    return USC_OK;
-}
-
 static void say_axes(usc_line *l, unsigned axes)
 {
     const bool several = (axes & (axes - 1)) != 0;

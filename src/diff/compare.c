@@ -29,67 +29,7 @@ enum { GROWTH = 64, GROWTH_LIMIT = 4 };
     "aten::dot*,aten::mv*,aten::addmv*,aten::conv*,aten::einsum*,torch.nn.functional."   \
     "linear,torch.nn.functional.conv*,torch.matmul,torch.Tensor.matmul,torch.einsum"
 
-/* ---- reading ---- */
-
-static const char *keep(usc_arena *a, const char *text)
-{
-    if (text == NULL) return NULL;
-    const size_t size = strlen(text) + 1;
-    char *copy = usc_arena_take(a, size);
-    return copy != NULL ? memcpy(copy, text, size) : NULL;
-}
-
-usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence, usc_call *out,
-                         usc_error *err)
-{
-    usc_arena *a = &d->texts;
-    const usc_status st = usc_trace_read_call(d->list[side].trace, sequence, out, err);
-    if (st != USC_OK) return st;
-    usc_call_arg *args = usc_arena_take(a, (size_t)(out->n_args + 1) * sizeof *args);
-    for (int i = 0; args != NULL && i < out->n_args; i++) {
-        args[i] = out->arg[i];
-        args[i].path = keep(a, args[i].path);
-        args[i].dtype_name = keep(a, args[i].dtype_name);
-        args[i].stats = keep(a, args[i].stats);
-        args[i].form = keep(a, args[i].form);
-        args[i].device = NULL;
-    }
-    out->arg = args;
-    out->op = keep(a, out->op);
-    out->module_path = keep(a, out->module_path);
-    out->module_class = keep(a, out->module_class);
-    out->phase = keep(a, out->phase);
-    out->frames = out->schema = out->args = out->state = out->status = NULL;
-    return a->failed ? usc_no_memory("diff", err) : USC_OK;
-}
-
-int usc_diff_partner(const usc_call *in, const usc_call_arg *arg, int at)
-{
-    for (int k = -1; k < in->n_args; k++) {
-        const int i = k < 0 ? at : k;
-        if (i < in->n_args && in->arg[i].role == arg->role &&
-            strcmp(in->arg[i].path, arg->path) == 0)
-            return i;
-    }
-    return -1;
-}
-
 /* ---- distances ---- */
-
-usc_diff_basis usc_diff_known(const usc_diff *d, const usc_diff_tensor *a,
-                              const usc_diff_tensor *b, bool *equal)
-{
-    const uint64_t bytes_a = usc_diff_list_bytes(&d->list[0], a);
-    const uint64_t bytes_b = usc_diff_list_bytes(&d->list[1], b);
-    *equal = false;
-    if (bytes_a != 0 && bytes_b != 0 && !d->options.statistics) {
-        *equal = bytes_a == bytes_b && a->view == b->view;
-        return USC_DIFF_BY_BITS;
-    }
-    if (a->stats == 0 || b->stats == 0) return USC_DIFF_BY_NOTHING;
-    *equal = a->stats == b->stats;
-    return USC_DIFF_BY_STATISTICS;
-}
 
 static usc_hash128 key_of_pair(const usc_diff *d, const usc_diff_tensor *a,
                                const usc_diff_tensor *b, double scale)
@@ -143,12 +83,6 @@ static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_ar
                                            d->options.statistics, scale, out, err);
     if (st == USC_OK && !keep_size(d, key, out)) return usc_no_memory("diff", err);
     return st;
-}
-
-double usc_diff_height(const usc_diff_size *s)
-{
-    if (s->n_special > 0 || s->reshaped) return (double)INFINITY;
-    return s->worst > s->rms ? s->worst : s->rms;
 }
 
 /* ---- one call ---- */

@@ -1,33 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two traces: their pairs, and where differences begin. diff.h
 #include <stdlib.h>
-#include <string.h>
 
 #include "diff/align.h"
 #include "diff/diffs.h"
-
-static const char *const texts[USC_N_DIFF_KINDS] = {
-#define TEXT(id, text) [USC_DIFF_##id] = (text),
-    USC_DIFF_KIND_LIST(TEXT)
-#undef TEXT
-};
-
-const char *usc_diff_kind_text(usc_diff_kind kind)
-{
-    return (unsigned)kind < USC_N_DIFF_KINDS ? texts[kind] : "unknown";
-}
-
-bool usc_diff_begins(usc_diff_kind kind)
-{
-    return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED ||
-           kind == USC_DIFF_ASKED || kind == USC_DIFF_ENTERED || kind == USC_DIFF_DREW ||
-           kind == USC_DIFF_UNPAIRED || kind == USC_DIFF_BEYOND;
-}
-
-bool usc_diff_errs(usc_diff_kind kind)
-{
-    return kind == USC_DIFF_MADE || kind == USC_DIFF_GREW || kind == USC_DIFF_ERRED;
-}
 
 /* ---- pairs ---- */
 
@@ -85,31 +61,6 @@ static usc_status pair_up(usc_diff *d, usc_error *err)
 }
 
 /* ---- where it begins ---- */
-
-void usc_diff_clear_holders(usc_diff *d)
-{
-    for (int64_t i = d->n - 1; i >= 0; i--) {
-        if (!usc_diff_begins(d->row[i].kind)) continue;
-        for (int64_t up = d->row[i].parent; up >= 0; up = d->row[up].parent)
-            if (usc_diff_begins(d->row[up].kind) || d->row[up].kind == USC_DIFF_HOLDS) {
-                d->row[up].kind = USC_DIFF_HOLDS;
-                d->row[up].source = i;
-            }
-    }
-}
-
-void usc_diff_carry(usc_diff *d)
-{
-    for (int64_t i = 0; i < d->n; i++)
-        d->row[i].n_carried = 0;
-    for (int64_t i = 0; i < d->n; i++) {
-        usc_diff_row *row = &d->row[i];
-        if (row->kind != USC_DIFF_INHERITED || row->from < 0) continue;
-        const usc_diff_row *from = &d->row[row->from];
-        row->source = usc_diff_begins(from->kind) ? row->from : from->source;
-        if (row->source >= 0) d->row[row->source].n_carried++;
-    }
-}
 
 usc_status usc_diff_open(usc_trace *a, usc_trace *b, const usc_diff_options *options,
                          usc_diff **out, usc_error *err)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A comparison from within. Neighbours: diff.c (pairs, rows, where a difference begins),
+// A comparison from within. Neighbours: diff.c (pairs, where a difference begins),
+// diff_rows.c (what all ask of a pair),
 // regroup.c (pairs by content), compare.c (one pair), entered.c (what came from outside),
 // heard.c (verdicts), amplified.c (what rounding makes of them), diff_say.c and
 // diff_part.c (words).

@@ -201,8 +201,8 @@ static bool name_msprobe(const char *op, char *out, size_t size)
     return usc_api_name_write(op, true, out, size);
 }
 
-const usc_export_kind usc_export_msprobe = {"msprobe",   begin_msprobe, put_msprobe,
-                                            end_msprobe, name_msprobe,  false};
+const usc_export_kind usc_export_msprobe = {
+    "msprobe", begin_msprobe, put_msprobe, end_msprobe, name_msprobe, false, false};
 
 /* ---- the tool before it: names with stars, no results ---- */
 
@@ -295,5 +295,5 @@ static bool name_v1(const char *op, char *out, size_t size)
     return usc_api_name_write(op, false, out, size);
 }
 
-const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1,
-                                              end_v1,      name_v1,  false};
+const usc_export_kind usc_export_ascend_v1 = {"ascend-v1", begin_v1, put_v1, end_v1,
+                                              name_v1,     false,    true};

@@ -367,5 +367,5 @@ static usc_status put_ditorch(usc_exporting *ex, usc_error *err)
                         : write_results(ex, "output", true, err);
 }
 
-const usc_export_kind usc_export_ditorch = {"ditorch", nothing_to_begin, put_ditorch,
-                                            nothing,   usc_api_dotted,   true};
+const usc_export_kind usc_export_ditorch = {
+    "ditorch", nothing_to_begin, put_ditorch, nothing, usc_api_dotted, true, false};

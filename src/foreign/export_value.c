@@ -143,7 +143,7 @@ static usc_status put_file(usc_exporting *ex, const usc_call_arg *arg, usc_line 
     t.bytes = bytes;
     file_name(ex, arg, name, sizeof name);
     char folder[sizeof ex->data];
-    const bool old = ex->kind == &usc_export_ascend_v1, back = old && ex->backward;
+    const bool old = ex->kind->by_path, back = old && ex->backward;
     (void)usc_format(folder, sizeof folder, "%s%s", back ? "back" : "",
                      ex->data + (back ? 3 : 0)); /* forward_... */
     if (usc_format(path, sizeof path, "%s/%s/%s", ex->folder, folder, name) >=

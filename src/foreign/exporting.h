@@ -29,6 +29,8 @@ typedef struct usc_export_kind {
     /* The dump's name of an operator, without a number; false: it has none. */
     bool (*name_of)(const char *op, char *out, size_t size);
     bool unnumbered; /* that is the name of a call */
+    bool by_path;    /* tensors: by path as seen from the folder of the steps, those of
+                        backward passes apart */
 } usc_export_kind;
 
 struct usc_exporting {

@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 static void *take(const usc_alloc *alloc, size_t size)
@@ -22,25 +21,9 @@ static void give(const usc_alloc *alloc, void *p, size_t size)
     if (p != NULL) (void)alloc->resize(alloc->ctx, p, size, 0);
 }
 
-int64_t usc_judge_n_chunks(const usc_judge *j)
-{
-    const int64_t chunk = (int64_t)USC_JUDGE_BLOCK * USC_BLOCKS_PER_CHUNK;
-    return j->n / chunk + (j->n % chunk != 0);
-}
-
 static size_t sums_size(const usc_judge *j)
 {
     return (size_t)(usc_judge_n_chunks(j) + 1) * sizeof(double);
-}
-
-usc_status usc_judge_check(const char *what, const usc_tensor *t,
-                           const usc_tensor *device, bool float32_too, usc_error *err)
-{
-    if (t->dtype != USC_F64 && !(float32_too && t->dtype == USC_F32))
-        return usc_error_set(err, USC_E_DTYPE, -1, "%s is %s, not %s", what,
-                             usc_dtype_info_of(t->dtype)->name,
-                             float32_too ? "float32 or float64" : "float64");
-    return usc_walk_check_dims(what, t, device, err);
 }
 
 static usc_score_params params_of(usc_dtype dtype)
@@ -62,22 +45,6 @@ static usc_score_params params_of(usc_dtype dtype)
         .unit = wide ? 0x1p-53 : 0x1p-24,
         .floor = wide ? 0x1p-1021 : 0x1p-125,
     };
-}
-
-bool usc_judge_equal(usc_judge *j, const usc_walk *a, const usc_walk *b)
-{
-    usc_judge_scratch *s = j->scratch;
-    for (int64_t at = 0; at < j->n; at += USC_JUDGE_BLOCK) {
-        const size_t count =
-            (size_t)(j->n - at < USC_JUDGE_BLOCK ? j->n - at : USC_JUDGE_BLOCK);
-        const double *x = usc_walk_load(a, at, count, &s->room, s->r);
-        const double *y = usc_walk_load(b, at, count, &s->room, s->y);
-        unsigned differ = 0;
-        for (size_t i = 0; i < count; i++)
-            differ |= !((x[i] == y[i]) | ((x[i] != x[i]) & (y[i] != y[i])));
-        if (differ) return false;
-    }
-    return true;
 }
 
 static usc_status open_operands(usc_judge *j, const usc_tensor *device,
@@ -160,47 +127,3 @@ void usc_judge_close(usc_judge *judge)
 }
 
 /* ---- threads */
-
-typedef struct share {
-    void (*work)(void *, int, int64_t, int64_t);
-    void *ctx;
-    int thread;
-    int64_t first, last;
-    pthread_t id;
-    bool started;
-} share;
-
-static void *run_share(void *arg)
-{
-    const share *s = arg;
-    const usc_float_env env = usc_float_env_enter();
-    s->work(s->ctx, s->thread, s->first, s->last);
-    usc_float_env_leave(env);
-    return NULL;
-}
-
-void usc_judge_split(const usc_judge *j, void (*work)(void *, int, int64_t, int64_t),
-                     void *ctx)
-{
-    share shares[USC_JUDGE_THREADS];
-    const int64_t n_chunks = usc_judge_n_chunks(j);
-    const int n =
-        n_chunks < j->n_threads ? (int)(n_chunks > 0 ? n_chunks : 1) : j->n_threads;
-    for (int t = 0; t < n; t++) {
-        shares[t] =
-            (share){.work = work,
-                    .ctx = ctx,
-                    .thread = t,
-                    .first = n_chunks / n * t + (t < n_chunks % n ? t : n_chunks % n),
-                    .last = n_chunks / n * (t + 1) +
-                            (t + 1 < n_chunks % n ? t + 1 : n_chunks % n)};
-        if (t > 0)
-            shares[t].started =
-                pthread_create(&shares[t].id, NULL, run_share, &shares[t]) == 0;
-    }
-    for (int t = 0; t < n; t++) { /* the caller's own share, and what found no thread */
-        if (!shares[t].started) (void)run_share(&shares[t]);
-    }
-    for (int t = 0; t < n; t++)
-        if (shares[t].started) (void)pthread_join(shares[t].id, NULL);
-}

@@ -321,22 +321,6 @@ static void merge(usc_tally *to, const usc_tally *from)
     }
 }
 
-/* Sizes up to so many floors are below what a device that flushes subnormals can tell. */
-#define NEGLIGIBLE 32
-
-usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view)
-{
-    usc_score_params p = j->params;
-    const double root = sqrt(j->n_replays > 0 ? (double)j->n_replays : 1.0);
-    p.s_factor = view->exact ? 0 : 1 / (USC_STORED * root);
-    p.n_factor = view->exact ? 0 : 1 / (USC_STORED * root);
-    p.s_unknown = view->exact ? 0 : 1e300;
-    p.expect = view->expect;
-    p.typical = larger(view->typical, NEGLIGIBLE * p.floor);
-    p.leave_out = view->leave_out;
-    return p;
-}
-
 void usc_judge_pass(usc_judge *j, const usc_view *view, const usc_tensor *flushed,
                     usc_tally *out)
 {

@@ -64,3 +64,11 @@ usc_status usc_index_add(usc_report *r, usc_index *index, usc_indexed *node,
     index->n++;
     return USC_OK;
 }
+
+const usc_op_sum *usc_report_op(const usc_report *r, const char *op)
+{
+    usc_indexed *node = usc_index_first(&r->ops_index, usc_index_hash_text(0, op));
+    while (node != NULL && strcmp(((const usc_op_sum *)node)->op, op) != 0)
+        node = usc_index_next(node);
+    return (const usc_op_sum *)node;
+}

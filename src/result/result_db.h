@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of a result database, shared by result_write.c and result_read.c.
+// Inside of a result database, shared by its files.
 #ifndef USC_RESULT_DB_H
 #define USC_RESULT_DB_H
 
@@ -74,6 +74,17 @@ extern const usc_db_kind usc_result_kind;
 
 /** Takes out what is there and writes who this run is, in one transaction. */
 USC_NODISCARD usc_status usc_result_begin(usc_result *r, usc_error *err);
+
+/** A field of a run, and whether it tells one run from another. */
+typedef struct usc_run_field {
+    const char *key, *value;
+    bool compared;
+} usc_run_field;
+
+enum { USC_N_RUN_FIELDS = 7 };
+
+/** All fields of a run; values it lacks are "". */
+void usc_run_fields(const usc_run *run, usc_run_field out[USC_N_RUN_FIELDS]);
 
 /** What the run that replaces what is there puts under `key`; NULL if nothing. */
 const char *usc_result_new_field(const usc_result *r, const char *key);

@@ -4,7 +4,6 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "result/result_db.h"
@@ -113,33 +112,6 @@ usc_status usc_result_open_file(const char *path, usc_result **out, usc_error *e
 bool usc_result_live(const usc_result *r)
 {
     return r->live;
-}
-
-usc_status usc_result_find(usc_result *r, const char *key, const char **out,
-                           usc_error *err)
-{
-    assert(r && key && out);
-    sqlite3_stmt *s;
-    bool row = false;
-    *out = NULL;
-    usc_arena_reset(&r->value);
-    if (r->stale) {
-        *out = usc_result_new_field(r, key);
-        return USC_OK;
-    }
-    usc_status st = usc_db_get(&r->db, USC_RESULT_SQL_GET_RUN, &s, err);
-    if (st != USC_OK) return st;
-    sqlite3_bind_text(s, 1, key, -1, SQLITE_STATIC);
-    st = usc_db_step(&r->db, s, &row, err);
-    if (st == USC_OK && row) *out = usc_db_text(&r->value, s, 0);
-    sqlite3_reset(s);
-    return st == USC_OK && r->value.failed ? usc_no_memory(r->folder, err) : st;
-}
-
-const char *usc_result_get(usc_result *r, const char *key)
-{
-    const char *value = NULL;
-    return usc_result_find(r, key, &value, NULL) == USC_OK ? value : NULL;
 }
 
 usc_status usc_result_done(usc_result *r, const int64_t **out, int64_t *n, usc_error *err)

@@ -11,39 +11,6 @@
 
 #include "result/result_db.h"
 
-typedef struct run_field {
-    const char *key, *value;
-    bool compared;
-} run_field;
-
-enum { N_RUN_FIELDS = 7 };
-
-static void fields_of(const usc_run *run, run_field out[N_RUN_FIELDS])
-{
-    const run_field fields[N_RUN_FIELDS] = {
-        {"trace", run->trace, false},
-        {"trace_id", run->trace_id, true},
-        {"device", run->device, true},
-        {"standard", run->standard, true},
-        {"faults", run->faults, true},
-        {"options", run->options, true},
-        {"environment", run->environment, false},
-    };
-    for (int i = 0; i < N_RUN_FIELDS; i++) {
-        out[i] = fields[i];
-        if (out[i].value == NULL) out[i].value = "";
-    }
-}
-
-const char *usc_result_new_field(const usc_result *r, const char *key)
-{
-    run_field fields[N_RUN_FIELDS];
-    fields_of(&r->run, fields);
-    for (int i = 0; i < N_RUN_FIELDS; i++)
-        if (strcmp(key, fields[i].key) == 0) return fields[i].value;
-    return NULL;
-}
-
 /* The texts of `run` for as long as `r` lives. */
 static usc_status keep_run(usc_result *r, const usc_run *run, usc_error *err)
 {
@@ -78,14 +45,14 @@ static usc_status put_run(usc_result *r, usc_error *err)
     char created[32];
     struct tm utc;
     const time_t now = time(NULL);
-    run_field fields[N_RUN_FIELDS];
+    usc_run_field fields[USC_N_RUN_FIELDS];
     gmtime_r(&now, &utc);
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    fields_of(&r->run, fields);
+    usc_run_fields(&r->run, fields);
     usc_status st = set_key(r, "format", "ulpscope-result", err);
     if (st == USC_OK) st = set_key(r, "created", created, err);
     if (st == USC_OK) st = set_key(r, "state", "running", err);
-    for (int i = 0; i < N_RUN_FIELDS && st == USC_OK; i++)
+    for (int i = 0; i < USC_N_RUN_FIELDS && st == USC_OK; i++)
         st = set_key(r, fields[i].key, fields[i].value, err);
     return st;
 }
@@ -144,11 +111,11 @@ static usc_status refuse_other(usc_result *r, bool finished, usc_error *err)
  * since. */
 static usc_status compare_run(usc_result *r, bool finished, usc_error *err)
 {
-    run_field fields[N_RUN_FIELDS];
-    fields_of(&r->run, fields);
+    usc_run_field fields[USC_N_RUN_FIELDS];
+    usc_run_fields(&r->run, fields);
     bool same_path = false;
     usc_status st = has_value(r, "trace", r->run.trace, &same_path, err);
-    for (int i = 0; i < N_RUN_FIELDS && st == USC_OK; i++) {
+    for (int i = 0; i < USC_N_RUN_FIELDS && st == USC_OK; i++) {
         const char *key = fields[i].key, *is = key[strlen(key) - 1] == 's' ? "are" : "is";
         const char *there;
         if (!fields[i].compared) continue;

@@ -1,61 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing OUT/result.db: its tables, and verdicts one transaction each. Neighbour:
+// Writing OUT/result.db: verdicts, one transaction each. Neighbour:
 // result_run.c, which says whether a run goes on in what is there.
 #include <assert.h>
-#include <string.h>
 #include <ulpscope/verdict.h>
 
 #include "result/result_db.h"
-
-/* The list is taken from the header alone: no call goes up into the judge. */
-int usc_result_rank(const char *verdict)
-{
-    static const char *const texts[] = {
-#define VERDICT_TEXT(id, name, flagged) name,
-        USC_VERDICT_LIST(VERDICT_TEXT)
-#undef VERDICT_TEXT
-    };
-    int rank = 0;
-    while (rank < USC_N_VERDICTS &&
-           (verdict == NULL || strcmp(verdict, texts[rank]) != 0))
-        rank++;
-    return rank;
-}
-
-static const char schema[] =
-    "CREATE TABLE run(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-    "CREATE TABLE verdict(call INTEGER PRIMARY KEY, step INTEGER NOT NULL, phase TEXT,"
-    " op TEXT NOT NULL, culprit TEXT, module TEXT, module_class TEXT,"
-    " verdict TEXT NOT NULL, bits REAL, yardstick_bits REAL, bound INTEGER NOT NULL,"
-    " cause TEXT, sentence TEXT, notes TEXT, output TEXT, args TEXT, stack TEXT,"
-    " n_elements INTEGER NOT NULL, stands_for INTEGER NOT NULL,"
-    " t_device INTEGER NOT NULL, t_reference INTEGER NOT NULL,"
-    " t_perturbed INTEGER NOT NULL, t_judge INTEGER NOT NULL, t_total INTEGER NOT NULL);"
-    "CREATE TABLE metric(call INTEGER NOT NULL REFERENCES verdict(call),"
-    " output INTEGER NOT NULL, name TEXT NOT NULL, value REAL, text TEXT,"
-    " PRIMARY KEY(call, output, name)) WITHOUT ROWID;"
-    "CREATE TABLE example(call INTEGER NOT NULL REFERENCES verdict(call),"
-    " output INTEGER NOT NULL, rank INTEGER NOT NULL, position TEXT NOT NULL,"
-    " device REAL, reference REAL, yardstick REAL, score REAL,"
-    " PRIMARY KEY(call, output, rank)) WITHOUT ROWID;";
-
-static const char *const statements[] = {
-#define RESULT_SQL_TEXT(id, sql) sql,
-    USC_RESULT_SQL_LIST(RESULT_SQL_TEXT)
-#undef RESULT_SQL_TEXT
-};
-
-_Static_assert(USC_N_RESULT_SQL <= USC_DB_MAX_STATEMENTS, "statement cache too small");
-
-const usc_db_kind usc_result_kind = {
-    .noun = "result",
-    .application_id = 0x554c5052, /* "ULPR" */
-    .version = USC_RESULT_VERSION,
-    .schema = schema,
-    .sql = statements,
-};
-
-/* ---- rows ---- */
 
 usc_status usc_result_clear(usc_result *r, usc_error *err)
 {
@@ -122,17 +71,4 @@ usc_status usc_result_settle(usc_result *r, int64_t call, usc_error *err)
 {
     assert(r);
     return usc_db_put(&r->db, USC_RESULT_SQL_SETTLE, err, "i", call);
-}
-
-void usc_result_close(usc_result *r)
-{
-    if (r == NULL) return;
-    /* Failure leaves a journal, from which the next open recovers every row. */
-    if (r->writable && usc_db_make_plain(&r->db, NULL) != USC_OK)
-        sqlite3_exec(r->db.handle, "ROLLBACK", NULL, NULL, NULL);
-    usc_db_close(&r->db);
-    usc_arena_free(&r->arena);
-    usc_arena_free(&r->value);
-    usc_arena_free(&r->run_texts);
-    usc_libc_alloc.resize(usc_libc_alloc.ctx, r, sizeof *r, 0);
 }

@@ -2,7 +2,6 @@
 // What a check tells of itself: to the results which run it is, to the workers what they
 // work with and on.
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -243,4 +242,9 @@ void usc_check_request(const usc_pick *pick, bool compiled, usc_line *to)
         put_numbers(b->call, b->n, to);
     }
     usc_line_text(to, "}");
+}
+
+bool usc_check_is_part(const usc_check *c)
+{
+    return c->hooks->ranks != NULL && c->hooks->ranks->rank > 0;
 }

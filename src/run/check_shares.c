@@ -29,11 +29,6 @@ typedef struct shares {
     bool over, lost;
 } shares;
 
-bool usc_check_is_part(const usc_check *c)
-{
-    return c->hooks->ranks != NULL && c->hooks->ranks->rank > 0;
-}
-
 /* ---- shares ---- */
 
 static usc_hash128 key_of(int64_t call)
