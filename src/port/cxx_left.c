@@ -62,6 +62,12 @@ static bool fits(const char *pattern, const char *word)
                                          : strcmp(pattern, word) == 0;
 }
 
+/* What the words of both tables begin with: most names are none of them. */
+static const bool may_tell[256] = {
+    ['_'] = true, ['a'] = true, ['c'] = true, ['g'] = true, ['n'] = true, ['s'] = true,
+    ['t'] = true, ['w'] = true, ['C'] = true, ['R'] = true, ['U'] = true,
+};
+
 static bool relates(const usc_port_job *job, size_t i)
 {
     static const char *const signs[] = {"<", ">", "=", "/", "!"};
@@ -121,6 +127,7 @@ static bool is_shift(const usc_port_job *job, size_t i)
 
 static void look_at_number(usc_port_job *job, size_t i)
 {
+    if (strchr("0345", job->text[usc_port_sig(job, i)->start]) == NULL) return;
     const char *word = usc_port_word(job, i);
     char *end;
     const unsigned long long value = strtoull(word, &end, 0);
@@ -145,10 +152,27 @@ static void look_at_number(usc_port_job *job, size_t i)
     }
 }
 
+/* Whether a word is in one of the tables: most are asked once in a file. */
+static bool tells(usc_port_term *term)
+{
+    enum { TELLS = 0x80 };
+    for (size_t k = 0; k < sizeof tellings / sizeof tellings[0] && !term->asked_tellings;
+         k++)
+        if (fits(tellings[k].word, term->text)) term->of |= TELLS;
+    for (size_t k = 0; k < sizeof branches / sizeof branches[0] && !term->asked_tellings;
+         k++)
+        if (fits(branches[k].word, term->text)) term->of |= TELLS;
+    term->asked_tellings = true;
+    return (term->of & TELLS) != 0;
+}
+
 static void look_at_word(usc_port_job *job, size_t i)
 {
     const usc_port_token *t = usc_port_sig(job, i);
-    const char *word = usc_port_word(job, i);
+    if (!t->directive && !may_tell[(unsigned char)job->text[t->start]]) return;
+    usc_port_term *term = usc_port_term_at(job, i);
+    const char *word = term->text;
+    if (!tells(term)) return;
     for (size_t k = 0; k < sizeof tellings / sizeof tellings[0]; k++)
         if (fits(tellings[k].word, word) && !usc_port_at(job, i - 1, ".") &&
             !usc_port_at(job, i - 1, "->") &&

@@ -272,28 +272,53 @@ static void port_include(usc_port_job *job, size_t i)
                          : usc_port_format(job, "%c%s%c", open, to, close));
 }
 
+/* What a word may be, so that most are looked at no further. */
+enum { NEVER = 0, IN_CHAIN = 1, METHOD = 2 };
+
+static unsigned kinds_of(usc_port_job *job, size_t i)
+{
+    usc_port_term *term = usc_port_term_at(job, i);
+    if (term->asked_names) return term->of;
+    const size_t n = strlen(term->text);
+    bool first = false, method = false, key = false;
+    (void)usc_port_to(job, USC_PORT_FIRST, term->text, n, &first);
+    (void)usc_port_to(job, USC_PORT_CXX_CALL, term->text, n, &method);
+    (void)usc_port_to(job, USC_PORT_KEY, term->text, n, &key);
+    first |= key || is_open(term->text) || looks_like_api(term->text);
+    term->of |= (uint8_t)((first ? IN_CHAIN : NEVER) | (method ? METHOD : NEVER));
+    term->asked_names = true;
+    return term->of;
+}
+
+/* The name at i; the place of its last word. */
+static size_t port_name(usc_port_job *job, size_t i)
+{
+    const unsigned kinds = kinds_of(job, i);
+    if (kinds == NEVER) return i;
+    if (usc_port_at(job, i - 1, ".") || usc_port_at(job, i - 1, "->")) {
+        if ((kinds & METHOD) != 0) port_method(job, i);
+        return i;
+    }
+    if ((kinds & IN_CHAIN) == 0 ||
+        (usc_port_at(job, i - 1, "::") && usc_port_kind_at(job, i - 2, USC_PORT_NAME)))
+        return i;
+    chain c;
+    take_chain(job, i, &c);
+    if (c.n > 1 || !(port_key(job, i) || declares(job, i, c.word[0])))
+        port_chain(job, &c);
+    return c.place[c.n - 1];
+}
+
 void usc_port_cxx(usc_port_job *job)
 {
     for (size_t i = 0; i < job->n_sig; i++) {
-        const usc_port_token *t = usc_port_sig(job, i);
-        if (t->kind == USC_PORT_HEADER) {
+        const uint8_t kind = usc_port_sig(job, i)->kind;
+        if (kind == USC_PORT_HEADER)
             port_include(job, i);
-        } else if (t->kind == USC_PORT_TEXT) {
+        else if (kind == USC_PORT_TEXT)
             port_text(job, i);
-        } else if (t->kind == USC_PORT_NAME) {
-            if (usc_port_at(job, i - 1, ".") || usc_port_at(job, i - 1, "->")) {
-                port_method(job, i);
-                continue;
-            }
-            chain c;
-            take_chain(job, i, &c);
-            if (usc_port_at(job, i - 1, "::") &&
-                usc_port_kind_at(job, i - 2, USC_PORT_NAME))
-                continue;
-            if (c.n > 1 || !(port_key(job, i) || declares(job, i, c.word[0])))
-                port_chain(job, &c);
-            i = c.place[c.n - 1];
-        }
+        else if (kind == USC_PORT_NAME)
+            i = port_name(job, i);
     }
     usc_port_cxx_left(job);
 }

@@ -146,6 +146,7 @@ static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_resul
 {
     if (s == NULL) return st;
     usc_port_names_close(&s->names);
+    usc_keys_free(&s->renames.ends);
     usc_arena_free(&s->scratch);
     if (st == USC_OK && s->kept.failed) st = usc_no_memory("a port", err);
     if (st == USC_OK)

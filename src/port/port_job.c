@@ -7,39 +7,47 @@
 #include <stdlib.h>
 #include <string.h>
 
-const usc_port_token *usc_port_sig(const usc_port_job *job, size_t i)
+/* Takes spliced lines out of a name, and zeros out of anything. */
+static size_t unsplice(char *word, size_t n, bool name)
 {
-    return i < job->n_sig ? &job->tokens.token[job->sig[i]] : NULL;
+    size_t kept = 0;
+    for (size_t at = 0; at < n; at++) {
+        const char c = word[at];
+        const bool spliced = c == '\\' || c == '\r' || c == '\n';
+        if (c != '\0' && (!spliced || !name)) word[kept++] = c;
+    }
+    return kept;
 }
 
-bool usc_port_at(const usc_port_job *job, size_t i, const char *word)
-{
-    return i < job->n_sig && usc_port_is(job->text, usc_port_sig(job, i), word);
-}
+static usc_port_term nothing = {"", 0, false, false};
 
-bool usc_port_kind_at(const usc_port_job *job, size_t i, usc_port_kind kind)
+usc_port_term *usc_port_term_at(usc_port_job *job, size_t i)
 {
-    return i < job->n_sig && usc_port_sig(job, i)->kind == kind;
+    const usc_port_token *t = usc_port_sig(job, i);
+    if (t == NULL) return &nothing;
+    const char *from = job->text + t->start;
+    size_t n = t->end - t->start;
+    const usc_hash128 key = usc_hash_bytes(from, n);
+    const int64_t *known = usc_keys_find(&job->words, key);
+    if (known != NULL) return (usc_port_term *)(intptr_t)*known;
+    usc_port_term *term = usc_arena_take(job->arena, sizeof *term + n + 1);
+    if (term == NULL) {
+        job->failed = true;
+        return &nothing;
+    }
+    char *word = (char *)(term + 1);
+    memcpy(word, from, n);
+    if (memchr(word, '\\', n) != NULL || memchr(word, '\0', n) != NULL)
+        n = unsplice(word, n, t->kind == USC_PORT_NAME);
+    word[n] = '\0';
+    *term = (usc_port_term){word, 0, false, false};
+    (void)usc_keys_put(&job->words, key, (int64_t)(intptr_t)term);
+    return term;
 }
 
 const char *usc_port_word(usc_port_job *job, size_t i)
 {
-    const usc_port_token *t = usc_port_sig(job, i);
-    if (t == NULL) return "";
-    char *word = usc_arena_take(job->arena, (size_t)(t->end - t->start) + 1);
-    if (word == NULL) {
-        job->failed = true;
-        return "";
-    }
-    const char *from = job->text + t->start;
-    size_t n = 0;
-    for (size_t at = 0; at < t->end - t->start; at++) {
-        const char c = from[at];
-        const bool spliced = c == '\\' || c == '\r' || c == '\n';
-        if (c != '\0' && (!spliced || t->kind != USC_PORT_NAME)) word[n++] = c;
-    }
-    word[n] = '\0';
-    return word;
+    return usc_port_term_at(job, i)->text;
 }
 
 static bool grow(void **items, size_t n, size_t *size, size_t item, bool *failed)
@@ -160,11 +168,37 @@ bool usc_port_glob(const char *glob, const char *path)
            (last != NULL && strchr(glob, '/') == NULL && fnmatch(glob, last + 1, 0) == 0);
 }
 
+bool usc_port_renames_add(usc_port_renames *r, const char *path)
+{
+    for (const char *end = path; end != NULL; end = strchr(end, '/')) {
+        end += end != path;
+        const usc_hash128 key = usc_key_of(end);
+        (void)usc_keys_put(&r->ends, key, 1);
+        int64_t *value = usc_keys_find(&r->ends, key);
+        if (value != NULL && end == path) *value = 2;
+    }
+    return !r->ends.failed;
+}
+
+/* Whether a path without globs is that of a renamed file, from a folder above the source
+ * or below it on. */
+static bool plainly_renamed(const usc_port_renames *r, const char *path)
+{
+    if (usc_keys_find(&r->ends, usc_key_of(path)) != NULL) return true;
+    for (const char *rest = strchr(path, '/'); rest != NULL;
+         rest = strchr(rest + 1, '/')) {
+        const int64_t *value = usc_keys_find(&r->ends, usc_key_of(rest + 1));
+        if (value != NULL && *value == 2) return true;
+    }
+    return false;
+}
+
 bool usc_port_renamed(const usc_port_job *job, const char *path)
 {
     while (strncmp(path, "./", 2) == 0 || strncmp(path, "../", 3) == 0)
         path += path[1] == '/' ? 2 : 3;
     if (job->renames == NULL || path[0] == '\0') return false;
+    if (strpbrk(path, "*?[\\") == NULL) return plainly_renamed(job->renames, path);
     for (size_t i = 0; i < job->renames->n; i++) {
         const char *file = job->renames->path[i];
         for (; file != NULL;
@@ -186,6 +220,7 @@ void usc_port_job_close(usc_port_job *job)
     free(job->left);
     free(job->alias);
     usc_keys_free(&job->told);
+    usc_keys_free(&job->words);
     usc_keys_free(&job->own);
     usc_keys_free(&job->bound);
     *job = (usc_port_job){0};

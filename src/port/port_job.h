@@ -19,6 +19,7 @@ typedef struct usc_port_edit {
 typedef struct usc_port_renames {
     const char *const *path; /* below the source, before the port */
     size_t n;
+    usc_keys ends; /* each path and what of it stands behind a slash: 1, the path: 2 */
 } usc_port_renames;
 
 /* A name that an import binds in a Python file, and all that it stands for. */
@@ -26,6 +27,13 @@ typedef struct usc_port_alias {
     const char *name, *stands_for;
     const char *shown; /* what it is called after the port */
 } usc_port_alias;
+
+/* A text that tokens have, without spliced lines; each once in a file. */
+typedef struct usc_port_term {
+    const char *text;
+    uint8_t of; /* of the rules that look at it: bits that the rules give */
+    bool asked_names, asked_tellings;
+} usc_port_term;
 
 typedef struct usc_port_job {
     const usc_port_options *options;
@@ -48,8 +56,9 @@ typedef struct usc_port_job {
     usc_keys bound; /* the last alias of each name */
     size_t line_at; /* the byte up to which lines are counted, and the line there */
     int64_t line;
-    usc_keys told; /* what is left already, by construct and line */
-    usc_keys own;  /* the names that the file declares, of Python the attributes that it
+    usc_keys words; /* the place of each term in the arena, by its bytes */
+    usc_keys told;  /* what is left already, by construct and line */
+    usc_keys own;   /* the names that the file declares, of Python the attributes that it
                       assigns, once `own_known` */
     bool own_known;
     bool loads_torch, wants_device; /* Python: whether the device has to be loaded */
@@ -59,13 +68,25 @@ typedef struct usc_port_job {
 /* ---- tokens that mean something, by their place i among them */
 
 /** The token; NULL outside. */
-const usc_port_token *usc_port_sig(const usc_port_job *job, size_t i);
+static inline const usc_port_token *usc_port_sig(const usc_port_job *job, size_t i)
+{
+    return i < job->n_sig ? &job->tokens.token[job->sig[i]] : NULL;
+}
 
 /** Whether the token there is this word or sign; false outside. */
-bool usc_port_at(const usc_port_job *job, size_t i, const char *word);
+static inline bool usc_port_at(const usc_port_job *job, size_t i, const char *word)
+{
+    return i < job->n_sig && usc_port_is(job->text, usc_port_sig(job, i), word);
+}
 
 /** Whether it is of that kind; false outside. */
-bool usc_port_kind_at(const usc_port_job *job, size_t i, usc_port_kind kind);
+static inline bool usc_port_kind_at(const usc_port_job *job, size_t i, usc_port_kind kind)
+{
+    return i < job->n_sig && usc_port_sig(job, i)->kind == kind;
+}
+
+/** Its term; one without text outside, and where there is no memory. */
+usc_port_term *usc_port_term_at(usc_port_job *job, size_t i);
 
 /** Its text in the arena, without spliced lines; "" outside. */
 const char *usc_port_word(usc_port_job *job, size_t i);
@@ -95,6 +116,9 @@ const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const c
 
 /** What an ending becomes at the target: ".cu" is ".mu" at musa; NULL: stays. */
 const char *usc_port_ending(usc_port_target target, const char *ending);
+
+/** Remembers the path of a file that is renamed, which is in r->path. False: no memory. */
+bool usc_port_renames_add(usc_port_renames *r, const char *path);
 
 /** Whether a path (a text in a source, with globs) names files that are renamed. */
 bool usc_port_renamed(const usc_port_job *job, const char *path);

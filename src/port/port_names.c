@@ -37,9 +37,24 @@ static bool grow(usc_port_names *names)
     return true;
 }
 
+/* Remembers the first word of a chain. */
+static void put_first(usc_port_names *names, const char *from)
+{
+    const size_t n = strcspn(from, ":");
+    char *first = from[n] == '\0' ? NULL : usc_arena_take(names->arena, n + 1);
+    if (first != NULL) {
+        memcpy(first, from, n);
+        first[n] = '\0';
+    }
+    names->failed |= from[n] != '\0' && first == NULL;
+    if (usc_port_names_find(names, USC_PORT_FIRST, from, n) == NULL)
+        usc_port_names_put(names, USC_PORT_FIRST, first != NULL ? first : from, "");
+}
+
 void usc_port_names_put(usc_port_names *names, usc_port_row_kind kind, const char *from,
                         const char *to)
 {
+    if (kind == USC_PORT_CXX_NAME) put_first(names, from);
     if (names->n * 2 >= names->size && !grow(names)) return;
     usc_port_name *s = &names->slot[slot_of(names, kind, from, strlen(from))];
     names->n += s->from == NULL;

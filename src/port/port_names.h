@@ -18,6 +18,7 @@ typedef enum usc_port_row_kind {
     USC_PORT_PY_TEXT, /* a whole text in quotes */
     USC_PORT_PY_WORD, /* the name of an argument */
     USC_PORT_KEY,     /* a dispatch key */
+    USC_PORT_FIRST,   /* not a row: the first word of each CXX_NAME */
     USC_N_PORT_ROW_KINDS
 } usc_port_row_kind;
 

@@ -13,12 +13,22 @@ static const char *const build_names[] = {
     "*.yaml",         "*.yml",       "Dockerfile*", "pyproject.toml", "setup.cfg",
     "*.ipynb",        "meson.build", "MANIFEST.in", "*.bat"};
 
+/* Whether a name is one of the list: with a star before an ending or behind a beginning. */
+static bool is_called(const char *name, const char *pattern)
+{
+    const size_t n = strlen(name), m = strlen(pattern);
+    if (pattern[0] == '*')
+        return n + 1 >= m && strcmp(name + n + 1 - m, pattern + 1) == 0;
+    return pattern[m - 1] == '*' ? strncmp(name, pattern, m - 1) == 0
+                                 : strcmp(name, pattern) == 0;
+}
+
 usc_port_language usc_port_language_of(const char *path)
 {
     const char *last = strrchr(path, '/'), *dot;
     last = last != NULL ? last + 1 : path;
     for (size_t i = 0; i < sizeof build_names / sizeof build_names[0]; i++)
-        if (usc_port_glob(build_names[i], last)) return USC_PORT_BUILD;
+        if (is_called(last, build_names[i])) return USC_PORT_BUILD;
     dot = strrchr(last, '.');
     if (dot == NULL) return USC_PORT_OTHER;
     if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0) return USC_PORT_PYTHON;
@@ -39,7 +49,7 @@ static void find_sig(usc_port_job *job, bool lines)
     for (size_t i = 0; i < job->tokens.n; i++) {
         const usc_port_token *t = &job->tokens.token[i];
         const char c = job->text[t->start];
-        if (t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
+        if (lines && t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
             if (strchr("([{", c) != NULL) depth++;
             if (strchr(")]}", c) != NULL && depth > 0) depth--;
         }

@@ -4,6 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define N4 0, 0, 0, 0
+#define Y4 1, 1, 1, 1
+#define N16 N4, N4, N4, N4
+#define Y16 Y4, Y4, Y4, Y4
+
+/* A row for 16 bytes. clang-format would make one column of it. */
+/* clang-format off */
+const bool usc_port_name_bytes[256] = {
+    N16,
+    N16,
+    N16,
+    Y4, Y4, 1, 1, 0, 0, N4, /* 0-9 */
+    0, 1, 1, 1, Y4, Y4, Y4, /* A-O */
+    Y4, Y4, 1, 1, 1, 0, 0, 0, 0, 1, /* P-Z, _ */
+    0, 1, 1, 1, Y4, Y4, Y4,
+    Y4, Y4, 1, 1, 1, 0, N4,
+    Y16, Y16, Y16, Y16, Y16, Y16, Y16, Y16};
+/* clang-format on */
+
 void usc_port_push(usc_port_tokens *out, usc_port_kind kind, size_t end, bool directive)
 {
     const uint32_t start = out->n > 0 ? out->token[out->n - 1].end : 0;
@@ -27,18 +46,6 @@ void usc_port_unended(usc_port_tokens *out, const char *what, size_t at)
     if (out->open != NULL) return;
     out->open = what;
     out->open_at = at;
-}
-
-bool usc_port_in_name(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || (unsigned char)c >= 0x80;
-}
-
-bool usc_port_is(const char *text, const usc_port_token *t, const char *word)
-{
-    const size_t n = strlen(word);
-    return t->end - t->start == n && memcmp(text + t->start, word, n) == 0;
 }
 
 void usc_port_tokens_free(usc_port_tokens *tokens)

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef enum usc_port_kind {
     USC_PORT_SPACE, /* blanks, spliced lines, a byte order mark */
@@ -50,11 +51,23 @@ void usc_port_push(usc_port_tokens *out, usc_port_kind kind, size_t end, bool di
 /** Remembers the first thing that does not end. */
 void usc_port_unended(usc_port_tokens *out, const char *what, size_t at);
 
-/** Whether a byte may stand in a name: UTF-8 above ASCII may. */
-bool usc_port_in_name(char c);
+/* Letters, digits, _ and what is above ASCII. */
+extern const bool usc_port_name_bytes[256];
 
-/** Whether a token is this word. */
-bool usc_port_is(const char *text, const usc_port_token *t, const char *word);
+/** Whether a byte may stand in a name: UTF-8 above ASCII may. */
+static inline bool usc_port_in_name(char c)
+{
+    return usc_port_name_bytes[(unsigned char)c];
+}
+
+/** Whether a token is this word. Inline, as its neighbours are: asked of each token many
+ * times, with a word whose length the compiler knows. */
+static inline bool usc_port_is(const char *text, const usc_port_token *t,
+                               const char *word)
+{
+    const size_t n = strlen(word);
+    return t->end - t->start == n && memcmp(text + t->start, word, n) == 0;
+}
 
 void usc_port_tokens_free(usc_port_tokens *tokens);
 

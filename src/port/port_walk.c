@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies in a source folder. Links are never followed: one that stays inside is made
 // anew, one that leads out or nowhere is left and named.
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -154,19 +155,25 @@ static usc_status walk(usc_port_run_state *s, const char *below, usc_error *err)
     return st;
 }
 
-static const usc_port_entry *entry_called(const usc_port_run_state *s, const char *path)
+/* The path as a file system without case has it. */
+static usc_hash128 key_of_path(const char *path)
 {
-    for (size_t i = 0; i < s->n_entries; i++)
-        if (strcasecmp(s->entry[i].path, path) == 0) return &s->entry[i];
-    return NULL;
+    char low[USC_PATH_SIZE];
+    size_t n = 0;
+    for (; path[n] != '\0' && n < sizeof low; n++)
+        low[n] = (char)tolower((unsigned char)path[n]);
+    return usc_hash_bytes(low, n);
 }
 
 /* Which files get another ending; one whose new name is taken keeps its own. */
-static usc_status rename_all(usc_port_run_state *s, usc_error *err)
+static usc_status rename_all(usc_port_run_state *s, usc_keys *taken, usc_error *err)
 {
     const char **path = usc_arena_take(&s->kept, (s->n_entries + 1) * sizeof *path);
     if (path == NULL) return usc_no_memory("names", err);
     s->renames.path = path;
+    for (size_t i = 0; i < s->n_entries; i++)
+        (void)usc_keys_put(taken, key_of_path(s->entry[i].path), 1);
+    if (taken->failed) return usc_no_memory("names", err);
     for (size_t i = 0; i < s->n_entries; i++) {
         usc_port_entry *e = &s->entry[i];
         const char *dot = strrchr(e->path, '.');
@@ -179,12 +186,14 @@ static usc_status rename_all(usc_port_run_state *s, usc_error *err)
         if (to == NULL) return usc_no_memory("names", err);
         memcpy(to, e->path, n);
         (void)snprintf(to + n, 5, "%s", ending);
-        if (entry_called(s, to) != NULL) {
+        if (usc_keys_find(taken, key_of_path(to)) != NULL) {
             e->refused = "its new name is taken";
             continue;
         }
         e->to = to;
         path[s->renames.n++] = e->path;
+        if (!usc_port_renames_add(&s->renames, e->path))
+            return usc_no_memory("names", err);
     }
     return USC_OK;
 }
@@ -214,6 +223,8 @@ usc_status usc_port_walk(usc_port_run_state *s, const char *source, usc_error *e
     st = last != NULL ? take(s, last + 1, err) : walk(s, "", err);
     if (st == USC_OK && s->n_entries == 0)
         st = usc_error_set(err, USC_E_RANGE, -1, "%s is empty: nothing to port", source);
-    if (st == USC_OK) st = rename_all(s, err);
+    usc_keys taken = {0};
+    if (st == USC_OK) st = rename_all(s, &taken, err);
+    usc_keys_free(&taken);
     return st;
 }

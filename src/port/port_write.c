@@ -41,35 +41,58 @@ usc_status usc_port_read(const char *path, usc_arena *arena, char **bytes, size_
     return st;
 }
 
+/* Makes a file, or empties it, and writes it; what was begun is removed where that fails. */
+static usc_status write_file(const char *path, const char *bytes, size_t size,
+                             mode_t mode, usc_error *err)
+{
+    struct stat about;
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode & 0777);
+    if (fd < 0) return refused(path, err);
+    usc_status st = USC_OK;
+    for (size_t at = 0; at < size && st == USC_OK;) {
+        const ssize_t n = write(fd, bytes + at, size - at);
+        if (n < 0 && errno != EINTR) st = refused(path, err);
+        if (n > 0) at += (size_t)n;
+    }
+    /* the umask may have taken what the source's file allows */
+    if (st == USC_OK && fstat(fd, &about) == 0 &&
+        (about.st_mode & 0777) != (mode & 0777) && fchmod(fd, mode & 0777) != 0)
+        st = refused(path, err);
+    if (close(fd) != 0 && st == USC_OK) st = refused(path, err);
+    if (st != USC_OK) (void)unlink(path);
+    return st;
+}
+
 usc_status usc_port_write(const char *path, const char *bytes, size_t size, mode_t mode,
                           usc_error *err)
 {
     char part[USC_PATH_SIZE];
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return usc_error_set(err, USC_E_ARG, -1, "path too long: %.64s...", path);
-    const int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode & 0777);
-    if (fd < 0) return refused(part, err);
-    usc_status st = USC_OK;
-    for (size_t at = 0; at < size && st == USC_OK;) {
-        const ssize_t n = write(fd, bytes + at, size - at);
-        if (n < 0 && errno != EINTR) st = refused(part, err);
-        if (n > 0) at += (size_t)n;
+    usc_status st = write_file(part, bytes, size, mode, err);
+    if (st == USC_OK && rename(part, path) != 0) {
+        st = refused(path, err);
+        (void)unlink(part);
     }
-    if (st == USC_OK && fchmod(fd, mode & 0777) != 0) st = refused(part, err);
-    if (close(fd) != 0 && st == USC_OK) st = refused(part, err);
-    if (st == USC_OK && rename(part, path) != 0) st = refused(path, err);
-    if (st != USC_OK) (void)unlink(part);
     return st;
 }
 
-static usc_status copy(const char *from, const char *to, usc_arena *scratch,
+/* A file of the output: in a folder that appears as a whole it needs no step of its own. */
+static usc_status put_file(const usc_port_run_state *s, const char *to, const char *bytes,
+                           size_t size, mode_t mode, usc_error *err)
+{
+    return s->single ? usc_port_write(to, bytes, size, mode, err)
+                     : write_file(to, bytes, size, mode, err);
+}
+
+static usc_status copy(usc_port_run_state *s, const char *from, const char *to,
                        usc_error *err)
 {
     char *bytes;
     size_t size;
     struct stat about;
-    usc_status st = usc_port_read(from, scratch, &bytes, &size, &about, err);
-    if (st == USC_OK) st = usc_port_write(to, bytes, size, about.st_mode, err);
+    usc_status st = usc_port_read(from, &s->scratch, &bytes, &size, &about, err);
+    if (st == USC_OK) st = put_file(s, to, bytes, size, about.st_mode, err);
     return st;
 }
 
@@ -96,9 +119,9 @@ static usc_status put_entry(usc_port_run_state *s, const usc_port_entry *e,
     if (st != USC_OK || to == NULL) return st;
     if (e->what == USC_PORT_LINK)
         return e->refused == NULL ? link_again(from, to, err) : USC_OK;
-    if (done.bytes == NULL) return copy(from, to, &s->scratch, err);
+    if (done.bytes == NULL) return copy(s, from, to, err);
     if (stat(from, &about) != 0) return refused(from, err);
-    return usc_port_write(to, done.bytes, done.size, about.st_mode, err);
+    return put_file(s, to, done.bytes, done.size, about.st_mode, err);
 }
 
 /* "csrc_musa" beside csrc; "train_musa.py" beside train.py, "a.mu" beside a.cu. */
@@ -180,7 +203,7 @@ usc_status usc_port_to_folder(usc_port_run_state *s, usc_error *err)
         if (!dry) st = usc_path_join(to, part, s->entry[i].to, err);
         if (st == USC_OK) st = put_entry(s, &s->entry[i], dry ? NULL : to, err);
     }
-    if (st == USC_OK && !dry) st = usc_folder_flush(part, err);
+    /* not flushed to the disk: the source is there still, as with what a compiler writes */
     if (st == USC_OK && !dry && rename(part, out) != 0) st = refused(out, err);
     if (st != USC_OK && !dry) usc_folder_remove(part);
     return st;
