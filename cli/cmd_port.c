@@ -30,7 +30,8 @@ enum {
 enum { MOST_IGNORED = 256 };
 
 static const cli_entry own_options[] = {
-    {OPT_TO, "to", "[sim|musa|npu|xpu]", NULL, "the device whose names are wanted"},
+    {OPT_TO, "to", "[sim|musa|npu|xpu|cuda]", NULL,
+     "the device whose names are wanted; cuda: back from musa, by the same names"},
     {'o', "out", "OUT", NULL,
      "where the port is written (default: SRC_TARGET beside the source)"},
     {OPT_IN_PLACE, "in-place", NULL, NULL, "change the source itself"},
@@ -58,7 +59,7 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_port_page = {
     .command = "port",
-    .usage = "SRC... --to sim|musa|npu|xpu [-o OUT | --in-place] [OPTIONS]",
+    .usage = "SRC... --to sim|musa|npu|xpu|cuda [-o OUT | --in-place] [OPTIONS]",
     .about =
         "Writes C++ and Python for CUDA under the names of another device: whole names, "
         "never parts of words; texts and comments stay, but for headers, devices, "
@@ -91,7 +92,7 @@ static bool take_target(arguments *a)
             a->to_given = true;
             return true;
         }
-    return cli_fail("--to '%s': sim, musa, npu or xpu", optarg) == 0;
+    return cli_fail("--to '%s': sim, musa, npu, xpu or cuda", optarg) == 0;
 }
 
 static bool take_only(arguments *a)
@@ -170,7 +171,7 @@ static bool parse(int argc, char **argv, arguments *a)
         return cli_fail("a source is needed: a folder or a file; see ulpscope port "
                         "--help") == 0;
     if (!a->revert && !a->to_given)
-        return cli_fail("--to is needed: sim, musa, npu or xpu") == 0;
+        return cli_fail("--to is needed: sim, musa, npu, xpu or cuda") == 0;
     if (a->port.in_place && a->port.out != NULL)
         return cli_fail("-o and --in-place say two things: leave out one") == 0;
     if (a->port.out != NULL && optind + 1 < argc)

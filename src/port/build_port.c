@@ -53,7 +53,9 @@ static bool once(const char *path)
 void usc_port_build(usc_port_job *job)
 {
     const bool one = once(job->path);
-    static const char *const words[] = {"cuda", "nvcc", "nvidia", "nccl", "cudnn"};
+    static const char *const of_cuda[] = {"cuda", "nvcc", "nvidia", "nccl", "cudnn"};
+    static const char *const of_musa[] = {"musa", "mcc", "mthreads", "mccl", "mudnn"};
+    const char *const *words = job->options->target == USC_PORT_CUDA ? of_musa : of_cuda;
     for (size_t start = 0, end; start < job->n; start = end + 1) {
         const char *newline = memchr(job->text + start, '\n', job->n - start);
         end = newline != NULL ? (size_t)(newline - job->text) : job->n;
@@ -63,7 +65,7 @@ void usc_port_build(usc_port_job *job)
         if (n > 4096 || blank >= n || line[blank] == '#') continue;
         (void)follow(job, start, end);
         for (size_t i = 0;
-             i < sizeof words / sizeof words[0] && !(one && job->n_left > 0); i++)
+             i < sizeof of_cuda / sizeof of_cuda[0] && !(one && job->n_left > 0); i++)
             if (has(line, n, words[i])) {
                 const int shown = n - blank > 60 ? 60 : (int)(n - blank);
                 usc_port_leave_at(

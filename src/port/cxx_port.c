@@ -70,21 +70,23 @@ static bool begins(const char *text, const char *with)
 }
 
 /* Whether a word looks like one of CUDA's libraries: cudaX, cublasX, but not cudart. */
-static bool looks_like_api(const char *word)
+static bool looks_like_api(const usc_port_job *job, const char *word)
 {
-    if (strchr("cnAC", word[0]) == NULL) return false;
+    const bool back = job->options->target == USC_PORT_CUDA;
+    if (strchr(back ? "mAC" : "cnAC", word[0]) == NULL) return false;
     if (strstr(word, "Texture") != NULL || strstr(word, "Surface") != NULL)
         return false; /* listed as what they are */
-    static const char *const begin[] = {"cuda",     "cublas", "cudnn",
-                                        "cufft",    "curand", "cusparse",
-                                        "cusolver", "nvrtc",  "cutlass"};
+    static const char *const begin[] = {
+        "cuda",    "cublas", "cudnn",  "cufft", "curand", "cusparse", "cusolver", "nvrtc",
+        "cutlass", "musa",   "mublas", "mudnn", "mufft",  "murand",   "musparse"};
     for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++) {
         if (word[0] != begin[i][0]) continue;
         const size_t n = strlen(begin[i]);
         if (strncmp(word, begin[i], n) == 0 && word[n] >= 'A' && word[n] <= 'Z')
             return true;
     }
-    return begins(word, "C10_CUDA_") || begins(word, "AT_CUDA_");
+    return back ? begins(word, "C10_MUSA_") || begins(word, "AT_MUSA_")
+                : begins(word, "C10_CUDA_") || begins(word, "AT_CUDA_");
 }
 
 /* Whether the name at i is declared or defined there: it is the program's own. */
@@ -141,7 +143,9 @@ static size_t take_row(usc_port_job *job, const chain *c, size_t first)
         else
             usc_port_leave(job, c->place[first], c->place[last - 1],
                            usc_port_format(job, "'%s'", name),
-                           "this target has no name for it: write this place anew");
+                           usc_port_advice(job, USC_PORT_CXX_NAME, name,
+                                           "this target has no name for it: write this "
+                                           "place anew"));
         return last - first;
     }
     return 0;
@@ -151,14 +155,15 @@ static size_t take_row(usc_port_job *job, const chain *c, size_t first)
  * declare it. */
 static void look_at_unknown(usc_port_job *job, size_t i, const char *word)
 {
-    if (looks_like_api(word) && !own_somewhere(job, word))
+    if (looks_like_api(job, word) && !own_somewhere(job, word))
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), UNKNOWN);
 }
 
 /* Namespaces of torch: what stands behind them may be in the table alone. */
 static bool is_open(const char *word)
 {
-    static const char *const open[] = {"at", "c10", "torch", "cuda", "native", "detail"};
+    static const char *const open[] = {"at",     "c10",    "torch", "cuda",
+                                       "native", "detail", "musa"};
     for (size_t i = 0; i < sizeof open / sizeof open[0]; i++)
         if (strcmp(word, open[i]) == 0) return true;
     return false;
@@ -228,11 +233,12 @@ static void port_text(usc_port_job *job, size_t i)
 {
     static const char *const makers[] = {"Device", "device", "to", "autocast",
                                          "type_str"};
-    const char *word = usc_port_word(job, i);
-    if (!begins(word, "\"cuda") || (word[5] != '"' && word[5] != ':')) return;
+    const char *word = usc_port_word(job, i), *device = job->names->device;
+    if (word[0] != '"' || !begins(word + 1, device) || (word[5] != '"' && word[5] != ':'))
+        return;
     if (word[5] == ':' && strspn(word + 6, "0123456789") != strlen(word + 6) - 1) return;
     bool known = false;
-    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, "cuda", 4, &known);
+    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, device, 4, &known);
     if (to == NULL) return;
     for (size_t k = 0; k < sizeof makers / sizeof makers[0]; k++)
         if ((usc_port_at(job, i - 1, "(") || usc_port_at(job, i - 1, "{")) &&
@@ -257,7 +263,9 @@ static void port_include(usc_port_job *job, size_t i)
         to = usc_port_format(job, "%.*s%s", (int)(dot - path), path, ending);
     else if (known && to == NULL)
         usc_port_leave(job, i, i, "header",
-                       "this target has no such header: take it out with what it gives");
+                       usc_port_advice(job, USC_PORT_INCLUDE, path,
+                                       "this target has no such header: take it out with "
+                                       "what it gives"));
     else if (!known &&
              (begins(path, "ATen/cuda/") || begins(path, "c10/cuda/") ||
               begins(path, "torch/csrc/cuda/") || begins(path, "THC/") ||
@@ -284,7 +292,7 @@ static unsigned kinds_of(usc_port_job *job, size_t i)
     (void)usc_port_to(job, USC_PORT_FIRST, term->text, n, &first);
     (void)usc_port_to(job, USC_PORT_CXX_CALL, term->text, n, &method);
     (void)usc_port_to(job, USC_PORT_KEY, term->text, n, &key);
-    first |= key || is_open(term->text) || looks_like_api(term->text);
+    first |= key || is_open(term->text) || looks_like_api(job, term->text);
     term->of |= (uint8_t)((first ? IN_CHAIN : NEVER) | (method ? METHOD : NEVER));
     term->asked_names = true;
     return term->of;
@@ -320,5 +328,5 @@ void usc_port_cxx(usc_port_job *job)
         else if (kind == USC_PORT_NAME)
             i = port_name(job, i);
     }
-    usc_port_cxx_left(job);
+    if (job->options->target != USC_PORT_CUDA) usc_port_cxx_left(job);
 }

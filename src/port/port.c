@@ -176,7 +176,7 @@ static usc_status run_bytes(usc_port_run_state *s, const char *name, const void 
     usc_port_done done;
     char *bytes = usc_arena_take(&s->scratch, size + 1);
     usc_port_entry e = {.path = usc_arena_text(&s->kept, name),
-                        .language = usc_port_language_of(name)};
+                        .language = usc_port_language_of(name, s->options->target)};
     e.to = e.path;
     if (bytes == NULL || e.path == NULL) return usc_no_memory(name, err);
     if (size > 0) memcpy(bytes, data, size);

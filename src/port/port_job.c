@@ -154,11 +154,22 @@ const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const c
     return row != NULL ? row->to : NULL;
 }
 
+const char *usc_port_advice(usc_port_job *job, usc_port_row_kind kind, const char *from,
+                            const char *otherwise)
+{
+    const usc_port_name *row = usc_port_names_find(job->names, kind, from, strlen(from));
+    return row != NULL && row->several != NULL
+               ? usc_port_format(job, "CUDA has %s: choose", row->several)
+               : otherwise;
+}
+
 const char *usc_port_ending(usc_port_target target, const char *ending)
 {
-    if (target != USC_PORT_MUSA || ending == NULL) return NULL;
-    if (strcmp(ending, ".cu") == 0) return ".mu";
-    return strcmp(ending, ".cuh") == 0 ? ".muh" : NULL;
+    const bool back = target == USC_PORT_CUDA;
+    if ((target != USC_PORT_MUSA && !back) || ending == NULL) return NULL;
+    if (strcmp(ending, back ? ".mu" : ".cu") == 0) return back ? ".cu" : ".mu";
+    if (strcmp(ending, back ? ".muh" : ".cuh") == 0) return back ? ".cuh" : ".muh";
+    return NULL;
 }
 
 bool usc_port_glob(const char *glob, const char *path)

@@ -114,6 +114,10 @@ const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRIN
 const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const char *from,
                         size_t n, bool *known);
 
+/** What to do about a name without a row's name: which there are, else `otherwise`. */
+const char *usc_port_advice(usc_port_job *job, usc_port_row_kind kind, const char *from,
+                            const char *otherwise);
+
 /** What an ending becomes at the target: ".cu" is ".mu" at musa; NULL: stays. */
 const char *usc_port_ending(usc_port_target target, const char *ending);
 
@@ -166,7 +170,7 @@ const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *
 const char *usc_port_diff(usc_port_job *job, const char *to);
 
 /** The language of a file by its name. */
-usc_port_language usc_port_language_of(const char *path);
+usc_port_language usc_port_language_of(const char *path, usc_port_target target);
 
 void usc_port_job_close(usc_port_job *job);
 

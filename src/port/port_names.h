@@ -42,12 +42,14 @@ extern const usc_port_family usc_port_families_cxx[], usc_port_families_python[]
 typedef struct usc_port_name {
     const char *from, *to;
     usc_port_row_kind kind;
+    const char *several; /* where the target has more than one name for it: those */
 } usc_port_name;
 
 /** The names of one target. Zero it to begin. */
 typedef struct usc_port_names {
     usc_arena *arena;
-    usc_port_name *slot; /* open addressing */
+    usc_port_name *slot;                /* open addressing */
+    const char *device, *backend, *api; /* of the source: "cuda", "nccl", "CUDA" */
     size_t n, size;
     bool failed;
 } usc_port_names;

@@ -23,7 +23,7 @@ static bool is_called(const char *name, const char *pattern)
                                  : strcmp(name, pattern) == 0;
 }
 
-usc_port_language usc_port_language_of(const char *path)
+usc_port_language usc_port_language_of(const char *path, usc_port_target target)
 {
     const char *last = strrchr(path, '/'), *dot;
     last = last != NULL ? last + 1 : path;
@@ -32,6 +32,10 @@ usc_port_language usc_port_language_of(const char *path)
     dot = strrchr(last, '.');
     if (dot == NULL) return USC_PORT_OTHER;
     if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0) return USC_PORT_PYTHON;
+    /* files in the target's own language are not touched */
+    if (strcmp(dot, ".mu") == 0 || strcmp(dot, ".muh") == 0)
+        return target == USC_PORT_CUDA ? USC_PORT_CXX : USC_PORT_OTHER;
+    if (target == USC_PORT_CUDA && strncmp(dot, ".cu", 3) == 0) return USC_PORT_OTHER;
     for (size_t i = 0; i < sizeof cxx_endings / sizeof cxx_endings[0]; i++)
         if (strcmp(dot, cxx_endings[i]) == 0) return USC_PORT_CXX;
     return USC_PORT_OTHER;

@@ -51,7 +51,7 @@ static bool ignored(const usc_port_run_state *s, const char *path)
 
 static usc_port_language language_of(const usc_port_run_state *s, const char *path)
 {
-    const usc_port_language language = usc_port_language_of(path);
+    const usc_port_language language = usc_port_language_of(path, s->options->target);
     const unsigned only = s->options->only;
     if (ignored(s, path) || (only != 0 && (only & (1U << language)) == 0))
         return USC_PORT_OTHER;

@@ -73,9 +73,9 @@ static bool is_entry(const usc_port_job *job, size_t i)
 }
 
 /* "cuda", "cuda:", "cuda:0", "cuda:%d", "cuda:{}", "cuda:{rank}". */
-static bool is_device(const char *text)
+static bool is_device(const usc_port_job *job, const char *text)
 {
-    if (strncmp(text, "cuda", 4) != 0) return false;
+    if (strncmp(text, job->names->device, 4) != 0) return false;
     text += 4;
     if (*text == '\0') return true;
     if (*text++ != ':') return false;
@@ -91,7 +91,9 @@ static bool is_device(const char *text)
 static const char *port_backends(usc_port_job *job, const char *text, const char *device,
                                  const char *backend, bool *left)
 {
-    const char *at = strstr(text, "cuda:nccl");
+    const usc_port_names *names = job->names;
+    const char *at =
+        strstr(text, usc_port_format(job, "%s:%s", names->device, names->backend));
     if (at == NULL || (at != text && at[-1] != ',') || (at[9] != '\0' && at[9] != ','))
         return NULL;
     *left = backend == NULL || device == NULL;
@@ -133,25 +135,29 @@ static const char *port_source(usc_port_job *job, const char *text)
 static const char *port_text(usc_port_job *job, size_t i, const char *text, bool *left)
 {
     bool known = false;
-    const char *device = usc_port_to(job, USC_PORT_PY_TEXT, "cuda", 4, &known);
-    const char *backend = usc_port_to(job, USC_PORT_PY_TEXT, "nccl", 4, &known);
+    const char *device =
+        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
+    const char *backend =
+        usc_port_to(job, USC_PORT_PY_TEXT, job->names->backend, 4, &known);
     const char *source = port_source(job, text);
     if (source != NULL) return source;
     if (is_words(job, i)) return NULL;
-    if (strcmp(text, "cuda") == 0 && is_entry(job, i)) {
+    if (strcmp(text, job->names->device) == 0 && is_entry(job, i)) {
         usc_port_leave(job, i - 2, i + 1, "entry",
                        "a device's name, or an entry of data: change it where it is one");
         return NULL;
     }
     if (strcmp(text, "nvcc") == 0 && !usc_port_at(job, i + 1, ":") && !is_entry(job, i))
         return NULL;
-    if (is_device(text))
+    if (is_device(job, text))
         return device != NULL ? usc_port_format(job, "%s%s", device, text + 4) : NULL;
     const char *backends = port_backends(job, text, device, backend, left);
     if (backends != NULL || *left) return backends;
     const char *to = usc_port_to(job, USC_PORT_PY_TEXT, text, strlen(text), &known);
     if (!known) return NULL;
-    const bool key = strstr(text, "CUDA") != NULL && strchr(text, '_') == NULL;
+    const bool key =
+        (strstr(text, "CUDA") != NULL || strstr(text, "PrivateUse1") != NULL) &&
+        strchr(text, '_') == NULL;
     if (key && !takes_key(job, i)) return NULL;
     *left = to == NULL;
     return to;
@@ -195,8 +201,10 @@ void usc_port_python_text(usc_port_job *job, size_t i)
 void usc_port_python_middle(usc_port_job *job, size_t i)
 {
     bool known = false;
-    const char *device = usc_port_to(job, USC_PORT_PY_TEXT, "cuda", 4, &known);
-    if (device == NULL || !usc_port_at(job, i, "cuda:") ||
+    const char *device =
+        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
+    if (device == NULL ||
+        !usc_port_at(job, i, usc_port_format(job, "%s:", job->names->device)) ||
         !usc_port_kind_at(job, i - 1, USC_PORT_OPEN) || !usc_port_at(job, i + 1, "{") ||
         is_part(job, i - 1))
         return;
@@ -232,7 +240,7 @@ static bool loads_already(const usc_port_job *job, const char *module)
 void usc_port_load_device(usc_port_job *job)
 {
     static const char *const modules[USC_N_PORT_TARGETS] = {"torch_musa", "ulpscope.sim",
-                                                            "torch_npu", NULL};
+                                                            "torch_npu", NULL, NULL};
     const char *module = modules[job->options->target];
     const char *launch = job->options->launch;
     if (module == NULL || !job->loads_torch || loads_already(job, module)) return;

@@ -19,7 +19,8 @@ USC_BEGIN_DECLS
     X(MUSA, "musa")                                                                      \
     X(SIM, "sim")                                                                        \
     X(NPU, "npu")                                                                        \
-    X(XPU, "xpu")
+    X(XPU, "xpu")                                                                        \
+    X(CUDA, "cuda") /* back from musa, by the same table */
 
 typedef enum usc_port_target {
 #define USC_PORT_TARGET_ENUM(id, name) USC_PORT_##id,
