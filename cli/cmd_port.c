@@ -22,6 +22,8 @@ enum {
     OPT_IGNORE,
     OPT_ONLY,
     OPT_LAUNCH,
+    OPT_COMMENTS,
+    OPT_REPORT,
     OPT_REVERT,
     OPT_FORCE,
     OPT_JSON,
@@ -51,7 +53,11 @@ static const cli_entry own_options[] = {
     {OPT_LAUNCH, "launch", "GLOB", NULL,
      "the Python files that load the device (default: each in which something is ported "
      "and that imports torch)"},
+    {OPT_COMMENTS, "comments", NULL, NULL,
+     "names in comments, too; those that speak of a licence stay"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object"},
+    {OPT_REPORT, "report", "[html]", NULL,
+     "print all of it as one page: what is left, and each file with its diff"},
     {OPT_COLOR, "color", "WHEN", "auto", "auto, always or never: of --diff"},
     {0}};
 
@@ -81,7 +87,7 @@ typedef struct arguments {
     usc_port_options port;
     const char *ignore[MOST_IGNORED];
     const char *color;
-    bool to_given, revert, force, json;
+    bool to_given, revert, force, json, html;
 } arguments;
 
 static bool take_target(arguments *a)
@@ -122,6 +128,8 @@ static bool take_flag(arguments *a, int key)
         return a->port.dry_run = true;
     case OPT_DIFF:
         return a->port.diff = a->port.dry_run = true;
+    case OPT_COMMENTS:
+        return a->port.comments = true;
     case OPT_NO_DEFAULT_MAP:
         return a->port.no_default_map = true;
     case OPT_REVERT:
@@ -153,6 +161,10 @@ static bool take(arguments *a, int key)
     case OPT_LAUNCH:
         a->port.launch = optarg;
         return true;
+    case OPT_REPORT:
+        if (strcmp(optarg, "html") != 0)
+            return cli_fail("--report '%s': html", optarg) == 0;
+        return a->html = a->port.diff = true;
     case OPT_COLOR:
         a->color = optarg;
         return true;
@@ -174,6 +186,11 @@ static bool parse(int argc, char **argv, arguments *a)
         return cli_fail("--to is needed: sim, musa, npu, xpu or cuda") == 0;
     if (a->port.in_place && a->port.out != NULL)
         return cli_fail("-o and --in-place say two things: leave out one") == 0;
+    if (a->json && a->html)
+        return cli_fail("--json and --report say two things: leave out one") == 0;
+    if (a->html && optind + 1 < argc)
+        return cli_fail("--report is the page of one source; %d are given",
+                        argc - optind) == 0;
     if (a->port.out != NULL && optind + 1 < argc)
         return cli_fail("-o is the place of one source; %d are given", argc - optind) ==
                0;
@@ -269,7 +286,10 @@ static int show(const arguments *a, const usc_port_result *r)
     if (color < 0) return CLI_TROUBLE;
     if (a->json && usc_port_json(r, &a->port, stdout, &err) != USC_OK)
         return cli_fail("%s", err.text);
-    if (!a->json && a->port.diff)
+    if (a->html && usc_port_html(r, &a->port, stdout, &err) != USC_OK)
+        return cli_fail("%s", err.text);
+    const bool page = a->json || a->html;
+    if (!page && a->port.diff)
         for (size_t i = 0; i < r->n_files; i++) {
             const usc_port_file *f = &r->file[i];
             if (strcmp(f->path, f->to) != 0 && f->diff[0] == '\0')
@@ -277,7 +297,7 @@ static int show(const arguments *a, const usc_port_result *r)
             put_diff(f->diff, color > 0);
         }
     (void)fflush(stdout);
-    if (!a->json) put_summary(a, r, a->port.diff ? stderr : stdout);
+    if (!page) put_summary(a, r, a->port.diff ? stderr : stdout);
     return r->n_left > 0 ? CLI_DIFFERS : CLI_SAME;
 }
 

@@ -159,6 +159,9 @@ void usc_port_load_device(usc_port_job *job);
 
 void usc_port_build(usc_port_job *job);
 
+/** Ports names in comments. */
+void usc_port_comments(usc_port_job *job, bool python);
+
 /* ---- the whole */
 
 /** Ports a file whose text is in the job; the bytes after it are in the arena, *changes

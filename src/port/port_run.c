@@ -149,6 +149,7 @@ const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *
         find_sig(job, python);
         if (job->failed) return NULL;
         (python ? usc_port_python : usc_port_cxx)(job);
+        if (job->options->comments) usc_port_comments(job, python);
     }
     settle_edits(job);
     *changes = (int64_t)job->n_edits;

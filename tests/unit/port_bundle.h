@@ -90,11 +90,20 @@ static inline void bundle_unpack(void *ctx, const char *where, const char *path,
     if (p->out != NULL) bundle_put(p->out, "src", path, bytes, n);
 }
 
+/* Whether the first line of a case has the word. */
+static inline bool bundle_says(const char *first, const char *word)
+{
+    const char *found = strstr(first, word);
+    return found != NULL && found < first + strcspn(first, "\n");
+}
+
 /* What a port of `root` gives, as sections. */
-static inline void bundle_render(const char *root, usc_port_target target, usc_line *to)
+static inline void bundle_render(const char *root, usc_port_target target,
+                                 const char *first, usc_line *to)
 {
     const char *name = usc_port_target_text(target);
-    const usc_port_options o = {.target = target};
+    const usc_port_options o = {.target = target,
+                                .comments = bundle_says(first, "--comments")};
     char out[1024], full[2048];
     usc_port_result *r;
     usc_error err;
@@ -134,8 +143,7 @@ static inline void bundle_today(const char *text, size_t size, const char *root,
     usc_folder_remove(root);
     bundle_walk(text, size, bundle_unpack, &p);
     for (usc_port_target t = 0; t < USC_N_PORT_TARGETS; t++) {
-        const char *found = strstr(text, usc_port_target_text(t));
-        if (found != NULL && found < text + head) bundle_render(root, t, to);
+        if (bundle_says(text, usc_port_target_text(t))) bundle_render(root, t, text, to);
     }
 }
 

@@ -125,10 +125,12 @@ static void mutate(char *text, size_t n)
         text[draw(n)] = draw(2) == 0 ? odd[draw(sizeof odd)] : text[draw(n)];
 }
 
+static bool comments; /* of port_bytes */
+
 static usc_port_result *port_bytes(const char *name, const char *text, size_t n,
                                    usc_port_target target)
 {
-    const usc_port_options o = {.target = target, .diff = true};
+    const usc_port_options o = {.target = target, .diff = true, .comments = comments};
     usc_port_result *r;
     usc_error err;
     if (usc_port_bytes(name, text, n, &o, &r, &err) != USC_OK) fail_msg("%s", err.text);
@@ -161,9 +163,11 @@ static void hold_properties(const char *path, const char *text, size_t n)
         tile(usc_port_cut_cxx, copy, n);
         tile(usc_port_cut_python, copy, n);
         if (k > 40) continue;
+        comments = k % 2 != 0;
         be_once("x.cu", copy, n);
         be_once("x.py", copy, n);
     }
+    comments = false;
     free(copy);
 }
 
@@ -349,6 +353,29 @@ static void test_links_and_bytes_that_are_no_text(void **state)
     assert_true(has_text("odd_musa/b.cuh", "int x;\n"));
 }
 
+static void test_page(void **state)
+{
+    static const char code[] = "cudaFree(p); // <b>\ncudaNew(p);\ncudaNewer<int>(p);\n";
+    const usc_port_options o = {.diff = true, .dry_run = true};
+    usc_port_result *r = port_bytes("a<b.cu", code, strlen(code), USC_PORT_MUSA);
+    usc_error err;
+    size_t n;
+    FILE *f = fopen(in_folder("page.html"), "wb");
+    (void)state;
+    assert_non_null(f);
+    assert_int_equal(usc_port_html(r, &o, f, &err), USC_OK);
+    assert_int_equal(fclose(f), 0);
+    char *page = bundle_read(in_folder("page.html"), &n);
+    static const char *const parts[] = {
+        "<h1>Port to musa</h1>", "1 changed at 1 places", "Nothing was written.",
+        "a&lt;b.cu:2</a></td>",  "<h3>'cudaNew'</h3>",    "+musaFree(p); // &lt;b>",
+        "give its name in --map"};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (strstr(page, parts[i]) == NULL) fail_msg("%s: not in %s", parts[i], page);
+    free(page);
+    usc_port_free(r);
+}
+
 static void test_maps(void **state)
 {
     static const struct {
@@ -392,6 +419,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_in_place_and_back),
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_links_and_bytes_that_are_no_text),
+        cmocka_unit_test(test_page),
         cmocka_unit_test(test_maps),
     };
     (void)snprintf(folder, sizeof folder, "/tmp/ulpscope-port-%d", (int)getpid());

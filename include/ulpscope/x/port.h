@@ -52,6 +52,7 @@ typedef struct usc_port_options {
     size_t n_ignore;
     unsigned only;      /* bits 1 << usc_port_language; 0: all */
     const char *launch; /* the Python files that load the device; NULL: each that needs */
+    bool comments;      /* names in comments, too */
     const char *out;    /* folder, or file where the source is one; NULL: beside it */
     bool in_place;
     bool dry_run; /* nothing is written */
@@ -132,6 +133,12 @@ USC_API USC_NODISCARD usc_status usc_port_revert(const char *source, int64_t *n_
 
 /** Writes what a port came to as one JSON object. Errors: USC_E_IO, USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_port_json(const usc_port_result *result,
+                                               const usc_port_options *options, FILE *to,
+                                               usc_error *err);
+
+/** The same as one page of HTML; with diffs where they were asked for. Errors: USC_E_IO,
+ * USC_E_NOMEM. */
+USC_API USC_NODISCARD usc_status usc_port_html(const usc_port_result *result,
                                                const usc_port_options *options, FILE *to,
                                                usc_error *err);
 
