@@ -39,11 +39,11 @@ static bool has(const char *line, size_t n, const char *word)
     return false;
 }
 
-/* Scripts, settings and notebooks: one line stands for all. */
+/* Scripts and settings: one line stands for all. */
 static bool once(const char *path)
 {
-    static const char *const names[] = {"*.sh",   "*.bat",   "*.yml",
-                                        "*.yaml", "*.ipynb", "Dockerfile*"};
+    static const char *const names[] = {"*.sh", "*.bat", "*.yml", "*.yaml",
+                                        "Dockerfile*"};
     const char *last = strrchr(path, '/');
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (usc_port_glob(names[i], last != NULL ? last + 1 : path)) return true;

@@ -159,10 +159,18 @@ void usc_port_load_device(usc_port_job *job);
 
 void usc_port_build(usc_port_job *job);
 
+/** Whether a file is a notebook, by its name; the rules of Python on its cells of code. */
+bool usc_port_is_notebook(const char *path);
+void usc_port_notebook(usc_port_job *job);
+
 /** Ports names in comments. */
 void usc_port_comments(usc_port_job *job, bool python);
 
 /* ---- the whole */
+
+/** Cuts the text of a job and asks the rules. False: it cannot be cut, which is then left,
+ * or there is no memory. */
+bool usc_port_ask(usc_port_job *job, bool python);
 
 /** Ports a file whose text is in the job; the bytes after it are in the arena, *changes
  * the number of edits. NULL: nothing changes, or no memory (job->failed). */

@@ -11,7 +11,7 @@ static const char *const cxx_endings[] = {".cu",  ".cuh", ".c",   ".cc",  ".cpp"
 static const char *const build_names[] = {
     "CMakeLists.txt", "*.cmake",     "Makefile",    "*.mk",           "*.sh",
     "*.yaml",         "*.yml",       "Dockerfile*", "pyproject.toml", "setup.cfg",
-    "*.ipynb",        "meson.build", "MANIFEST.in", "*.bat"};
+    "meson.build",    "MANIFEST.in", "*.bat"};
 
 /* Whether a name is one of the list: with a star before an ending or behind a beginning. */
 static bool is_called(const char *name, const char *pattern)
@@ -31,7 +31,8 @@ usc_port_language usc_port_language_of(const char *path, usc_port_target target)
         if (is_called(last, build_names[i])) return USC_PORT_BUILD;
     dot = strrchr(last, '.');
     if (dot == NULL) return USC_PORT_OTHER;
-    if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0) return USC_PORT_PYTHON;
+    if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0 || strcmp(dot, ".ipynb") == 0)
+        return USC_PORT_PYTHON;
     /* files in the target's own language are not touched */
     if (strcmp(dot, ".mu") == 0 || strcmp(dot, ".muh") == 0)
         return target == USC_PORT_CUDA ? USC_PORT_CXX : USC_PORT_OTHER;
@@ -128,29 +129,34 @@ static bool is_text(usc_port_job *job)
     return false;
 }
 
+bool usc_port_ask(usc_port_job *job, bool python)
+{
+    (python ? usc_port_cut_python : usc_port_cut_cxx)(job->text, job->n, &job->tokens);
+    job->failed |= job->tokens.failed;
+    if (job->tokens.open != NULL) {
+        usc_port_leave_at(job, job->tokens.open_at, "unended", job->tokens.open,
+                          "never ends: what is in the file is left as it is");
+        return false;
+    }
+    find_sig(job, python);
+    if (job->failed) return false;
+    (python ? usc_port_python : usc_port_cxx)(job);
+    if (job->options->comments) usc_port_comments(job, python);
+    return !job->failed;
+}
+
 const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *size,
                          int64_t *changes)
 {
     *changes = 0;
     *size = job->n;
     if (language == USC_PORT_OTHER || !is_text(job)) return NULL;
-    if (language == USC_PORT_BUILD) {
+    if (language == USC_PORT_BUILD)
         usc_port_build(job);
-    } else {
-        const bool python = language == USC_PORT_PYTHON;
-        (python ? usc_port_cut_python : usc_port_cut_cxx)(job->text, job->n,
-                                                          &job->tokens);
-        job->failed |= job->tokens.failed;
-        if (job->tokens.open != NULL) {
-            usc_port_leave_at(job, job->tokens.open_at, "unended", job->tokens.open,
-                              "never ends: what is in the file is left as it is");
-            return NULL;
-        }
-        find_sig(job, python);
-        if (job->failed) return NULL;
-        (python ? usc_port_python : usc_port_cxx)(job);
-        if (job->options->comments) usc_port_comments(job, python);
-    }
+    else if (usc_port_is_notebook(job->path))
+        usc_port_notebook(job);
+    else if (!usc_port_ask(job, language == USC_PORT_PYTHON))
+        return NULL;
     settle_edits(job);
     *changes = (int64_t)job->n_edits;
     if (job->failed || job->n_edits == 0) return NULL;

@@ -166,6 +166,7 @@ static void hold_properties(const char *path, const char *text, size_t n)
         comments = k % 2 != 0;
         be_once("x.cu", copy, n);
         be_once("x.py", copy, n);
+        be_once("x.ipynb", copy, n);
     }
     comments = false;
     free(copy);
