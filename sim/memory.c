@@ -29,7 +29,7 @@ typedef struct block {
     size_t size; /* whole pages, without the guard page */
     char *user;  /* what the caller holds, while live */
     struct block *next_free;
-    int64_t n_readers, n_writers;
+    int64_t n_readers, n_writers, n_pins;
     int protection;
     int device;
     bool live, resident;
@@ -101,13 +101,19 @@ static block **page_slot(device_state *d, size_t i_page, bool create)
     return *leaf != NULL ? *leaf + i_page % LEAF_PAGES : NULL;
 }
 
-static block *find_live(const void *address)
+static block *find(const void *address)
 {
     const int device = usc_sim_device_of(address);
     if (device < 0) return NULL;
     const size_t offset = (uintptr_t)address - RANGE_BASE - (size_t)device * RANGE_SIZE;
     block **slot = page_slot(&devices[device], offset / page_size, false);
-    return slot != NULL && *slot != NULL && (*slot)->live ? *slot : NULL;
+    return slot != NULL ? *slot : NULL;
+}
+
+static block *find_live(const void *address)
+{
+    block *b = find(address);
+    return b != NULL && (b->live || b->n_pins > 0) ? b : NULL;
 }
 
 /* All slots exist before the first is written, so a failure leaves none behind. */
@@ -234,12 +240,12 @@ void usc_sim_free(void *address)
     if (address == NULL) return;
     enter();
     block *b = find_live(address);
-    if (b != NULL && b->user == address) {
+    if (b != NULL && b->live && b->user == address) {
         device_state *d = &devices[b->device];
         size_t i_class;
         (void)class_pages(b->size / page_size, &i_class);
         b->live = false;
-        b->n_readers = b->n_writers = 0;
+        if (b->n_pins == 0) b->n_readers = b->n_writers = 0;
         (void)sync_protection(b);
         if (d->cached_size + b->size > CACHE_LIMIT)
             release_pages(b);
@@ -298,6 +304,22 @@ void usc_sim_close(const void *address, usc_sim_access access)
         if (*count > 0) --*count;
         (void)sync_protection(b);
     }
+    drop_lock();
+}
+
+void usc_sim_pin(const void *address)
+{
+    enter();
+    block *b = find_live(address);
+    if (b != NULL) b->n_pins++;
+    drop_lock();
+}
+
+void usc_sim_unpin(const void *address)
+{
+    enter();
+    block *b = find_live(address);
+    if (b != NULL && b->n_pins > 0) b->n_pins--;
     drop_lock();
 }
 

@@ -19,7 +19,8 @@ from safetensors.torch import load_file, save_file
 import traces
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted((ROOT / "examples" / "c").glob("*.c"))
+# Those of the simulated device are built with it (CMakeLists.txt) and run by test_sim.py.
+EXAMPLES = sorted(p for p in (ROOT / "examples" / "c").glob("*.c") if not p.stem.startswith("sim_"))
 VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)",
                               (ROOT / "include/ulpscope/version.h").read_text()))  # fmt: skip
 

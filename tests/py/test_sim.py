@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
 
 SIGSEGV = -11
+BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
 
 
 @pytest.fixture(autouse=True)
@@ -494,6 +496,16 @@ def test_bad_faults_are_refused():
             sim.fault(*bad)
     with pytest.raises(ValueError, match="parameter"):
         sim.fault("mm", "nan", factor=2)
+
+
+# ---- without torch -----------------------------------------------------------------------------
+
+
+def test_the_example_in_c_is_right_and_shows_a_forgotten_wait():
+    for words, said in ((["run"], "0 of 1024"), (["forget"], "1023 of 1024")):
+        done = subprocess.run([BUILD / "examples" / "sim_saxpy", *words], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (int(words != ["run"]), "")
+        assert done.stdout == f"{said} elements are wrong\n"
 
 
 # ---- import ----------------------------------------------------------------------------------

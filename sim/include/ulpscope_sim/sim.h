@@ -62,6 +62,16 @@ USC_API USC_NODISCARD usc_status usc_sim_open(const void *address, usc_sim_acces
 /** Undoes one usc_sim_open() of the same address and access. NULL is allowed. */
 USC_API void usc_sim_close(const void *address, usc_sim_access access);
 
+/**
+ * Keeps the block that holds `address` for a kernel that has been launched and will open
+ * it later: until as many usc_sim_unpin() it can be opened although it is freed, and no
+ * other stream gets it. What is no live device memory is left alone.
+ */
+USC_API void usc_sim_pin(const void *address);
+
+/** Undoes one usc_sim_pin() of the same address. */
+USC_API void usc_sim_unpin(const void *address);
+
 /** The device whose address range holds `address`, or -1. */
 USC_API int usc_sim_device_of(const void *address);
 
