@@ -51,6 +51,52 @@ static const char *called(const usc_curve_maker *m, char out[USC_CURVE_KEY + 2])
     return out;
 }
 
+/* How often what is called a step begins anew, as a counter within each epoch does: from
+ * the farther half of its way it goes back to where the file begins, or it is one number
+ * all along. A run that was resumed goes back to the middle, ranks that write into one log
+ * by a step or two. */
+static size_t begins_anew(const usc_curve_maker *m)
+{
+    int64_t first = USC_NO_STEP, last = USC_NO_STEP, far = USC_NO_STEP;
+    size_t n = 0, n_equal = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        const int64_t step = m->points[i].step;
+        if (step != USC_NO_STEP && first == USC_NO_STEP) first = step;
+        if (step > last) last = step;
+    }
+    for (size_t i = 0; i < m->n; i++) {
+        const int64_t step = m->points[i].step;
+        if (step == USC_NO_STEP) continue;
+        const bool back = step <= first && far != USC_NO_STEP;
+        if (back && 2 * (far - first) > last - first) n++, far = first;
+        n_equal += step == first;
+        if (step > far) far = step;
+    }
+    return first == last ? n_equal - 1 : n;
+}
+
+/* Places for steps that begin anew; a value that is printed twice, as a progress bar does
+ * when it ends, counts once. */
+static void number_by_place(usc_curve_maker *m, size_t n)
+{
+    char room[USC_CURVE_KEY + 2];
+    size_t kept = 0;
+    usc_curve_note(m,
+                   "'%s' begins anew %zu times, as within epochs, and numbers nothing: "
+                   "the values of %s are numbered by their place",
+                   m->axis, n, called(m, room));
+    for (size_t i = 0; i < m->n; i++) {
+        const usc_curve_point p = m->points[i];
+        if (i > 0 && p.step == m->points[kept - 1].step &&
+            memcmp(&p.value, &m->points[kept - 1].value, sizeof p.value) == 0)
+            continue;
+        m->points[kept++] = p;
+    }
+    m->n = kept;
+    for (size_t i = 0; i < m->n; i++)
+        m->points[i].step = (int64_t)i;
+}
+
 /* Whether the file gives the steps: most points have one. Those that have none are left
  * out then, else places stand for steps. */
 static bool number_points(usc_curve_maker *m)
@@ -60,6 +106,11 @@ static bool number_points(usc_curve_maker *m)
     for (size_t i = 0; i < m->n; i++)
         n += m->points[i].step != USC_NO_STEP;
     const bool numbered = 2 * n > m->n;
+    const size_t n_anew = numbered ? begins_anew(m) : 0;
+    if (n_anew > 0) {
+        number_by_place(m, n_anew);
+        return false;
+    }
     for (size_t i = 0; i < m->n; i++) {
         if (!numbered) m->points[i].step = (int64_t)i;
         if (m->points[i].step != USC_NO_STEP) m->points[kept++] = m->points[i];

@@ -21,7 +21,7 @@ typedef struct usc_curve_candidate {
     char name[USC_CURVE_KEY];
     int rank; /* usc_curve_rank */
     int64_t n;
-    int digits; /* significant ones, of the value with the most of them; 5 at most */
+    int64_t sum_digits; /* significant ones of all values, of each 4 at most */
 } usc_curve_candidate;
 
 typedef struct usc_curve_maker {

@@ -186,14 +186,22 @@ static void take_match(usc_curve_maker *m, const usc_curve_regex *regex, const c
     usc_curve_add(m, number, value);
 }
 
-/* A copy of a line, cut to LONGEST, without the colours of a terminal. */
+/* The last byte of what a terminal is told at `i`: ESC [ 31 m, ESC [ K, ESC 7. */
+static size_t escape_end(const char *line, size_t n, size_t i)
+{
+    if (i + 1 >= n || line[i + 1] != '[') return i + 1;
+    for (i += 2; i < n && (line[i] < '@' || line[i] > '~');)
+        i++;
+    return i;
+}
+
+/* A copy of a line, cut to LONGEST, without colours and moves of a terminal. */
 static void copy_line(const char *line, size_t n, char *out)
 {
     size_t size = 0;
     for (size_t i = 0; i < n && size < LONGEST - 1; i++) {
         if (line[i] == '\033')
-            while (i < n && line[i] != 'm')
-                i++;
+            i = escape_end(line, n, i);
         else
             out[size++] = line[i];
     }
