@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sources out of any bytes: tokens tile them, and what is ported is ported once. The
-// first byte chooses the language and the target.
+// first byte chooses the language, the target and whether comments are ported.
 #include "fuzz.h"
 
 #include "port/port_token.h"
@@ -29,9 +29,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t n = size - 1;
     tile(usc_port_cut_cxx, text, n);
     tile(usc_port_cut_python, text, n);
-    const char *name = (data[0] & 1) != 0 ? "x.py" : "x.cu";
-    const usc_port_options o = {.target = (usc_port_target)(data[0] / 2 % 4),
-                                .diff = true};
+    const char *name = (data[0] & 1) == 0      ? "x.cu"
+                       : (data[0] & 0x80) != 0 ? "x.ipynb"
+                                               : "x.py";
+    const usc_port_options o = {.target =
+                                    (usc_port_target)(data[0] / 2 % USC_N_PORT_TARGETS),
+                                .diff = true,
+                                .comments = (data[0] & 0x40) != 0};
     usc_status st = usc_port_bytes(name, text, n, &o, &first, &err);
     fuzz_said(st, &err);
     if (st != USC_OK) return 0;
