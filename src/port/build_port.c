@@ -50,9 +50,14 @@ static bool once(const char *path)
     return false;
 }
 
+static bool is_cmake(const char *path)
+{
+    return usc_port_glob("CMakeLists.txt", path) || usc_port_glob("*.cmake", path);
+}
+
 void usc_port_build(usc_port_job *job)
 {
-    const bool one = once(job->path);
+    const bool one = once(job->path), cmake = is_cmake(job->path);
     static const char *const of_cuda[] = {"cuda", "nvcc", "nvidia", "nccl", "cudnn"};
     static const char *const of_musa[] = {"musa", "mcc", "mthreads", "mccl", "mudnn"};
     const char *const *words = job->options->target == USC_PORT_CUDA ? of_musa : of_cuda;
@@ -64,6 +69,7 @@ void usc_port_build(usc_port_job *job)
         const size_t n = end - start;
         if (n > 4096 || blank >= n || line[blank] == '#') continue;
         (void)follow(job, start, end);
+        if (cmake) continue;
         for (size_t i = 0;
              i < sizeof of_cuda / sizeof of_cuda[0] && !(one && job->n_left > 0); i++)
             if (has(line, n, words[i])) {
@@ -77,4 +83,5 @@ void usc_port_build(usc_port_job *job)
                 break;
             }
     }
+    if (cmake) usc_port_cmake(job);
 }

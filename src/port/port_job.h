@@ -159,6 +159,9 @@ void usc_port_load_device(usc_port_job *job);
 
 void usc_port_build(usc_port_job *job);
 
+/** What a file of CMake names, but for files. */
+void usc_port_cmake(usc_port_job *job);
+
 /** Whether a file is a notebook, by its name; the rules of Python on its cells of code. */
 bool usc_port_is_notebook(const char *path);
 void usc_port_notebook(usc_port_job *job);

@@ -121,6 +121,9 @@ static void put_row_back(usc_port_names *names, const usc_port_row *row)
     const char *now = row->to[USC_PORT_MUSA];
     if (now == NULL || strchr(now, '(') != NULL || strcmp(now, row->from) == 0) return;
     const size_t n = strlen(now);
+    if (strncmp(row->from, "find_package ", 13) == 0)
+        now = joined(names, "find_package ", now, n);
+    if (now == NULL) return;
     if (now[0] != '"' && now[0] != '<') {
         put_back(names, row->kind, now, row->from);
         return;
@@ -182,6 +185,7 @@ usc_status usc_port_names_open(usc_port_names *names, usc_arena *arena,
     if (!options->no_default_map) {
         put_table(names, usc_port_rows_cxx, usc_port_families_cxx, options->target);
         put_table(names, usc_port_rows_python, usc_port_families_python, options->target);
+        put_table(names, usc_port_rows_build, usc_port_families_build, options->target);
     }
     usc_status st = USC_OK;
     if (options->map != NULL) st = usc_port_map_read(names, options->map, err);

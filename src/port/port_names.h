@@ -14,11 +14,12 @@ typedef enum usc_port_row_kind {
     USC_PORT_INCLUDE,  /* a path, without quotes; with quotes in what it becomes: those */
     USC_PORT_PY_NAME,  /* words joined by dots; X("device" puts an argument first */
     USC_PORT_PY_IMPORT,
-    USC_PORT_PY_CALL, /* a method, behind a dot */
-    USC_PORT_PY_TEXT, /* a whole text in quotes */
-    USC_PORT_PY_WORD, /* the name of an argument */
-    USC_PORT_KEY,     /* a dispatch key */
-    USC_PORT_FIRST,   /* not a row: the first word of each CXX_NAME */
+    USC_PORT_PY_CALL,    /* a method, behind a dot */
+    USC_PORT_PY_TEXT,    /* a whole text in quotes */
+    USC_PORT_PY_WORD,    /* the name of an argument */
+    USC_PORT_KEY,        /* a dispatch key */
+    USC_PORT_BUILD_NAME, /* of CMake */
+    USC_PORT_FIRST,      /* not a row: the first word of each CXX_NAME */
     USC_N_PORT_ROW_KINDS
 } usc_port_row_kind;
 
@@ -36,8 +37,10 @@ typedef struct usc_port_family {
     const char *words; /* what follows, apart by spaces */
 } usc_port_family;
 
-extern const usc_port_row usc_port_rows_cxx[], usc_port_rows_python[];
-extern const usc_port_family usc_port_families_cxx[], usc_port_families_python[];
+extern const usc_port_row usc_port_rows_cxx[], usc_port_rows_python[],
+    usc_port_rows_build[];
+extern const usc_port_family usc_port_families_cxx[], usc_port_families_python[],
+    usc_port_families_build[];
 
 typedef struct usc_port_name {
     const char *from, *to;
