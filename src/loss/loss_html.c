@@ -48,8 +48,8 @@ static double value_of(const picture *p, int64_t i, bool of_b)
 
 static void find_range(picture *p)
 {
-    p->low = INFINITY;
-    p->high = -INFINITY;
+    p->low = HUGE_VAL;
+    p->high = -HUGE_VAL;
     for (int64_t i = 0; i < p->r->n; i++) {
         const double band = p->difference ? p->r->band[i] : 0;
         p->low = fmin(p->low, fmin(middle_of(p, i) - band, value_of(p, i, true)));
