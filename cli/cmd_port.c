@@ -24,6 +24,7 @@ enum {
     OPT_LAUNCH,
     OPT_COMMENTS,
     OPT_REPORT,
+    OPT_RENAME_OWN,
     OPT_REVERT,
     OPT_FORCE,
     OPT_JSON,
@@ -55,6 +56,8 @@ static const cli_entry own_options[] = {
      "and that imports torch)"},
     {OPT_COMMENTS, "comments", NULL, NULL,
      "names in comments, too; those that speak of a licence stay"},
+    {OPT_RENAME_OWN, "rename-own", NULL, NULL,
+     "names that the source declares and that say cuda, too: nms_cuda"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object"},
     {OPT_REPORT, "report", "[html]", NULL,
      "print all of it as one page: what is left, and each file with its diff"},
@@ -128,6 +131,8 @@ static bool take_flag(arguments *a, int key)
         return a->port.dry_run = true;
     case OPT_DIFF:
         return a->port.diff = a->port.dry_run = true;
+    case OPT_RENAME_OWN:
+        return a->port.rename_own = true;
     case OPT_COMMENTS:
         return a->port.comments = true;
     case OPT_NO_DEFAULT_MAP:

@@ -89,8 +89,7 @@ static bool looks_like_api(const usc_port_job *job, const char *word)
                 : begins(word, "C10_CUDA_") || begins(word, "AT_CUDA_");
 }
 
-/* Whether the name at i is declared or defined there: it is the program's own. */
-static bool is_own(usc_port_job *job, size_t i)
+bool usc_port_declares(usc_port_job *job, size_t i)
 {
     static const char *const not_types[] = {"return",   "else",      "case",
                                             "throw",    "new",       "delete",
@@ -108,7 +107,7 @@ static bool is_own(usc_port_job *job, size_t i)
 static bool own_somewhere(usc_port_job *job, const char *word)
 {
     for (size_t i = 1; i < job->n_sig && !job->own_known; i++)
-        if (usc_port_kind_at(job, i, USC_PORT_NAME) && is_own(job, i))
+        if (usc_port_kind_at(job, i, USC_PORT_NAME) && usc_port_declares(job, i))
             (void)usc_keys_put(&job->own, usc_key_of(usc_port_word(job, i)), 1);
     job->own_known = true;
     job->failed |= job->own.failed;

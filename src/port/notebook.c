@@ -337,6 +337,8 @@ void usc_port_notebook(usc_port_job *job)
         usc_port_job code = {.options = job->options,
                              .names = job->names,
                              .renames = job->renames,
+                             .own_names = job->own_names,
+                             .learns = job->learns,
                              .path = job->path,
                              .root = job->root,
                              .arena = job->arena,

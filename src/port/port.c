@@ -90,17 +90,55 @@ static usc_status keep(usc_port_run_state *s, const usc_port_entry *e, usc_port_
                : USC_OK;
 }
 
+static usc_port_job job_of(usc_port_run_state *s, const usc_port_entry *e,
+                           const char *bytes, size_t size)
+{
+    return (usc_port_job){.options = s->options,
+                          .names = &s->names,
+                          .renames = &s->renames,
+                          .own_names = s->options->rename_own ? &s->own : NULL,
+                          .path = e->path,
+                          .root = s->root[0] != '\0' ? s->root : NULL,
+                          .arena = &s->scratch,
+                          .text = bytes,
+                          .n = size};
+}
+
+/* The bytes of a file of the source. */
+static usc_status read_entry(usc_port_run_state *s, const usc_port_entry *e, char **bytes,
+                             size_t *size, usc_error *err)
+{
+    char path[USC_PATH_SIZE];
+    struct stat about;
+    usc_status st = usc_path_join(path, s->root, e->path, err);
+    if (st == USC_OK) st = usc_port_read(path, &s->scratch, bytes, size, &about, err);
+    return st;
+}
+
+usc_status usc_port_learn(usc_port_run_state *s, const usc_port_entry *e, usc_error *err)
+{
+    char *bytes;
+    size_t size;
+    int64_t changes;
+    usc_arena_reset(&s->scratch);
+    if (e->refused != NULL || e->what != USC_PORT_FILE ||
+        (e->language != USC_PORT_CXX && e->language != USC_PORT_PYTHON))
+        return USC_OK;
+    usc_status st = read_entry(s, e, &bytes, &size, err);
+    if (st != USC_OK) return st;
+    usc_port_job job = job_of(s, e, bytes, size);
+    job.learns = true;
+    (void)usc_port_run(&job, e->language, &size, &changes);
+    if (job.failed || s->own.failed || s->scratch.failed)
+        st = usc_no_memory(e->path, err);
+    usc_port_job_close(&job);
+    return st;
+}
+
 usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e, const char *bytes,
                         size_t size, usc_port_done *done, usc_error *err)
 {
-    usc_port_job job = {.options = s->options,
-                        .names = &s->names,
-                        .renames = &s->renames,
-                        .path = e->path,
-                        .root = s->root[0] != '\0' ? s->root : NULL,
-                        .arena = &s->scratch,
-                        .text = bytes,
-                        .n = size};
+    usc_port_job job = job_of(s, e, bytes, size);
     int64_t changes = 0;
     *done = (usc_port_done){.size = size};
     if (e->refused == NULL && e->what == USC_PORT_FILE)
@@ -114,17 +152,14 @@ usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e, const ch
 usc_status usc_port_entry_run(usc_port_run_state *s, const usc_port_entry *e,
                               usc_port_done *done, usc_error *err)
 {
-    char path[USC_PATH_SIZE];
     char *bytes;
     size_t size;
-    struct stat about;
     *done = (usc_port_done){0};
     if (e->what == USC_PORT_FOLDER) return USC_OK;
     usc_arena_reset(&s->scratch);
     if (e->language == USC_PORT_OTHER || e->refused != NULL || e->what == USC_PORT_LINK)
         return usc_port_one(s, e, "", 0, done, err);
-    usc_status st = usc_path_join(path, s->root, e->path, err);
-    if (st == USC_OK) st = usc_port_read(path, &s->scratch, &bytes, &size, &about, err);
+    usc_status st = read_entry(s, e, &bytes, &size, err);
     if (st == USC_OK) st = usc_port_one(s, e, bytes, size, done, err);
     return st;
 }
@@ -147,6 +182,7 @@ static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_resul
     if (s == NULL) return st;
     usc_port_names_close(&s->names);
     usc_keys_free(&s->renames.ends);
+    usc_port_own_free(&s->own);
     usc_arena_free(&s->scratch);
     if (st == USC_OK && s->kept.failed) st = usc_no_memory("a port", err);
     if (st == USC_OK)
@@ -163,6 +199,8 @@ usc_status usc_port_tree(const char *source, const usc_port_options *options,
     *out = NULL;
     usc_status st = open_state(options, &s, err);
     if (st == USC_OK) st = usc_port_walk(s, source, err);
+    for (size_t i = 0; st == USC_OK && options->rename_own && i < s->n_entries; i++)
+        st = usc_port_learn(s, &s->entry[i], err);
     if (st == USC_OK)
         st = options->in_place ? usc_port_in_place(s, source, err)
                                : usc_port_to_folder(s, err);
@@ -181,6 +219,14 @@ static usc_status run_bytes(usc_port_run_state *s, const char *name, const void 
     if (bytes == NULL || e.path == NULL) return usc_no_memory(name, err);
     if (size > 0) memcpy(bytes, data, size);
     bytes[size] = '\0';
+    if (s->options->rename_own) {
+        int64_t changes;
+        size_t same;
+        usc_port_job job = job_of(s, &e, bytes, size);
+        job.learns = true;
+        (void)usc_port_run(&job, e.language, &same, &changes);
+        usc_port_job_close(&job);
+    }
     usc_status st = usc_port_one(s, &e, bytes, size, &done, err);
     if (st != USC_OK) return st;
     usc_port_file *f = s->result.n_files > 0 ? s->file : add_file(s, &e);

@@ -35,12 +35,16 @@ typedef struct usc_port_term {
     bool asked_names, asked_tellings;
 } usc_port_term;
 
+typedef struct usc_port_own usc_port_own; /* port_own.h */
+
 typedef struct usc_port_job {
     const usc_port_options *options;
     const usc_port_names *names;
     const usc_port_renames *renames;
-    const char *path; /* below the source */
-    const char *root; /* the source folder; NULL: there is none */
+    usc_port_own *own_names; /* NULL: they stay */
+    bool learns;             /* of its own names, and asks no rule */
+    const char *path;        /* below the source */
+    const char *root;        /* the source folder; NULL: there is none */
     usc_arena *arena;
     const char *text;
     size_t n;
@@ -110,6 +114,9 @@ void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
 /** Text of a format in the arena. */
 const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRINTF(2, 3);
 
+/** In C++: whether the name at i is declared or defined there. */
+bool usc_port_declares(usc_port_job *job, size_t i);
+
 /** The name of a row's target; NULL: none. *known: whether there is a row. */
 const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const char *from,
                         size_t n, bool *known);
@@ -153,6 +160,9 @@ void usc_port_python_text(usc_port_job *job, size_t i);
 
 /** The same on a literal part of an f-string. */
 void usc_port_python_middle(usc_port_job *job, size_t i);
+
+/** Whether the source itself holds the module that a dotted name begins with. */
+bool usc_port_is_here(usc_port_job *job, const char *module);
 
 /** Puts the import of the device behind docstring and `from __future__`. */
 void usc_port_load_device(usc_port_job *job);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "port/port_job.h"
+#include "port/port_own.h"
 
 static const char *const cxx_endings[] = {".cu",  ".cuh", ".c",   ".cc",  ".cpp",
                                           ".cxx", ".h",   ".hh",  ".hpp", ".hxx",
@@ -140,7 +140,12 @@ bool usc_port_ask(usc_port_job *job, bool python)
     }
     find_sig(job, python);
     if (job->failed) return false;
+    if (job->learns) {
+        usc_port_own_learn(job, job->own_names, python);
+        return false;
+    }
     (python ? usc_port_python : usc_port_cxx)(job);
+    if (job->own_names != NULL) usc_port_own_apply(job, python);
     if (job->options->comments) usc_port_comments(job, python);
     return !job->failed;
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/path.h"
-#include "port/port_job.h"
+#include "port/port_own.h"
 
 typedef enum usc_port_what {
     USC_PORT_FILE,
@@ -30,6 +30,7 @@ typedef struct usc_port_run_state {
     const usc_port_options *options;
     usc_port_names names;
     usc_port_renames renames;
+    usc_port_own own;
     char root[USC_PATH_SIZE];  /* the folder of the source */
     char named[USC_PATH_SIZE]; /* the same as it was given */
     bool single;               /* the source is a file */
@@ -54,6 +55,10 @@ USC_NODISCARD usc_status usc_port_walk(usc_port_run_state *s, const char *source
 USC_NODISCARD usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e,
                                       const char *bytes, size_t size, usc_port_done *done,
                                       usc_error *err);
+
+/** Learns from an entry which names are the source's own. */
+USC_NODISCARD usc_status usc_port_learn(usc_port_run_state *s, const usc_port_entry *e,
+                                        usc_error *err);
 
 /** Reads and ports an entry. */
 USC_NODISCARD usc_status usc_port_entry_run(usc_port_run_state *s,

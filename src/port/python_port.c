@@ -208,8 +208,7 @@ static void port_argument(usc_port_job *job, size_t i)
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), NO_NAME);
 }
 
-/* Whether the source itself holds the module. */
-static bool is_here(usc_port_job *job, const char *module)
+bool usc_port_is_here(usc_port_job *job, const char *module)
 {
     const int n = (int)strcspn(module, ".");
     if (job->root == NULL) return false;
@@ -225,7 +224,7 @@ static void look_at_module(usc_port_job *job, const chain *c)
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         const size_t n = strlen(others[i]);
         if (strncmp(c->text, others[i], n) == 0 &&
-            (c->text[n] == '\0' || c->text[n] == '.') && !is_here(job, c->text))
+            (c->text[n] == '\0' || c->text[n] == '.') && !usc_port_is_here(job, c->text))
             usc_port_leave(job, c->place[0], c->place[c->n - 1], "library",
                            "is built for CUDA: see whether the target has one like it");
     }

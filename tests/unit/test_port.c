@@ -130,7 +130,8 @@ static bool comments; /* of port_bytes */
 static usc_port_result *port_bytes(const char *name, const char *text, size_t n,
                                    usc_port_target target)
 {
-    const usc_port_options o = {.target = target, .diff = true, .comments = comments};
+    const usc_port_options o = {
+        .target = target, .diff = true, .comments = comments, .rename_own = comments};
     usc_port_result *r;
     usc_error err;
     if (usc_port_bytes(name, text, n, &o, &r, &err) != USC_OK) fail_msg("%s", err.text);

@@ -53,6 +53,7 @@ typedef struct usc_port_options {
     unsigned only;      /* bits 1 << usc_port_language; 0: all */
     const char *launch; /* the Python files that load the device; NULL: each that needs */
     bool comments;      /* names in comments, too */
+    bool rename_own;    /* names that the source declares and that say cuda, too */
     const char *out;    /* folder, or file where the source is one; NULL: beside it */
     bool in_place;
     bool dry_run; /* nothing is written */

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Names of the source's own that say cuda (nms_cuda, CUDA_1D_KERNEL_LOOP), where they are
+// asked for. A first walk over all files learns which are declared there, and which are
+// used in a way that a name alone cannot follow: those stay, and are listed.
+#include "port/port_own.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the device's name begins as a part of a word, in one of its three cases; its end
+ * is 4 further. NULL: nowhere. */
+static const char *part_of(const char *word, const char *device)
+{
+    for (const char *at = word; *at != '\0'; at++) {
+        if (strncasecmp(at, device, 4) != 0) continue;
+        const bool low = islower((unsigned char)at[0]) != 0;
+        const bool all = isupper((unsigned char)at[3]) != 0;
+        bool same = low || all || islower((unsigned char)at[1]);
+        for (int i = 1; i < 4; i++)
+            same &= (isupper((unsigned char)at[i]) != 0) == all;
+        const bool begins = at == word || !isalpha((unsigned char)at[-1]) ||
+                            (!low && islower((unsigned char)at[-1]));
+        if (same && begins && !islower((unsigned char)at[4])) return at;
+    }
+    return NULL;
+}
+
+/* The word with the target's name in place of each such part. */
+static const char *renamed(usc_port_job *job, const char *word, const char *to)
+{
+    const char *at = part_of(word, job->names->device);
+    if (at == NULL) return word;
+    char part[16];
+    size_t n = 0;
+    for (; to[n] != '\0' && n + 1 < sizeof part; n++) {
+        const bool upper = isupper((unsigned char)at[n == 0 ? 0 : 1]) != 0;
+        part[n] = (char)(upper ? toupper((unsigned char)to[n]) : to[n]);
+    }
+    part[n] = '\0';
+    return usc_port_format(job, "%.*s%s%s", (int)(at - word), word, part,
+                           renamed(job, at + 4, to));
+}
+
+static usc_hash128 key_of(const char *name, bool python)
+{
+    usc_hash128 key = usc_key_of(name);
+    key.high += python;
+    return key;
+}
+
+static usc_port_own_name *find(const usc_port_own *own, const char *name, bool python)
+{
+    const int64_t *at = usc_keys_find(&own->known, key_of(name, python));
+    return at != NULL ? &own->name[*at] : NULL;
+}
+
+static usc_port_own_name *know(usc_port_own *own, const char *name, bool python)
+{
+    usc_port_own_name *known = find(own, name, python);
+    if (known != NULL) return known;
+    if (own->n == own->size) {
+        const size_t size = own->size > 0 ? 2 * own->size : 64;
+        usc_port_own_name *grown = realloc(own->name, size * sizeof *grown);
+        if (grown == NULL) {
+            own->failed = true;
+            return NULL;
+        }
+        own->name = grown;
+        own->size = size;
+    }
+    (void)usc_keys_put(&own->known, key_of(name, python), (int64_t)own->n);
+    own->failed |= own->known.failed;
+    own->name[own->n] = (usc_port_own_name){0};
+    return &own->name[own->n++];
+}
+
+static bool in_table(usc_port_job *job, const char *word)
+{
+    static const usc_port_row_kind kinds[] = {
+        USC_PORT_CXX_NAME, USC_PORT_CXX_CALL, USC_PORT_PY_NAME, USC_PORT_PY_CALL,
+        USC_PORT_PY_WORD,  USC_PORT_KEY,      USC_PORT_FIRST};
+    bool known = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !known; i++)
+        (void)usc_port_to(job, kinds[i], word, strlen(word), &known);
+    return known || part_of(word, job->names->device) == NULL;
+}
+
+/* Whether the name at i is declared there. */
+static bool declared(usc_port_job *job, size_t i, bool python)
+{
+    if (!python)
+        return usc_port_sig(job, i)->directive ? usc_port_at(job, i - 1, "define")
+                                               : usc_port_declares(job, i);
+    return usc_port_at(job, i - 1, "def") || usc_port_at(job, i - 1, "class") ||
+           ((i == 0 || usc_port_kind_at(job, i - 1, USC_PORT_NEWLINE) ||
+             usc_port_at(job, i - 1, ";")) &&
+            usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="));
+}
+
+/* In Python, a line of import: where the module's path is, and what is taken from it. */
+static bool in_import(const usc_port_job *job, size_t i, bool *module)
+{
+    size_t first = i;
+    while (first > 0 && i - first < 100 &&
+           !usc_port_kind_at(job, first - 1, USC_PORT_NEWLINE))
+        first--;
+    const bool from = usc_port_at(job, first, "from");
+    *module = !from;
+    for (size_t at = i; from && at < job->n_sig && at < i + 20; at++) {
+        if (usc_port_kind_at(job, at, USC_PORT_NEWLINE)) break;
+        *module |= usc_port_at(job, at, "import");
+    }
+    return from || usc_port_at(job, first, "import");
+}
+
+/* Whether the module that the name at i is imported from lies in the source. */
+static bool from_here(usc_port_job *job, size_t i)
+{
+    while (i > 0 && !usc_port_at(job, i, "from"))
+        i--;
+    return usc_port_at(job, i + 1, ".") ||
+           usc_port_is_here(job, usc_port_word(job, i + 1));
+}
+
+/* Why the name at i is not to be followed; NULL: it is. */
+static const char *spoilt(usc_port_job *job, size_t i, bool python)
+{
+    bool module;
+    if (!python)
+        return (usc_port_at(job, i - 1, "#") || usc_port_at(job, i + 1, "#")) &&
+                       usc_port_sig(job, i)->directive
+                   ? "is joined to others in a macro"
+                   : NULL;
+    if (in_import(job, i, &module))
+        return module              ? "is the name of a module"
+               : from_here(job, i) ? NULL
+                                   : "is imported from elsewhere";
+    if (usc_port_at(job, i - 1, ".")) return "is an attribute of something, too";
+    const bool argument = usc_port_at(job, i - 1, "(") || usc_port_at(job, i - 1, ",");
+    if (argument && usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="))
+        return "is the name of an argument, too";
+    for (size_t at = i; argument && at-- > 0 && i - at < 200;) {
+        if (usc_port_kind_at(job, at, USC_PORT_NEWLINE)) break;
+        if (usc_port_at(job, at, "def")) return "is the name of an argument, too";
+    }
+    return NULL;
+}
+
+/* A text of Python that is the name: of __all__, getattr, or of a function to be loaded. */
+static void learn_text(usc_port_job *job, usc_port_own *own, size_t i)
+{
+    const usc_port_token *t = usc_port_sig(job, i);
+    if (t->end - t->start < 6 || t->end - t->start > 200) return;
+    const char *name = usc_port_format(job, "%.*s", (int)(t->end - t->start) - 2,
+                                       job->text + t->start + 1);
+    if (part_of(name, job->names->device) == NULL) return;
+    for (int python = 0; python < 2; python++) {
+        usc_port_own_name *known = know(own, name, python != 0);
+        if (known != NULL) known->why = "stands in quotes, too";
+    }
+}
+
+void usc_port_own_learn(usc_port_job *job, usc_port_own *own, bool python)
+{
+    for (size_t i = 0; i < job->n_sig; i++) {
+        if (python && usc_port_kind_at(job, i, USC_PORT_TEXT)) learn_text(job, own, i);
+        if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
+        const char *word = usc_port_word(job, i);
+        const char *device = usc_port_target_text(job->options->target);
+        const bool taken = part_of(word, device) != NULL;
+        if (!taken && in_table(job, word)) continue;
+        usc_port_own_name *known = know(own, word, python);
+        if (known == NULL) return;
+        known->there = true;
+        if (taken) continue;
+        known->declared |= declared(job, i, python);
+        if (known->why == NULL) known->why = spoilt(job, i, python);
+    }
+}
+
+/* Behind a namespace of torch's: not the source's own. */
+static bool is_foreign(const usc_port_job *job, size_t i)
+{
+    static const char *const spaces[] = {"at", "c10", "torch", "native", "std", "thrust"};
+    for (size_t k = 0; k < sizeof spaces / sizeof spaces[0]; k++)
+        if (usc_port_at(job, i - 1, "::") && usc_port_at(job, i - 2, spaces[k]))
+            return true;
+    return false;
+}
+
+void usc_port_own_apply(usc_port_job *job, bool python)
+{
+    bool known_device = false;
+    const char *to =
+        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known_device);
+    for (size_t i = 0; i < job->n_sig && to != NULL; i++) {
+        if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
+        const char *word = usc_port_word(job, i);
+        if (part_of(word, job->names->device) == NULL) continue;
+        if (!python && usc_port_sig(job, i)->directive &&
+            (usc_port_at(job, i - 1, "#") || usc_port_at(job, i + 1, "#")))
+            usc_port_leave(job, i, i, "joined name",
+                           "what a macro joins is not followed: see that it fits");
+        const usc_port_own_name *own = find(job->own_names, word, python);
+        if (own == NULL || !own->declared || is_foreign(job, i)) continue;
+        const char *name = renamed(job, word, to), *why = own->why;
+        const usc_port_own_name *taken = find(job->own_names, name, python);
+        if (taken != NULL && taken->there) why = "would be a name that is there already";
+        if (why == NULL)
+            usc_port_replace(job, i, name);
+        else
+            usc_port_leave(
+                job, i, i, usc_port_format(job, "'%s'", word),
+                usc_port_format(job, "%s: name it %s by hand, or leave it", why, name));
+    }
+}
+
+void usc_port_own_free(usc_port_own *own)
+{
+    usc_keys_free(&own->known);
+    free(own->name);
+    *own = (usc_port_own){0};
+}
