@@ -280,5 +280,6 @@ int cmd_coverage(int argc, char **argv)
     }
     const int code = tell(&a, &found);
     usc_coverage_free(&found);
-    return code;
+    const bool lacks = cli_ops_unmatched(a.coverage.trace, a.coverage.ops);
+    return lacks && code == CLI_SAME ? CLI_TROUBLE : code;
 }

@@ -150,5 +150,6 @@ int cmd_export(int argc, char **argv)
         return CLI_INTERRUPTED;
     }
     say_counts(&o, &counts);
-    return cli_close_output(CLI_SAME);
+    const bool lacks = cli_ops_unmatched(o.trace, o.ops);
+    return cli_close_output(lacks ? CLI_TROUBLE : CLI_SAME);
 }

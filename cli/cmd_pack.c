@@ -98,7 +98,8 @@ int cmd_pack(int argc, char **argv)
     const usc_status st = usc_pack_trace(&a.pack, &hooks.hooks, &end, &err);
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
-    if (end == USC_RUN_DONE) return CLI_SAME;
+    if (end == USC_RUN_DONE)
+        return cli_ops_unmatched(a.pack.trace, a.pack.ops) ? CLI_TROUBLE : CLI_SAME;
     (void)fprintf(stderr, "ulpscope pack: interrupted; nothing was written\n");
     return CLI_INTERRUPTED;
 }

@@ -191,7 +191,8 @@ static void say_incomplete(usc_trace *t)
                       n, n == 1 ? "" : "s", n == 1 ? "was" : "were");
 }
 
-static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *err)
+static usc_status show_list(usc_trace *t, const show_arguments *a, bool *none,
+                            usc_error *err)
 {
     const int64_t *found;
     int64_t n;
@@ -211,7 +212,8 @@ static usc_status show_list(usc_trace *t, const show_arguments *a, usc_error *er
     if (st == USC_OK && !a->json && n_shown < n_left)
         (void)printf("... and %lld more calls (--limit)\n",
                      (long long)(n_left - n_shown));
-    if (st == USC_OK && n_left == 0) say_none(t, a);
+    *none = st == USC_OK && n_left == 0;
+    if (*none) say_none(t, a);
     free(sequences);
     return st;
 }
@@ -222,11 +224,14 @@ int cmd_show(int argc, char **argv)
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
     usc_error err;
     usc_trace *t = NULL;
+    bool none = false;
     usc_status st = usc_trace_open(a.trace, NULL, &t, &err);
     if (st == USC_OK)
-        st = a.call != 0 ? show_call(t, &a, a.call, &err) : show_list(t, &a, &err);
+        st = a.call != 0 ? show_call(t, &a, a.call, &err) : show_list(t, &a, &none, &err);
     if (st == USC_OK) say_incomplete(t);
-    const int code = st == USC_OK ? cli_close_output(CLI_SAME) : cli_fail("%s", err.text);
+    const bool lacks = none || (st == USC_OK && cli_ops_unmatched(a.trace, a.filter.ops));
+    const int code = st == USC_OK ? cli_close_output(lacks ? CLI_TROUBLE : CLI_SAME)
+                                  : cli_fail("%s", err.text);
     usc_trace_close(t);
     free(a.steps);
     return code;

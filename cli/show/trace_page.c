@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <ulpscope/report.h>
+#include <ulpscope/x/unmatched.h>
 
 #include "cli.h"
 
@@ -26,6 +27,24 @@ bool cli_is_trace(const char *folder)
     if (n > 0 && (size_t)n < sizeof file && usc_trace_is_database(file)) return true;
     return cli_next_rank(folder, -1, "result.db") < 0 &&
            cli_next_rank(folder, -1, "trace.db") >= 0;
+}
+
+bool cli_ops_unmatched(const char *trace, const char *ops)
+{
+    char unmatched[256] = "";
+    usc_trace *t = NULL;
+    usc_calls *calls = NULL;
+    if (ops == NULL || usc_trace_open(trace, NULL, &t, NULL) != USC_OK) return false;
+    if (usc_calls_create(&calls, NULL) == USC_OK &&
+        usc_trace_read_calls(t, calls, NULL) == USC_OK)
+        usc_calls_unmatched(calls, ops, unmatched, sizeof unmatched);
+    usc_calls_free(calls);
+    usc_trace_close(t);
+    if (unmatched[0] == '\0') return false;
+    (void)fprintf(stderr,
+                  "ulpscope: no call of %s matches %s of --ops; hence exit code %d\n",
+                  trace, unmatched, CLI_TROUBLE);
+    return true;
 }
 
 /* Length of a path without the slashes at its end. */

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Globs over operator names; the syntax stands in ulpscope/x/pattern.h.
 #include <ulpscope/x/pattern.h>
+#include <ulpscope/x/unmatched.h>
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A piece of text that somebody else owns. */
@@ -130,6 +132,31 @@ bool usc_pattern_match(const char *pattern, const char *op_name)
 bool usc_pattern_covers(const char *pattern, const char *path)
 {
     return list_match(pattern, path, path_match);
+}
+
+static bool matches_any(span glob, const char *const *names, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (op_match(glob, names[i])) return true;
+    return false;
+}
+
+void usc_pattern_unmatched(const char *pattern, const char *const *names, int64_t n,
+                           char *out, size_t size)
+{
+    size_t used = 0;
+    if (size > 0) out[0] = '\0';
+    for (const char *rest = pattern; rest != NULL;) {
+        const span item = next_item(&rest);
+        if (item.n == 0 || item.at[0] == '!' || matches_any(item, names, n)) continue;
+        const int more = snprintf(out + used, size - used, "%s'%.*s'",
+                                  used > 0 ? ", " : "", (int)item.n, item.at);
+        if (more < 0 || (size_t)more >= size - used) {
+            if (used < size) out[used] = '\0';
+            return;
+        }
+        used += (size_t)more;
+    }
 }
 
 static bool char_allowed(char c)

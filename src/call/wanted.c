@@ -4,6 +4,7 @@
 #include "call/calls.h"
 
 #include <ulpscope/x/pattern.h>
+#include <ulpscope/x/unmatched.h>
 
 #include <ctype.h>
 #include <stdio.h>
@@ -241,4 +242,16 @@ void usc_calls_likely(const usc_calls *calls, const char *pattern, char *out, si
         if (n < 0 || (size_t)n >= size - used) return;
         used += (size_t)n;
     }
+}
+
+void usc_calls_unmatched(const usc_calls *calls, const char *pattern, char *out,
+                         size_t size)
+{
+    const char **names = calloc((size_t)calls->n + 1, sizeof *names);
+    if (size > 0) out[0] = '\0';
+    if (names == NULL) return;
+    for (int64_t i = 0; i < calls->n; i++)
+        names[i] = calls->call[i].op;
+    usc_pattern_unmatched(pattern, names, calls->n, out, size);
+    free(names);
 }

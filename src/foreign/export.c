@@ -204,7 +204,13 @@ static usc_status put_calls(usc_exporting *ex, const usc_run_hooks *hooks, bool 
         if (st == USC_OK) st = put_call(ex, err);
     }
     if (st == USC_OK && !*stopped) st = change_step(ex, &step, -1, err);
-    if (st == USC_OK && !*stopped && ex->counts->calls == 0)
+    const bool none = st == USC_OK && !*stopped && ex->counts->calls == 0;
+    if (none && ex->options->ops != NULL && ex->counts->nameless == 0)
+        st = usc_error_set(err, USC_E_NOT_FOUND, -1,
+                           "%s: none of the calls that the program itself made matches "
+                           "--ops '%s'; what runs inside of those is not written",
+                           ex->options->trace, ex->options->ops);
+    else if (none)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: no call that %s can hold%s%s",
                            ex->options->trace, ex->kind->name,
                            ex->counts->nameless > 0 ? ", e.g. " : "",

@@ -35,7 +35,8 @@ typedef struct usc_check {
     usc_calls *calls;
     usc_selection picks;
     usc_line remarks;
-    usc_line left; /* of a whole trace, why not all of its calls are checked */
+    char unmatched[256]; /* of --ops, what matches nothing */
+    usc_line left;       /* of a whole trace, why not all of its calls are checked */
     usc_result *result;
     usc_agenda agenda;
     usc_split split;

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ulpscope/x/unmatched.h>
+
 #include "run/check.h"
 
 enum { MOST_NAMED = 3 };
@@ -293,6 +295,8 @@ usc_status usc_check_choose(usc_check *c, usc_error *err)
         options.level = USC_LEVEL_API;
     if (st == USC_OK) st = usc_select(c->calls, &options, &c->picks, err);
     if (st == USC_OK && c->picks.n == 0) st = nothing_left(c, wanted, n_wanted, err);
+    if (st == USC_OK && c->options->ops != NULL)
+        usc_calls_unmatched(c->calls, c->options->ops, c->unmatched, sizeof c->unmatched);
     if (st == USC_OK) remark_on(c);
     if (st == USC_OK && !narrow && !options.distinct && options.level == USC_LEVEL_CALL)
         tell_left(c);

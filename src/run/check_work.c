@@ -137,6 +137,7 @@ usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err)
                 {"n_selected", selected},
                 {"left_out", c->left.text != NULL ? c->left.text : ""},
                 {"remarks", c->remarks.text != NULL ? c->remarks.text : ""},
+                {"unmatched", c->unmatched},
                 {"compiled_regions", regions != NULL ? regions : "0"},
                 {"trace_incomplete", cut ? "1" : "0"},
                 {"environment", said}};

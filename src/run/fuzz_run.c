@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include <ulpscope/x/fuzz.h>
+#include <ulpscope/x/pattern.h>
+#include <ulpscope/x/unmatched.h>
 
 #include "base/number.h"
 #include "run/check.h"
@@ -119,12 +121,55 @@ static usc_status hear(void *ctx, const usc_crew_news *news, usc_error *err)
     return st;
 }
 
+/* ---- what is drawn from ---- */
+
+/* Operators that a program calls are drawn from, not those they run inside of them: the
+ * first that holds one that was asked for; NULL: none does. */
+static const char *holder(const usc_check *c, const char *ops)
+{
+    for (int64_t i = 0; i < c->picks.n; i++) {
+        const usc_pick *pick = &c->picks.pick[i];
+        for (int64_t k = 0; k < pick->n_children; k++)
+            if (usc_pattern_match(ops, usc_calls_find(c->calls, pick->child[k])->op))
+                return usc_calls_find(c->calls, pick->call)->op;
+    }
+    return NULL;
+}
+
+static usc_status nothing_drawn(const usc_check *c, usc_error *err)
+{
+    const usc_check_options *o = c->options;
+    const char *within = o->ops != NULL ? holder(c, o->ops) : NULL;
+    char likely[256] = "";
+    if (within != NULL)
+        return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                             "--ops '%s' runs in %s inside of %s only, and calls are "
+                             "drawn from what the program itself called: --ops %s",
+                             o->ops, o->trace, within, within);
+    if (o->ops != NULL) usc_calls_likely(c->calls, o->ops, likely, sizeof likely);
+    return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                         "no operator of %s matches --ops '%s': nothing to draw from"
+                         "%s%s%s",
+                         o->trace, o->ops != NULL ? o->ops : "*",
+                         likely[0] != '\0' ? "; did you mean --ops " : "", likely,
+                         likely[0] != '\0' ? "?" : "");
+}
+
+static void find_unmatched(usc_check *c)
+{
+    const int64_t n = c->picks.n;
+    const char **names = calloc((size_t)n + 1, sizeof *names);
+    if (names == NULL) return;
+    for (int64_t i = 0; i < n; i++)
+        names[i] = usc_calls_find(c->calls, c->picks.pick[i].call)->op;
+    usc_pattern_unmatched(c->options->ops, names, n, c->unmatched, sizeof c->unmatched);
+    free(names);
+}
+
 /* ---- the whole ---- */
 
 usc_status usc_fuzz_choose(usc_check *c, usc_error *err)
 {
-    const usc_check_options *o = c->options;
-    char likely[256] = "";
     usc_status st = usc_calls_create(&c->calls, err);
     if (st == USC_OK) st = usc_trace_read_calls(c->trace, c->calls, err);
     if (st != USC_OK) return st;
@@ -132,16 +177,10 @@ usc_status usc_fuzz_choose(usc_check *c, usc_error *err)
     const usc_select_options all = {.target = "any", .distinct = true};
     st = usc_select(c->calls, &all, &c->picks, err);
     if (st == USC_OK)
-        st = usc_fuzz_plan_make(c->calls, &c->picks, o->ops, &c->texts, &c->plan, err);
-    if (st == USC_OK && c->plan.n_wanted == 0) {
-        if (o->ops != NULL) usc_calls_likely(c->calls, o->ops, likely, sizeof likely);
-        st = usc_error_set(
-            err, USC_E_NOT_FOUND, -1,
-            "no operator of %s matches --ops '%s': nothing to draw from%s%s%s", o->trace,
-            o->ops != NULL ? o->ops : "*",
-            likely[0] != '\0' ? "; did you mean --ops " : "", likely,
-            likely[0] != '\0' ? "?" : "");
-    }
+        st = usc_fuzz_plan_make(c->calls, &c->picks, c->options->ops, &c->texts, &c->plan,
+                                err);
+    if (st == USC_OK && c->plan.n_wanted == 0) return nothing_drawn(c, err);
+    if (st == USC_OK) find_unmatched(c);
     return st;
 }
 

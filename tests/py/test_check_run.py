@@ -153,6 +153,15 @@ def test_ops_selects_and_nothing_selected_is_trouble(trace, tmp_path):
     assert run.returncode == 2 and "nothing to check" in run.stderr
 
 
+def test_a_name_among_others_that_matches_nothing_is_no_success(trace, tmp_path):
+    run = check(trace, tmp_path / "a", "--ops", "mm,gellu,so*ax")
+    assert run.returncode == 2 and verdicts(tmp_path / "a") == {("aten::mm", "pass"): N}
+    assert run.stdout.splitlines()[-1].endswith("flagged; no call matches 'gellu', 'so*ax'")
+    assert report(tmp_path / "a").returncode == 2
+    run = check(trace, tmp_path / "b", "--ops", "mm,gellu", fault="mm=scale")
+    assert run.returncode == 1 and run.stdout.splitlines()[-1].endswith("no call matches 'gellu'")
+
+
 def test_distinct_takes_one_call_per_signature(trace, tmp_path):
     assert check(trace, tmp_path / "out", "--distinct").returncode == 0
     found = rows(tmp_path / "out")

@@ -14,6 +14,7 @@ import pytest
 import torch
 from traces import TraceWriter, small_trace
 
+import ulpscope
 from ulpscope import _core
 from ulpscope.calls.replay import BadCall, bind_exact
 from ulpscope.executors.device import PythonDevice
@@ -271,6 +272,15 @@ def test_patterns_that_match_nothing_say_so(trace, tmp_path):
     done = run("--device", "sim:0", "--trace", trace, "--ops", "MM", "-o", tmp_path / "out", code=2)
     assert "no operator of" in done.stderr and "did you mean --ops aten::mm?" in done.stderr
     assert not (tmp_path / "out").exists()
+    done = run("--device", "sim:0", "--trace", trace, "--ops", "mm,mn", "--cases", "2", "-o", tmp_path / "out", code=2)
+    assert done.stdout.splitlines()[-1].endswith("no call matches 'mn'")
+
+
+def test_what_runs_inside_of_others_only_is_told_with_what_to_ask_for(tmp_path):
+    with ulpscope.capture(tmp_path / "trace"):
+        torch.nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4))
+    done = run("--device", "sim:0", "--trace", tmp_path / "trace", "--ops", "addmm", "-o", tmp_path / "out", code=2)
+    assert "inside of aten::linear only" in done.stderr and "--ops aten::linear" in done.stderr
 
 
 # ---- the operator database -------------------------------------------------------------

@@ -54,7 +54,10 @@ def test_steps_are_a_list(trace):
     change(trace, "UPDATE call SET step = 7 WHERE sequence = 2")
     assert "aten::bar" in show(trace, "--step", "1,5-8").stdout
     assert "aten::foo" not in show(trace, "--step", "1,5-8").stdout
-    assert "no call matches" in show(trace, "--step", "1-6").stderr
+    none = show(trace, "--step", "1-6")
+    assert "no call matches" in none.stderr and none.returncode == 2
+    some = show(trace, "--ops", "bar,nothere")
+    assert "aten::bar" in some.stdout and "matches 'nothere' of --ops" in some.stderr and some.returncode == 2
     for bad in ("5-3", "1,", "x", "", "-1"):
         assert "no list of steps" in show(trace, f"--step={bad}").stderr, bad
 

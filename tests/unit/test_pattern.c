@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of ulpscope/x/pattern.h: which operator a PATTERN selects, what is refused.
 #include <ulpscope/x/pattern.h>
+#include <ulpscope/x/unmatched.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -171,6 +172,26 @@ static void test_likeness_of_names(void **state)
     assert_float_equal(usc_likeness(name, name), 1, 0);
 }
 
+static void test_what_matches_nothing_is_named(void **state)
+{
+    static const char *const names[] = {"aten::mm", "aten::add.Tensor", "torch.relu"};
+    static const char *const cases[][2] = {
+        {"mm,add", ""},     {"mm, aten::mn ,gelu*", "'aten::mn', 'gelu*'"},
+        {"*,!nothing", ""}, {"relu,aten::relu", "'aten::relu'"},
+        {"", ""},           {" , ", ""},
+    };
+    (void)state;
+    char out[32];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        usc_pattern_unmatched(cases[i][0], names, 3, out, sizeof out);
+        assert_string_equal(out, cases[i][1]);
+    }
+    usc_pattern_unmatched(NULL, names, 3, out, sizeof out);
+    assert_string_equal(out, "");
+    usc_pattern_unmatched("a,b,c,d", names, 3, out, 9); /* no room for the third */
+    assert_string_equal(out, "'a', 'b'");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_check_accepts),
         cmocka_unit_test(test_check_refuses_with_position),
         cmocka_unit_test(test_likeness_of_names),
+        cmocka_unit_test(test_what_matches_nothing_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
