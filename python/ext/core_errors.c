@@ -3,6 +3,7 @@
 // failure a subclass with the same name in Python's spelling, E_NOT_FOUND NotFoundError.
 #include "core.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdio.h>
 
@@ -36,6 +37,7 @@ static int add_class(PyObject *module, core_state *state, const char *status, in
 
 int core_errors_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     static const struct {
         const char *name;
         int slot;
@@ -84,6 +86,7 @@ PyObject *core_text(const char *bytes)
 
 PyObject *core_raise(const core_state *state, usc_status status, const usc_error *err)
 {
+    assert(state != NULL);
     PyObject *kind = state->error;
     if ((unsigned)status < CORE_N_STATUS && state->errors[status] != NULL)
         kind = state->errors[status];

@@ -7,6 +7,8 @@
 
 #include <ulpscope/x/pattern.h>
 
+#include <assert.h>
+
 typedef struct mode_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
     PyObject *capture;
@@ -41,6 +43,7 @@ static bool is_inside(const mode_object *mode)
 
 const char *py_api_describe(usc_intercept_api *call)
 {
+    assert(call != NULL);
     const running *r = (const running *)call;
     if (!Py_IsInitialized()) return NULL;
     const PyGILState_STATE gil = PyGILState_Ensure();
@@ -335,6 +338,7 @@ static PyType_Spec spec = {
 
 int py_api_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "ApiMode", type);

@@ -3,6 +3,7 @@
 // py_api_args.h.
 #include "py_api_args.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -351,6 +352,7 @@ static void walk_arguments(walk *w, PyObject *args, PyObject *kwargs)
 const char *py_api_arguments(const py_api_types *types, py_api_take *take, PyObject *args,
                              PyObject *kwargs)
 {
+    assert(types && take && args);
     walk w = {.types = types, .take = take, .role = USC_ROLE_IN, .to = &t_writing};
     usc_writing_begin(&t_writing);
     walk_arguments(&w, args, kwargs);
@@ -360,6 +362,7 @@ const char *py_api_arguments(const py_api_types *types, py_api_take *take, PyObj
 void py_api_results(const py_api_types *types, py_api_take *take, PyObject *args,
                     PyObject *kwargs, PyObject *result, PyObject *writes, usc_maybe maybe)
 {
+    assert(types && take && args && writes);
     walk w = {.types = types,
               .take = take,
               .role = USC_ROLE_MUTATED,

@@ -6,6 +6,8 @@
 
 #include <ulpscope/x/flow.h>
 
+#include <assert.h>
+
 typedef struct births_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
     usc_births *births;
@@ -103,6 +105,7 @@ static PyType_Spec spec = {
 
 bool py_births_watch(PyObject *births, usc_capture_watch *out)
 {
+    assert(births && out);
     if (strcmp(Py_TYPE(births)->tp_name, spec.name) != 0) return false;
     *out = (usc_capture_watch){.ctx = ((births_object *)births)->births,
                                .call = take_call,
@@ -113,6 +116,7 @@ bool py_births_watch(PyObject *births, usc_capture_watch *out)
 
 int py_births_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Births", type);

@@ -6,6 +6,7 @@
 #include "py_births.h"
 #include "py_place.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
@@ -479,6 +480,7 @@ static PyType_Spec spec = {
 
 py_api_target py_capture_target(PyObject *capture)
 {
+    assert(capture != NULL);
     if (strcmp(Py_TYPE(capture)->tp_name, spec.name) != 0) return (py_api_target){0};
     capture_object *self = (capture_object *)capture;
     if (self->session == NULL || self->n_forks != n_forks) return (py_api_target){0};
@@ -491,6 +493,7 @@ py_api_target py_capture_target(PyObject *capture)
 /* Adds what this file and py_place.c bind to `_core`; 0, or -1 with an exception set. */
 int py_capture_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     static bool counting;
     if (!counting && pthread_atfork(NULL, NULL, count_fork) != 0) {
         PyErr_NoMemory();

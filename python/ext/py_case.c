@@ -5,6 +5,7 @@
 #include "py_finding.h"
 #include "py_tensor.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ static void case_dealloc(PyObject *self_object)
 
 case_object *py_case_enter(PyObject *self_object)
 {
+    assert(self_object != NULL);
     case_object *self = (case_object *)self_object;
     if (self->c == NULL || self->kept == NULL) {
         PyErr_SetString(PyExc_ValueError, "the case is not open");
@@ -71,6 +73,7 @@ case_object *py_case_enter(PyObject *self_object)
 
 PyObject *py_case_leave(case_object *self, usc_status status, const usc_error *err)
 {
+    assert(self != NULL);
     PyThread_release_lock(self->lock);
     if (status != USC_OK)
         return core_raise(core_state_of(Py_TYPE((PyObject *)self)), status, err);
@@ -333,6 +336,7 @@ static PyObject *case_choose(PyObject *self, PyObject *args, PyObject *kwargs)
 
 const usc_case *py_case_of(PyObject *object, const core_state *state)
 {
+    assert(object && state);
     if (!PyObject_TypeCheck(object, state->case_type) ||
         ((case_object *)object)->c == NULL) {
         PyErr_SetString(PyExc_TypeError, "not an open Case");
@@ -433,6 +437,7 @@ static int add_narrow_runs(PyObject *module)
 
 int py_case_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &case_spec, NULL);
     if (type == NULL) return -1;
     core_state *state = PyModule_GetState(module);

@@ -3,6 +3,7 @@
 #include "py_case.h"
 #include "py_finding.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* [(path, sizes)] as forms; NULL with an exception set. */
@@ -28,6 +29,7 @@ static usc_case_form_of *forms_of(PyObject *outputs)
 
 PyObject *py_case_call(PyObject *self_object, PyObject *args)
 {
+    assert(self_object && args);
     PyObject *outputs;
     long long number, n_inputs, n_rows;
     usc_case_call call = {0};
@@ -53,6 +55,7 @@ PyObject *py_case_call(PyObject *self_object, PyObject *args)
 
 PyObject *py_case_go_on(PyObject *self_object, PyObject *unused)
 {
+    assert(self_object != NULL);
     (void)unused;
     case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;
@@ -66,6 +69,7 @@ PyObject *py_case_go_on(PyObject *self_object, PyObject *unused)
 
 PyObject *py_case_rows(PyObject *self_object, PyObject *unused)
 {
+    assert(self_object != NULL);
     (void)unused;
     case_object *self = py_case_enter(self_object);
     if (self == NULL) return NULL;

@@ -7,6 +7,7 @@
 
 #include <ulpscope/cause.h>
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct cause_object {
@@ -372,6 +373,7 @@ static PyType_Spec cause_spec = {
 
 int py_cause_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &cause_spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Cause", type);

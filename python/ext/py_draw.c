@@ -6,6 +6,8 @@
 
 #include <ulpscope/x/draw.h>
 
+#include <assert.h>
+
 enum { MOST_ARGUMENTS = 32, MOST_OUTPUTS = 8 };
 
 static core_state *state_of(PyObject *module)
@@ -351,6 +353,7 @@ static PyMethodDef functions[] = {
 
 int py_draw_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     if (PyModule_AddIntConstant(module, "draw_crowd", USC_DRAW_CROWD) < 0 ||
         PyModule_AddIntConstant(module, "draw_mask_tried", USC_MASK_TRIED) < 0)
         return -1;

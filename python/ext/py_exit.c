@@ -4,6 +4,8 @@
 // So it is looked at where it is freed.
 #include "core.h"
 
+#include <assert.h>
+
 static destructor free_exit; /* Python's own; NULL: not watched. Under the GIL */
 static unsigned long main_thread;
 static bool has_failed;
@@ -56,5 +58,6 @@ static PyMethodDef functions[] = {
 
 int py_exit_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

@@ -5,6 +5,7 @@
 #include "py_judge.h"
 #include "py_tensor.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 
 PyObject *py_finding_of(PyObject *list, const usc_finding *f)
 {
+    assert(list != NULL);
     const core_state *state = core_state_of(Py_TYPE(list));
     if (state == NULL || f == NULL) {
         if (f == NULL) PyErr_SetString(PyExc_IndexError, "no such finding");
@@ -26,6 +28,7 @@ PyObject *py_finding_of(PyObject *list, const usc_finding *f)
 
 PyObject *py_text_list(const char *const *items, int n)
 {
+    assert(items != NULL || n == 0);
     PyObject *list = PyList_New(n);
     for (int i = 0; list != NULL && i < n; i++) {
         PyObject *one = core_text(items[i]);
@@ -141,6 +144,7 @@ static PyObject *finding_get(PyObject *self, void *member)
 
 int py_sizes_read(PyObject *sizes, usc_finding *f)
 {
+    assert(f != NULL);
     if (sizes == NULL) return 0;
     const Py_ssize_t ndim = PySequence_Size(sizes);
     if (ndim < 0 || ndim > USC_MAX_DIMS) {
@@ -159,6 +163,7 @@ int py_sizes_read(PyObject *sizes, usc_finding *f)
 
 usc_verdict py_verdict(const char *name)
 {
+    assert(name != NULL);
     const usc_verdict verdict = usc_verdict_by_text(name);
     if (verdict == USC_N_VERDICTS)
         PyErr_Format(PyExc_ValueError, "%s: no such verdict", name);
@@ -307,6 +312,7 @@ static int add_excuses(PyObject *module)
 
 int py_finding_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     core_state *state = PyModule_GetState(module);
     state->finding_type = added(module, "Finding", &finding_spec);
     state->findings_type = added(module, "Findings", &py_findings_spec);

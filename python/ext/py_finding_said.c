@@ -7,6 +7,7 @@
 
 #include <ulpscope/x/unjudged.h>
 
+#include <assert.h>
 #include <string.h>
 
 enum { SENTENCE = 2048, MOST_ANSWERS = 256 };
@@ -180,6 +181,7 @@ static PyObject *row_dict(const usc_result_row *row)
 
 PyObject *py_findings_row(PyObject *self, PyObject *args, PyObject *kwargs)
 {
+    assert(self && args);
     static char *names[] = {"op", "verdict", "reason", "culprit", "cause", "notes", NULL};
     const char *verdict;
     usc_said said = {0};
@@ -198,5 +200,6 @@ PyObject *py_findings_row(PyObject *self, PyObject *args, PyObject *kwargs)
 
 int py_finding_said_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

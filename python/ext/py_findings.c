@@ -5,14 +5,18 @@
 #include "py_judge.h"
 #include "py_tensor.h"
 
+#include <assert.h>
+
 static usc_findings *list_of(PyObject *self)
 {
+    assert(self != NULL);
     return ((findings_object *)self)->findings;
 }
 
 /* None, or what a status says. */
 static PyObject *told(PyObject *self, usc_status st, const usc_error *err)
 {
+    assert(st == USC_OK || err);
     if (st == USC_OK) Py_RETURN_NONE;
     return core_raise(core_state_of(Py_TYPE(self)), st, err);
 }

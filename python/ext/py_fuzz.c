@@ -6,6 +6,7 @@
 
 #include <ulpscope/x/fuzz.h>
 
+#include <assert.h>
 #include <string.h>
 
 enum { MOST_TENSORS = 256 };
@@ -239,6 +240,7 @@ static const core_number numbers[] = {
 
 int py_fuzz_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     if (core_numbers_add(module, numbers, sizeof numbers / sizeof numbers[0]) < 0)
         return -1;
     return PyModule_AddFunctions(module, functions);

@@ -7,6 +7,7 @@
 #include <ulpscope/trace.h>
 #include <ulpscope/x/generate.h>
 
+#include <assert.h>
 #include <string.h>
 
 /* A text of a dict that may be missing or None: "" then; NULL with an exception set. */
@@ -205,5 +206,6 @@ static PyMethodDef functions[] = {
 
 int py_generate_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

@@ -5,6 +5,8 @@
 
 #include <ulpscope/x/held.h>
 
+#include <assert.h>
+
 enum { MOST_OUTPUTS = 64 };
 
 /* (path, device, truth) in rows. */
@@ -98,5 +100,6 @@ static PyMethodDef functions[] = {
 
 int py_held_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

@@ -4,6 +4,8 @@
 
 #include <ulpscope/x/inject.h>
 
+#include <assert.h>
+
 typedef struct injector_object {
     PyObject_HEAD usc_injector *injector;
 } injector_object;
@@ -126,6 +128,7 @@ static PyType_Spec spec = {
 
 int py_inject_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     const int code = type == NULL ? -1 : PyModule_AddObjectRef(module, "Injector", type);
     Py_XDECREF(type);

@@ -9,10 +9,12 @@
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
 
+#include <assert.h>
 #include <string.h>
 
 int py_put(PyObject *dict, const char *key, PyObject *value)
 {
+    assert(dict && key);
     if (value == NULL) return -1;
     const int result = PyDict_SetItemString(dict, key, value);
     Py_DECREF(value);
@@ -87,6 +89,7 @@ static int put_flags(PyObject *dict, const usc_judgement *j)
 
 PyObject *py_judgement(const usc_judgement *j)
 {
+    assert(j != NULL);
     PyObject *dict = PyDict_New();
     if (dict == NULL) return NULL;
     if (py_put(dict, "verdict", PyUnicode_FromString(usc_verdict_text(j->verdict))) < 0 ||
@@ -292,6 +295,7 @@ static PyObject *judge_worst(PyObject *self, PyObject *args)
 
 PyObject *py_examples(const usc_example *found, int n)
 {
+    assert(found != NULL || n == 0);
     PyObject *list = PyList_New(n);
     for (int i = 0; list != NULL && i < n; ++i) {
         const usc_example *e = &found[i];
@@ -335,6 +339,7 @@ static PyObject *judge_positions(PyObject *self, PyObject *unused)
 
 PyObject *py_slices(const float *shares, int n_rows)
 {
+    assert(shares != NULL || n_rows == 0);
     PyObject *list = PyList_New(n_rows);
     for (int i = 0; list != NULL && i < n_rows; ++i) {
         PyObject *item = float_list(shares + (size_t)i * 64, 64);
@@ -625,6 +630,7 @@ static int add_verdicts(PyObject *module)
 
 int py_judge_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     if (add_verdicts(module) < 0 ||
         PyModule_AddObject(module, "near_reach", PyFloat_FromDouble(USC_NEAR_REACH)) <
             0 ||

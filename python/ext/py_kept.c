@@ -8,6 +8,7 @@
 #include <ulpscope/report.h>
 #include <ulpscope/safetensors.h>
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- entries ---- */
@@ -131,6 +132,7 @@ static PyObject *entry_of(const usc_kept *k, int i)
 
 PyObject *py_kept_entries(const usc_case *c)
 {
+    assert(c != NULL);
     PyObject *list = PyList_New(0);
     const usc_kept *k;
     for (int i = 0; list != NULL && (k = usc_case_kept(c, i)) != NULL; i++) {
@@ -293,5 +295,6 @@ static PyMethodDef kept_methods[] = {
 
 int py_kept_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, kept_methods);
 }

@@ -7,6 +7,8 @@
 #include <ulpscope/x/launch.h>
 #include <ulpscope/x/trace_take.h>
 
+#include <assert.h>
+
 static bool read_reports(PyObject *module, PyObject *folder, usc_launch_reports *out)
 {
     usc_error err = {0};
@@ -121,5 +123,6 @@ static PyMethodDef functions[] = {
 
 int py_launch_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

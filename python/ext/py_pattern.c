@@ -5,6 +5,8 @@
 
 #include <ulpscope/x/pattern.h>
 
+#include <assert.h>
+
 static PyObject *check_pattern(PyObject *module, PyObject *argument)
 {
     usc_error err = {0};
@@ -33,5 +35,6 @@ static PyMethodDef functions[] = {
 
 int py_pattern_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

@@ -6,6 +6,7 @@
 #include "py_api.h"
 
 #if PY_VERSION_HEX < 0x030b0000
+#include <assert.h>
 #include <frameobject.h>
 #elif PY_VERSION_HEX < 0x030d0000
 #include <internal/pycore_frame.h>
@@ -58,6 +59,7 @@ static bool in_optimizer(void)
 
 void py_place_enter(const usc_capture *owner, int64_t id)
 {
+    assert(owner != NULL);
     if (n_modules < MAX_MODULES)
         modules[n_modules] = (entered){owner, id, in_backward != NULL && in_backward()};
     ++n_modules;
@@ -67,6 +69,7 @@ void py_place_enter(const usc_capture *owner, int64_t id)
  * None at all: hooks may have come while a module was running. */
 void py_place_leave(const usc_capture *owner)
 {
+    assert(owner != NULL);
     const int at = innermost(owner);
     if (n_modules > MAX_MODULES) {
         --n_modules;
@@ -80,6 +83,7 @@ void py_place_leave(const usc_capture *owner)
 
 int py_place_depth(const usc_capture *owner)
 {
+    assert(owner != NULL);
     int n = n_modules > MAX_MODULES ? n_modules - MAX_MODULES : 0;
     for (int i = 0; i < n_modules && i < MAX_MODULES; i++)
         n += modules[i].owner == owner;
@@ -88,6 +92,7 @@ int py_place_depth(const usc_capture *owner)
 
 void py_place_forget(const usc_capture *owner)
 {
+    assert(owner != NULL);
     int n = 0;
     for (int i = 0; i < n_modules && i < MAX_MODULES; i++)
         if (modules[i].owner != owner) modules[n++] = modules[i];
@@ -157,6 +162,7 @@ static PyObject *codes; /* list: code objects whose addresses are part of keys *
 
 int py_place_reset(PyObject *list, bool keeps)
 {
+    assert(list != NULL);
     n_rules = 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && n_rules < MAX_RULES; ++i) {
         const char *prefix;

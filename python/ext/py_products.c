@@ -4,6 +4,8 @@
 
 #include <ulpscope/x/watch_products.h>
 
+#include <assert.h>
+
 _Static_assert(sizeof(usc_product_sums) == 4 * sizeof(double), "a line of the table");
 
 /* False with an exception set where there is no such float. */
@@ -71,6 +73,7 @@ static PyMethodDef functions[] = {
 
 int py_products_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     static const core_number columns = {"product_columns", USC_PRODUCT_COLUMNS};
     if (core_numbers_add(module, &columns, 1) < 0) return -1;
     return PyModule_AddFunctions(module, functions);

@@ -6,6 +6,7 @@
 
 #include "../../glue/intercept/reroute_glue.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <string.h>
 
@@ -271,6 +272,7 @@ static PyType_Spec spec = {
 
 int py_reroute_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Reroute", type);

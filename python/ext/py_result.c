@@ -3,6 +3,7 @@
 // one row as a bug report (ulpscope/report.h).
 #include "core.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <ulpscope/report.h>
 #include <ulpscope/result.h>
@@ -347,6 +348,7 @@ static PyObject *result_exit(result_object *self, PyObject *args)
 
 usc_status py_append(void *ctx, const char *bytes, size_t n, usc_error *err)
 {
+    assert(ctx && bytes);
     PyObject **text = ctx; /* bytes, NULL with an exception set where memory ran out */
     PyBytes_ConcatAndDel(text, PyBytes_FromStringAndSize(bytes, (Py_ssize_t)n));
     return *text != NULL ? USC_OK : usc_error_set(err, USC_E_NOMEM, -1, "no memory");
@@ -472,6 +474,7 @@ static PyType_Spec spec = {
 
 int py_result_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Result", type);

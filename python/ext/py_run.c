@@ -2,6 +2,7 @@
 // Binds what the Python side needs of ulpscope/x/run.h and of lists of steps.
 #include "core.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <ulpscope/x/run.h>
 
@@ -62,5 +63,6 @@ static PyMethodDef functions[] = {
 
 int py_run_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

@@ -5,6 +5,7 @@
 
 #include <ulpscope/standard.h>
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct standard_object {
@@ -260,6 +261,7 @@ static int add_operands(PyObject *module)
 
 int py_standard_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     if (add_list(module) < 0 || add_operands(module) < 0) return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &standard_spec, NULL);
     if (type == NULL) return -1;

@@ -4,6 +4,8 @@
 
 #include <ulpscope/x/sums.h>
 
+#include <assert.h>
+
 enum { AT_ONCE = 32 }; /* tensors between two times the GIL is taken */
 
 typedef usc_status reads(const usc_tensor *t, usc_sums *out, usc_error *err);
@@ -73,5 +75,6 @@ static PyMethodDef functions[] = {
 
 int py_sums_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     return PyModule_AddFunctions(module, functions);
 }

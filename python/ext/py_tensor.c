@@ -2,6 +2,8 @@
 // Borrows torch tensors: address, dtype, shape and strides as the C library sees them.
 #include "py_tensor.h"
 
+#include <assert.h>
+
 /* Reads a tuple of integers (shape, stride()) into `out`; -1 with an exception set. */
 static int read_dims(PyObject *tuple, int64_t *out)
 {
@@ -55,6 +57,7 @@ static int require_cpu(PyObject *tensor)
 
 int py_tensor_borrow(PyObject *tensor, usc_tensor *out)
 {
+    assert(tensor && out);
     *out = (usc_tensor){.dtype = USC_DTYPE_NONE};
     if (require_cpu(tensor) < 0 || read_dtype(tensor, &out->dtype) < 0) return -1;
     PyObject *shape = PyObject_GetAttrString(tensor, "shape");
@@ -74,6 +77,7 @@ int py_tensor_borrow(PyObject *tensor, usc_tensor *out)
 
 int py_tensor_borrow_optional(PyObject *tensor, usc_tensor *room, const usc_tensor **out)
 {
+    assert(room && out);
     *out = NULL;
     if (tensor == NULL || tensor == Py_None) return 0;
     *out = room;

@@ -3,6 +3,7 @@
 // memoryviews; the files stay mapped until the last of them is gone.
 #include "py_judge.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <ulpscope/trace.h>
 
@@ -494,6 +495,7 @@ static PyType_Spec blob_spec = {
 
 int py_trace_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     core_state *state = PyModule_GetState(module);
     state->blob_type = (PyTypeObject *)PyType_FromModuleAndSpec(module, &blob_spec, NULL);
     if (state->blob_type == NULL) return -1;

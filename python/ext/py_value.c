@@ -5,6 +5,8 @@
 
 #include <ulpscope/x/writing.h>
 
+#include <assert.h>
+
 /* One walk over values. */
 typedef struct maker {
     PyTypeObject *type; /* of a Value */
@@ -209,6 +211,7 @@ static PyMethodDef functions[] = {
 
 int py_value_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     core_state *state = PyModule_GetState(module);
     state->value_type = PyStructSequence_NewType(&value_description);
     if (state->value_type == NULL) return -1;

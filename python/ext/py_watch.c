@@ -6,6 +6,7 @@
 #include <ulpscope/x/sums.h>
 #include <ulpscope/x/watch.h>
 
+#include <assert.h>
 #include <string.h>
 
 typedef struct watch_object {
@@ -328,6 +329,7 @@ static PyType_Spec spec = {
 
 int py_watch_add(PyObject *module)
 {
+    assert(PyModule_Check(module));
     PyObject *type = PyType_FromModuleAndSpec(module, &spec, NULL);
     if (type == NULL) return -1;
     const int result = PyModule_AddObjectRef(module, "Watch", type);
