@@ -94,7 +94,7 @@ static double apart(const content *a, const content *b)
 static bool find_closest(const pairing *p, const loose *a, int64_t n_a, const loose *b,
                          int64_t n_b, int64_t *at_a, int64_t *at_b)
 {
-    double best = INFINITY;
+    double best = HUGE_VAL;
     for (int64_t i = 0; i < n_a; i++)
         for (int64_t j = 0; j < n_b; j++) {
             if (p->partner[0][a[i].call] >= 0 || p->partner[1][b[j].call] >= 0) continue;

@@ -100,7 +100,7 @@ typedef struct range {
 
 static range range_of(const usc_loss_result *r)
 {
-    range found = {INFINITY, -INFINITY};
+    range found = {HUGE_VAL, -HUGE_VAL};
     for (int64_t i = 0; i < r->n; i++) {
         found.low = fmin(found.low, fmin(r->a[i], r->b[i]));
         found.high = fmax(found.high, fmax(r->a[i], r->b[i]));

@@ -176,6 +176,9 @@ void usc_port_cmake(usc_port_job *job);
 bool usc_port_is_notebook(const char *path);
 void usc_port_notebook(usc_port_job *job);
 
+/** Takes back what was asked for in lines that are marked as excluded. */
+void usc_port_exclude(usc_port_job *job);
+
 /** Ports names in comments. */
 void usc_port_comments(usc_port_job *job, bool python);
 

@@ -8,20 +8,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the device's name begins as a part of a word, in one of its three cases; its end
- * is 4 further. NULL: nowhere. */
+/* Where a device's name begins as a part of a word, in one of three cases: cuda, CUDA,
+ * Cuda. NULL: nowhere. */
 static const char *part_of(const char *word, const char *device)
 {
+    const size_t n = strlen(device);
     for (const char *at = word; *at != '\0'; at++) {
-        if (strncasecmp(at, device, 4) != 0) continue;
+        if (strncasecmp(at, device, n) != 0) continue;
         const bool low = islower((unsigned char)at[0]) != 0;
-        const bool all = isupper((unsigned char)at[3]) != 0;
+        const bool all = isupper((unsigned char)at[n - 1]) != 0;
         bool same = low || all || islower((unsigned char)at[1]);
-        for (int i = 1; i < 4; i++)
+        for (size_t i = 1; i < n; i++)
             same &= (isupper((unsigned char)at[i]) != 0) == all;
         const bool begins = at == word || !isalpha((unsigned char)at[-1]) ||
                             (!low && islower((unsigned char)at[-1]));
-        if (same && begins && !islower((unsigned char)at[4])) return at;
+        if (same && begins && !islower((unsigned char)at[n])) return at;
     }
     return NULL;
 }
@@ -98,52 +99,46 @@ static bool declared(usc_port_job *job, size_t i, bool python)
             usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="));
 }
 
-/* In Python, a line of import: where the module's path is, and what is taken from it. */
-static bool in_import(const usc_port_job *job, size_t i, bool *module)
+/* The statement of Python in which a name stands, up to the name. */
+typedef struct statement {
+    size_t first;
+    bool import, def; /* the words that it has so far */
+} statement;
+
+static void follow_statement(const usc_port_job *job, size_t i, statement *s)
 {
-    size_t first = i;
-    while (first > 0 && i - first < 100 &&
-           !usc_port_kind_at(job, first - 1, USC_PORT_NEWLINE))
-        first--;
-    const bool from = usc_port_at(job, first, "from");
-    *module = !from;
-    for (size_t at = i; from && at < job->n_sig && at < i + 20; at++) {
-        if (usc_port_kind_at(job, at, USC_PORT_NEWLINE)) break;
-        *module |= usc_port_at(job, at, "import");
-    }
-    return from || usc_port_at(job, first, "import");
+    if (i == 0 || usc_port_kind_at(job, i - 1, USC_PORT_NEWLINE))
+        *s = (statement){.first = i};
+    s->import |= usc_port_at(job, i, "import");
+    s->def |= usc_port_at(job, i, "def");
 }
 
-/* Whether the module that the name at i is imported from lies in the source. */
-static bool from_here(usc_port_job *job, size_t i)
+/* Why a name that is imported is not to be followed; NULL: it is. */
+static const char *spoilt_import(usc_port_job *job, const statement *s)
 {
-    while (i > 0 && !usc_port_at(job, i, "from"))
-        i--;
-    return usc_port_at(job, i + 1, ".") ||
-           usc_port_is_here(job, usc_port_word(job, i + 1));
+    const bool from = usc_port_at(job, s->first, "from");
+    if (!from || !s->import) return "is the name of a module";
+    return usc_port_at(job, s->first + 1, ".") ||
+                   usc_port_is_here(job, usc_port_word(job, s->first + 1))
+               ? NULL
+               : "is imported from elsewhere";
 }
 
 /* Why the name at i is not to be followed; NULL: it is. */
-static const char *spoilt(usc_port_job *job, size_t i, bool python)
+static const char *spoilt(usc_port_job *job, size_t i, bool python, const statement *s)
 {
-    bool module;
     if (!python)
         return (usc_port_at(job, i - 1, "#") || usc_port_at(job, i + 1, "#")) &&
                        usc_port_sig(job, i)->directive
                    ? "is joined to others in a macro"
                    : NULL;
-    if (in_import(job, i, &module))
-        return module              ? "is the name of a module"
-               : from_here(job, i) ? NULL
-                                   : "is imported from elsewhere";
+    if (usc_port_at(job, s->first, "from") || usc_port_at(job, s->first, "import"))
+        return spoilt_import(job, s);
     if (usc_port_at(job, i - 1, ".")) return "is an attribute of something, too";
     const bool argument = usc_port_at(job, i - 1, "(") || usc_port_at(job, i - 1, ",");
-    if (argument && usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="))
+    if (argument &&
+        (s->def || (usc_port_at(job, i + 1, "=") && !usc_port_at(job, i + 2, "="))))
         return "is the name of an argument, too";
-    for (size_t at = i; argument && at-- > 0 && i - at < 200;) {
-        if (usc_port_kind_at(job, at, USC_PORT_NEWLINE)) break;
-        if (usc_port_at(job, at, "def")) return "is the name of an argument, too";
-    }
     return NULL;
 }
 
@@ -163,7 +158,9 @@ static void learn_text(usc_port_job *job, usc_port_own *own, size_t i)
 
 void usc_port_own_learn(usc_port_job *job, usc_port_own *own, bool python)
 {
+    statement s = {0};
     for (size_t i = 0; i < job->n_sig; i++) {
+        if (python) follow_statement(job, i, &s);
         if (python && usc_port_kind_at(job, i, USC_PORT_TEXT)) learn_text(job, own, i);
         if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
         const char *word = usc_port_word(job, i);
@@ -175,7 +172,7 @@ void usc_port_own_learn(usc_port_job *job, usc_port_own *own, bool python)
         known->there = true;
         if (taken) continue;
         known->declared |= declared(job, i, python);
-        if (known->why == NULL) known->why = spoilt(job, i, python);
+        if (known->why == NULL) known->why = spoilt(job, i, python, &s);
     }
 }
 

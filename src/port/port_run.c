@@ -162,6 +162,7 @@ const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *
         usc_port_notebook(job);
     else if (!usc_port_ask(job, language == USC_PORT_PYTHON))
         return NULL;
+    usc_port_exclude(job);
     settle_edits(job);
     *changes = (int64_t)job->n_edits;
     if (job->failed || job->n_edits == 0) return NULL;

@@ -265,5 +265,5 @@ void usc_port_python(usc_port_job *job)
         }
         if (c.n > 1) i = c.place[c.n - 1];
     }
-    if (job->wants_device) usc_port_load_device(job);
+    if (job->wants_device || job->options->launch != NULL) usc_port_load_device(job);
 }

@@ -243,8 +243,9 @@ void usc_port_load_device(usc_port_job *job)
                                                             "torch_npu", NULL, NULL};
     const char *module = modules[job->options->target];
     const char *launch = job->options->launch;
-    if (module == NULL || !job->loads_torch || loads_already(job, module)) return;
-    if (launch != NULL && !usc_port_glob(launch, job->path)) return;
+    if (module == NULL || loads_already(job, module)) return;
+    /* a file that was named loads it whatever it imports itself */
+    if (launch != NULL ? !usc_port_glob(launch, job->path) : !job->loads_torch) return;
     size_t i = 0;
     for (;;) {
         size_t at = i;

@@ -104,6 +104,8 @@ static inline void bundle_render(const char *root, usc_port_target target,
     const char *name = usc_port_target_text(target);
     const usc_port_options o = {.target = target,
                                 .comments = bundle_says(first, "--comments"),
+                                .launch =
+                                    bundle_says(first, "--launch") ? "launch.py" : NULL,
                                 .rename_own = bundle_says(first, "--rename-own")};
     char out[1024], full[2048];
     usc_port_result *r;
