@@ -48,7 +48,9 @@ def unpack(to: Path, copies: int) -> None:
 
 def port(source: Path, out: Path, *options: str) -> None:
     shutil.rmtree(out, ignore_errors=True)
-    done = subprocess.run([PROGRAM, "port", source, "--to", "musa", "-o", out, *options], capture_output=True)
+    done = subprocess.run(
+        [PROGRAM, "port", source, "--to", "musa", "-o", out, *options], capture_output=True
+    )
     if done.returncode == 2:
         sys.exit(done.stderr.decode())
 
@@ -56,8 +58,13 @@ def port(source: Path, out: Path, *options: str) -> None:
 def hipify(source: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        hipify_python.hipify(str(source), output_directory=str(out), includes=[f"{source}/*", f"{out}/*"],
-                             show_progress=False, is_pytorch_extension=True)
+        hipify_python.hipify(
+            str(source),
+            output_directory=str(out),
+            includes=[f"{source}/*", f"{out}/*"],
+            show_progress=False,
+            is_pytorch_extension=True,
+        )
 
 
 def seconds(work, *arguments) -> float:
@@ -71,20 +78,28 @@ def speed(source: Path, folder: Path) -> None:
     files = [p for p in source.rglob("*") if p.is_file() and p.suffix in READ_BY_HIPIFY]
     n = sum(p.stat().st_size for p in files)
     theirs = seconds(hipify, source, folder / "hip")  # once: it remembers files that it has seen
-    print(f"{len(files)} files, {n} bytes that both read; a port reads and copies "
-          f"{sum(p.is_file() for p in source.rglob('*'))} in all")
+    print(
+        f"{len(files)} files, {n} bytes that both read; a port reads and copies "
+        f"{sum(p.is_file() for p in source.rglob('*'))} in all"
+    )
     print(f"hipify                        {theirs:8.3f} s {n / theirs / 1e6:8.2f} MB/s")
     for what, options in (("all of it copied", ()), ("nothing is written", ("--dry-run",))):
         ours = sorted(seconds(port, source, folder / "musa", *options) for _ in range(9))[4]
-        print(f"ulpscope port, {what:18} {ours:5.3f} s {n / ours / 1e6:8.2f} MB/s {theirs / ours:7.1f}x")
+        print(
+            f"ulpscope port, {what:18} {ours:5.3f} s {n / ours / 1e6:8.2f} MB/s {theirs / ours:7.1f}x"
+        )
 
 
 def peak(source: Path, folder: Path) -> int:
     """The most memory of a port, in a process that has no other child."""
-    code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True); "
-            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)")
+    code = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], capture_output=True); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
+    )
     command = [PROGRAM, "port", source, "--to", "musa", "-o", folder / "peak"]
-    said = subprocess.run([sys.executable, "-S", "-c", code, *map(str, command)], capture_output=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-S", "-c", code, *map(str, command)], capture_output=True, check=True
+    )
     path = folder / "peak"
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     return int(said.stdout)
@@ -96,8 +111,10 @@ def memory(source: Path, folder: Path) -> None:
     large.write_bytes(code * (8_000_000 // max(len(code), 1) + 1))
     small.write_bytes(b"int x;\n")
     least, most, n = peak(small, folder), peak(large, folder), large.stat().st_size
-    print(f"memory: {most / 1e6:.1f} MB for a file of {n / 1e6:.1f} MB: {most / n:.1f}x, {(most - least) / n:.1f}x above "
-          f"the {least / 1e6:.1f} MB of a file of one line")
+    print(
+        f"memory: {most / 1e6:.1f} MB for a file of {n / 1e6:.1f} MB: {most / n:.1f}x, {(most - least) / n:.1f}x above "
+        f"the {least / 1e6:.1f} MB of a file of one line"
+    )
 
 
 def count(text: str, word: str) -> int:
@@ -116,17 +133,28 @@ def quality(folder: Path) -> None:
     for name, out in (("hipify", folder / "lines_hip"), ("ulpscope port", folder / "lines_musa")):
         missed, false, n_names, n_kept = [], [], 0, 0
         for i, (code, gone, kept) in enumerate(LINES):
-            found = [p for p in out.glob(f"line{i}.*") if p.is_file()] + [p for p in out.glob(f"line{i}_hip.*")]
+            found = [p for p in out.glob(f"line{i}.*") if p.is_file()] + [
+                p for p in out.glob(f"line{i}_hip.*")
+            ]
             text = found[-1].read_text() if found else code
-            text = "\n".join(line for line in text.splitlines() if "!!! This is a file automatically" not in line)
+            text = "\n".join(
+                line for line in text.splitlines() if "!!! This is a file automatically" not in line
+            )
             names, words = gone.split(" ") if gone else [], kept.split()
             if name == "hipify":
                 names = [n for n in names if n not in CALLED_SO_AT_HIP]
             missed += [w for w in names if count(text, w) > 0]
-            false += [w for w in words if count(text, w) != count(code, w) - sum(count(n, w) for n in names
-                                                                                 if n in code and w in n and n != w)]
+            false += [
+                w
+                for w in words
+                if count(text, w)
+                != count(code, w)
+                - sum(count(n, w) for n in names if n in code and w in n and n != w)
+            ]
             n_names, n_kept = n_names + len(names), n_kept + len(words)
-        print(f"{name:15} {len(missed)} of {n_names} names missed, {len(false)} of {n_kept} words changed falsely")
+        print(
+            f"{name:15} {len(missed)} of {n_names} names missed, {len(false)} of {n_kept} words changed falsely"
+        )
         print(f"                missed: {' '.join(repr(w) for w in missed) or '-'}")
         print(f"                false:  {' '.join(repr(w) for w in false) or '-'}")
 

@@ -45,14 +45,18 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_compat_page = {
     .command = "compat",
-    .usage = "install api_accuracy_checker [-o DIR]\n"
+    .usage = "install api_accuracy_checker|torch_musa [-o DIR]\n"
              "       ulpscope compat run_ut -forward FILE [OPTIONS]\n"
              "       ulpscope compat run_overflow_check -forward FILE [OPTIONS]",
     .about =
         "The Ascend precheck (api_accuracy_checker) by its own names, on any device.\n"
         " install             writes a folder whose package is ours by the name of "
         "theirs,\n"
-        "                     and prints the line that puts it on PYTHONPATH\n"
+        "                     and prints the line that puts it on PYTHONPATH; "
+        "torch_musa: "
+        "the\n"
+        "                     debugging tools, SimplePorting, musa-converter, "
+        "musify-text\n"
         " run_ut              judges every API of a dump: two tables, and our own "
         "verdict "
         "in\n"
@@ -63,6 +67,7 @@ const cli_page cmd_compat_page = {
         "device that torch has. See docs/how-to/migrate-msprobe.md.\n",
     .options = options,
     .examples = "  ulpscope compat install api_accuracy_checker -o ~/shim\n"
+                "  eval \"$(ulpscope compat install torch_musa -o ~/shim)\"\n"
                 "  python -m ulpscope.compat.api_accuracy_checker.run_ut.run_ut -forward "
                 "step1/forward_info_7.json\n",
     .codes =

@@ -20,4 +20,14 @@ int compat_install(const compat_arguments *a);
 int compat_run_ut(const compat_arguments *a);
 int compat_run_overflow(const compat_arguments *a);
 
+/* A folder below another one, whose path goes into `path`. False: told. */
+bool compat_make(const char *folder, const char *below, char path[PATH_MAX]);
+
+/* A file of a text, in which the first %s is `word` where there is one. False: told. */
+bool compat_write(const char *folder, const char *name, const char *text,
+                  const char *word);
+
+/* The shim of torch_musa. False: told. */
+bool compat_write_musa(const char *out);
+
 #endif

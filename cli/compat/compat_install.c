@@ -24,7 +24,7 @@ static const char script_text[] =
     "if __name__ == \"__main__\":\n"
     "    raise SystemExit(main(__file__))\n";
 
-static bool make(const char *folder, const char *below, char path[PATH_MAX])
+bool compat_make(const char *folder, const char *below, char path[PATH_MAX])
 {
     if ((size_t)snprintf(path, PATH_MAX, "%s%s%s", folder, *below != '\0' ? "/" : "",
                          below) < PATH_MAX &&
@@ -34,17 +34,19 @@ static bool make(const char *folder, const char *below, char path[PATH_MAX])
     return false;
 }
 
-static bool write_text(const char *folder, const char *name, const char *format,
-                       const char *word)
+bool compat_write(const char *folder, const char *name, const char *text,
+                  const char *word)
 {
     char path[PATH_MAX];
     FILE *file = NULL;
+    const char *gap = word != NULL ? strstr(text, "%s") : NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path)
         file = fopen(path, "w");
     bool good = file != NULL;
-    if (good)
-        good =
-            (word != NULL ? fprintf(file, script_text, word) : fputs(format, file)) >= 0;
+    if (good && gap != NULL)
+        good = fprintf(file, "%.*s%s%s", (int)(gap - text), text, word, gap + 2) >= 0;
+    else if (good)
+        good = fputs(text, file) >= 0;
     if (file != NULL && fclose(file) != 0) good = false;
     if (!good) cli_fail("%s/%s cannot be written: %s", folder, name, strerror(errno));
     return good;
@@ -79,24 +81,25 @@ static bool write_package(const char *package, const char *root)
                                              {"common", "config.py"}};
     static const char *const scripts[] = {"run_ut", "run_overflow_check"};
     char path[PATH_MAX], from[PATH_MAX], name[64];
-    if (!make(root, "", path) ||
-        !write_text(
+    if (!compat_make(root, "", path) ||
+        !compat_write(
             root, "__init__.py",
             "\"\"\"ulpscope.compat.api_accuracy_checker by its other name.\"\"\"\n",
             NULL))
         return false;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         const bool is_module = i < 2;
-        if (!make(root, folders[i], path) ||
-            !write_text(path, "__init__.py", is_module ? module_text : "", NULL))
+        if (!compat_make(root, folders[i], path) ||
+            !compat_write(path, "__init__.py", is_module ? module_text : "", NULL))
             return false;
     }
     for (size_t i = 0; i < 2; i++) {
         (void)snprintf(name, sizeof name, "%s.py", scripts[i]);
-        if (!make(root, modules[i][0], path) ||
-            !write_text(path, modules[i][1], module_text, NULL) ||
-            !make(root, "run_ut", path) || !write_text(path, name, NULL, scripts[i]) ||
-            !make(root, copied[i][0], path) ||
+        if (!compat_make(root, modules[i][0], path) ||
+            !compat_write(path, modules[i][1], module_text, NULL) ||
+            !compat_make(root, "run_ut", path) ||
+            !compat_write(path, name, script_text, scripts[i]) ||
+            !compat_make(root, copied[i][0], path) ||
             (size_t)snprintf(from, sizeof from, "%s/compat/api_accuracy_checker%s/%s",
                              package, copied[i][1], copied[i][2]) >= sizeof from ||
             !copy(from, path, copied[i][2]))
@@ -110,15 +113,19 @@ int compat_install(const compat_arguments *a)
     char out[PATH_MAX], root[PATH_MAX];
     cli_python python;
     usc_error err;
-    if (a->name == NULL || strcmp(a->name, "api_accuracy_checker") != 0)
-        return cli_fail("install api_accuracy_checker is what there is%s%s",
+    const bool musa = a->name != NULL && strcmp(a->name, "torch_musa") == 0;
+    if (!musa && (a->name == NULL || strcmp(a->name, "api_accuracy_checker") != 0))
+        return cli_fail("install api_accuracy_checker or torch_musa%s%s",
                         a->name != NULL ? ", not " : "", a->name != NULL ? a->name : "");
-    if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text);
+    if (!musa && !cli_python_find(&python, &err)) return cli_fail("%s", err.text);
     const char *folder = a->out != NULL ? a->out : "ulpscope-compat";
-    if (!make(folder, "", out)) return CLI_TROUBLE;
+    if (!compat_make(folder, "", out)) return CLI_TROUBLE;
     if (realpath(folder, out) == NULL) return cli_fail("%s: %s", folder, strerror(errno));
-    if (!make(out, "api_accuracy_checker", root) || !write_package(python.package, root))
+    if (musa ? !compat_write_musa(out)
+             : !compat_make(out, "api_accuracy_checker", root) ||
+                   !write_package(python.package, root))
         return CLI_TROUBLE;
     (void)printf("export PYTHONPATH=\"%s\"${PYTHONPATH:+:$PYTHONPATH}\n", out);
+    if (musa) (void)printf("export PATH=\"%s/bin:$PATH\"\n", out);
     return cli_close_output(CLI_SAME);
 }

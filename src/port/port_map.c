@@ -45,7 +45,7 @@ static bool is_path(const char *name)
     return strpbrk(name, " \t\n\"<>") == NULL &&
            (strchr(name, '/') != NULL ||
             (dot != NULL && (strcmp(dot, ".h") == 0 || strcmp(dot, ".cuh") == 0 ||
-                             strcmp(dot, ".hpp") == 0)));
+                             strcmp(dot, ".muh") == 0 || strcmp(dot, ".hpp") == 0)));
 }
 
 static bool put(usc_port_names *names, const char *from, const char *to)
