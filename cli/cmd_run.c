@@ -35,7 +35,7 @@ enum {
     OPT_WATCH,
     OPT_WATCH_LOG
 };
-enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE };
+enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE, OPT_CUDA_AS };
 
 const run_mode run_modes[] = {
     {OPT_NAN, "nan", "birth of NaN or Inf", "births of NaN or Inf",
@@ -73,6 +73,8 @@ static const cli_entry own_options[] = {
     {OPT_CAST, "cast", "PATTERN=DTYPE", NULL, "compute them in another dtype"},
     {OPT_SUBSTITUTE, "substitute", "OP=MODULE:FUNCTION", NULL,
      "compute them by a Python function"},
+    {OPT_CUDA_AS, "cuda-as", "[sim|musa|npu|xpu]", NULL,
+     "give the command this device where it asks for cuda"},
     {OPT_WATCH, "watch", "=CONFIG", NULL,
      "watch a run of weeks for silent corruption; CONFIG: k:v,k:v, e.g. "
      "weights_every:1,matmul_every:100,audit:100,action:stop; without it what "
@@ -112,6 +114,7 @@ const cli_page cmd_run_page = {
         "  ulpscope run --watch -- torchrun --nproc-per-node 4 train.py\n"
         "  ulpscope run --watch=matmul_every:100,action:stop -- python train.py\n"
         "  ulpscope run --fallback 'aten::mm' -- python train.py\n"
+        "  ulpscope run --cuda-as sim -- python train.py\n"
         "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
     .codes =
         "0 nothing found, 1 found, 2 something went wrong, also where no call was seen "
@@ -126,7 +129,7 @@ typedef struct run_options {
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
     const char *distinct, *every, *budget, *out, *force, *keep, *trace;
-    const char *watch, *watch_log;
+    const char *watch, *watch_log, *cuda_as;
     bool quiet;     /* what was found is not said */
     char **command; /* ends with NULL */
 } run_options;
@@ -269,6 +272,9 @@ static bool take(run_options *o, int key)
         take_mode(o, key);
         o->watch = optarg;
         return check_watch(optarg);
+    case OPT_CUDA_AS:
+        o->cuda_as = optarg;
+        return true;
     case OPT_WATCH_LOG:
         o->watch_log = optarg;
         return true;
@@ -327,7 +333,7 @@ static bool parse(int argc, char **argv, run_options *o)
                0;
     if (o->n_modes > 0 && !check_idle(o)) return false;
     tell_idle_asd(o);
-    return o->n_modes > 0 || run_reroute_any() || is_observed() ||
+    return o->n_modes > 0 || run_reroute_any() || is_observed() || o->cuda_as != NULL ||
            cli_fail("what is it to watch? ulpscope run --nan -- %s ...; see ulpscope run "
                     "--help",
                     o->command[0]) == 0;
@@ -343,7 +349,8 @@ static bool write_options(const run_options *o, const char *reports)
         {"steps", o->steps},       {"ops", o->ops},     {"step_by", o->step_by},
         {"distinct", o->distinct}, {"every", o->every}, {"budget", o->budget},
         {"out", o->out},           {"keep", o->keep},   {"trace", o->trace},
-        {"force", o->force},       {"watch", o->watch}, {"watch_log", o->watch_log}};
+        {"force", o->force},       {"watch", o->watch}, {"watch_log", o->watch_log},
+        {"cuda_as", o->cuda_as}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from . import _core
 from .calls.foreign import unhurt
-from .program import capture, hooks, observing, reroute
+from .program import capture, cuda_as, hooks, observing, reroute
 from .program.live import live_check
 from .program.nan import nan_tracker
 from .watching.watch_found import FoundWatches
@@ -171,10 +171,21 @@ def start(reports):
     """Enters the modes: now, or where multiprocessing started this process once it is known
     what for."""
     run = ModesRun(reports)
+    if "cuda_as" in run.options:
+        pretend(run.options["cuda_as"])
     started = "--multiprocessing-fork" in getattr(sys, "orig_argv", sys.argv)
     run.watch_children(started)
     if not started:
         run.enter()
+
+
+def pretend(device: str) -> None:
+    """cuda is another device from here on; without that device there is nothing to run."""
+    try:
+        cuda_as.start(device)
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        print(f"ulpscope run: --cuda-as {device}: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
 
 
 class ModesRun:
