@@ -1,53 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: blocks of pages that are inaccessible unless a kernel has opened them,
-// each followed by a guard page. Blocks are never unmapped: a freed one waits, closed, in
-// the free list of its size class, because fresh mappings are what costs.
-#include <ulpscope_sim/sim.h>
+// Device memory as its users see it: blocks that are inaccessible unless a kernel has
+// opened them, with counters, limits and switches. Neighbours: blocks.h names them.
+#include "blocks.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-/* One address range per device, far from where loaders and sanitizers put things. */
-#define RANGE_BASE ((uintptr_t)0x300000000000)
-#define RANGE_SIZE ((size_t)1 << 40)
 #define ALIGNMENT ((size_t)64)
-#define CACHE_LIMIT                                                                      \
-    ((size_t)512 << 20) /* resident bytes kept in freed blocks, a device */
-
-/* Size classes: 8 per power of two of the page count. */
-#define N_CLASSES 320
-
-/* Page number to block, in two levels. */
-#define LEAF_PAGES ((size_t)1 << 15)
-
-typedef struct block {
-    char *base;
-    size_t size; /* whole pages, without the guard page */
-    char *user;  /* what the caller holds, while live */
-    struct block *next_free;
-    int64_t n_readers, n_writers, n_pins;
-    int protection;
-    int device;
-    bool live, resident;
-} block;
-
-typedef struct device_state {
-    size_t used; /* bytes of the address range handed out */
-    block *free_list[N_CLASSES];
-    size_t cached_size; /* resident bytes in free lists */
-    block ***leaves;    /* NULL until used, as each leaf is */
-    usc_sim_stats stats;
-} device_state;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static device_state devices[USC_SIM_N_DEVICES];
-static size_t page_size;
 static bool protecting = true;
+static usc_sim_guard guard = USC_SIM_GUARD_STRICT;
+static size_t memory_size;
 
 static void take_lock(void)
 {
@@ -61,213 +30,158 @@ static void drop_lock(void)
 
 static void set_up(void)
 {
-    page_size = (size_t)sysconf(_SC_PAGESIZE);
+    /* Handlers run last first, and this lock is to be taken before the queues'. */
+    usc_sim_lock_once();
     /* A child made while another thread held the lock must still be able to take it. */
     pthread_atfork(take_lock, drop_lock, drop_lock);
+    memory_size = (size_t)sysconf(_SC_PHYS_PAGES) * usc_sim_page_size();
+    usc_sim_violation_watch();
 }
 
-static void enter(void)
+void usc_sim_memory_lock(void)
 {
     pthread_once(&once, set_up);
     take_lock();
 }
 
-/* Rounds a page count up to its class: three bits below the leading one. */
-static size_t class_pages(size_t n_pages, size_t *i_class)
+void usc_sim_memory_unlock(void)
 {
-    unsigned shift = 0;
-    while ((n_pages >> shift) > 15)
-        shift++;
-    size_t top = (n_pages + ((size_t)1 << shift) - 1) >> shift;
-    if (top == 16) {
-        top = 8;
-        shift++;
-    }
-    *i_class = 8 * (size_t)shift + top;
-    return top << shift;
+    drop_lock();
 }
 
-/* ---- page table ---------------------------------------------------------------- */
-
-static block **page_slot(device_state *d, size_t i_page, bool create)
+device_state *usc_sim_device(int device)
 {
-    if (d->leaves == NULL) {
-        if (!create) return NULL;
-        d->leaves = calloc(RANGE_SIZE / page_size / LEAF_PAGES, sizeof *d->leaves);
-        if (d->leaves == NULL) return NULL;
-    }
-    block ***leaf = &d->leaves[i_page / LEAF_PAGES];
-    if (*leaf == NULL && create) *leaf = calloc(LEAF_PAGES, sizeof **leaf);
-    return *leaf != NULL ? *leaf + i_page % LEAF_PAGES : NULL;
+    return &devices[device];
 }
 
-static block *find(const void *address)
+bool usc_sim_protecting(void)
 {
-    const int device = usc_sim_device_of(address);
-    if (device < 0) return NULL;
-    const size_t offset = (uintptr_t)address - RANGE_BASE - (size_t)device * RANGE_SIZE;
-    block **slot = page_slot(&devices[device], offset / page_size, false);
-    return slot != NULL ? *slot : NULL;
+    return protecting && guard != USC_SIM_GUARD_OPEN;
 }
 
-static block *find_live(const void *address)
+usc_sim_guard usc_sim_guard_now(void)
 {
-    block *b = find(address);
-    return b != NULL && (b->live || b->n_pins > 0) ? b : NULL;
+    return guard;
 }
 
-/* All slots exist before the first is written, so a failure leaves none behind. */
-static bool enter_pages(device_state *d, size_t first_page, block *b)
+static bool exists(int device)
 {
-    const size_t n = b->size / page_size;
-    for (size_t i = 0; i < n; i++)
-        if (page_slot(d, first_page + i, true) == NULL) return false;
-    for (size_t i = 0; i < n; i++)
-        *page_slot(d, first_page + i, true) = b;
-    return true;
+    return device >= 0 && device < USC_SIM_N_DEVICES;
 }
 
 /* ---- blocks --------------------------------------------------------------------- */
 
-/* Reserves `size` bytes and a guard page at the device's next free addresses; somebody
- * else's mapping inside our range is stepped over. NULL where there is no room. */
-static char *reserve(int device, size_t size, size_t *first_page)
+static block *find_live(const void *address)
 {
-    device_state *d = &devices[device];
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-    while (d->used + size + page_size <= RANGE_SIZE) {
-        char *want = (char *)(RANGE_BASE + (size_t)device * RANGE_SIZE + d->used);
-        *first_page = d->used / page_size;
-        d->used += size + page_size;
-        char *got = mmap(want, size + page_size, PROT_NONE, flags, -1, 0);
-        if (got == want) return got;
-        if (got != MAP_FAILED)
-            munmap(got, size + page_size);
-        else if (errno != EEXIST)
-            return NULL;
-    }
-    return NULL;
-}
-
-static block *map_block(int device, size_t size)
-{
-    device_state *d = &devices[device];
-    size_t first_page = 0;
-    block *b = calloc(1, sizeof *b);
-    char *base = b != NULL ? reserve(device, size, &first_page) : NULL;
-    if (base == NULL) goto failed;
-    *b = (block){.base = base, .size = size, .device = device, .protection = PROT_NONE};
-    if (!enter_pages(d, first_page, b)) goto failed;
-    d->stats.n_maps++;
-    d->stats.reserved_size += (int64_t)size;
-    return b;
-
-failed:
-    if (base != NULL) munmap(base, size + page_size);
-    free(b);
-    return NULL;
-}
-
-static bool sync_protection(block *b)
-{
-    int want = PROT_NONE;
-    if (b->n_writers > 0 || (b->live && !protecting))
-        want = PROT_READ | PROT_WRITE;
-    else if (b->n_readers > 0)
-        want = PROT_READ;
-    if (want == b->protection) return true;
-    if (mprotect(b->base, b->size, want) != 0) return false;
-    b->protection = want;
-    return true;
-}
-
-static block *take_block(int device, size_t size)
-{
-    device_state *d = &devices[device];
-    size_t i_class;
-    const size_t n_pages = class_pages((size + page_size - 1) / page_size, &i_class);
-    block *b = d->free_list[i_class];
-    if (b == NULL) return map_block(device, n_pages * page_size);
-    d->free_list[i_class] = b->next_free;
-    if (b->resident) d->cached_size -= b->size;
-    return b;
+    block *b = usc_sim_block_of(address);
+    return b != NULL && (b->live || b->n_pins > 0) ? b : NULL;
 }
 
 static void hand_out(block *b, size_t size)
 {
-    usc_sim_stats *s = &devices[b->device].stats;
-    /* The last byte lies within the alignment of the guard page. */
-    b->user = b->base + ((b->size - size) & ~(ALIGNMENT - 1));
-    b->live = b->resident = true;
-    b->next_free = NULL;
-    (void)sync_protection(b);
+    usc_sim_stats *s = &devices[b->segment->device].stats;
+    /* A whole block's last byte lies within the alignment of the guard page. */
+    b->user = b->base;
+    if (b->segment->whole) b->user += (b->size - size) & ~(ALIGNMENT - 1);
+    b->asked = size;
+    b->live = b->fresh = true;
+    b->zoned = false;
+    b->allocated = usc_sim_get_label();
+    b->opened = b->freed = "";
+    (void)usc_sim_block_sync(b, 0, 0);
     s->n_allocs++;
+    s->n_live++;
     s->allocated_size += (int64_t)b->size;
+    s->requested_size += (int64_t)size;
     if (s->allocated_size > s->peak_size) s->peak_size = s->allocated_size;
+    usc_sim_history_note(USC_SIM_ACTION_ALLOC,
+                         (usc_sim_stream){b->segment->device, b->segment->stream},
+                         b->user, size);
 }
 
-usc_status usc_sim_malloc(int device, size_t size, void **out, usc_error *err)
+usc_status usc_sim_malloc_on(usc_sim_stream stream, size_t size, void **out,
+                             usc_error *err)
 {
     *out = NULL;
-    if (device < 0 || device >= USC_SIM_N_DEVICES)
-        return usc_error_set(err, USC_E_ARG, -1, "sim: there is no device %d", device);
+    if (!exists(stream.device))
+        return usc_error_set(err, USC_E_ARG, -1, "sim: there is no device %d",
+                             stream.device);
+    if (!usc_sim_stream_exists(stream))
+        return usc_error_set(err, USC_E_ARG, -1, "sim:%d has no stream %lld",
+                             stream.device, (long long)stream.id);
     if (size > RANGE_SIZE / 2)
         return usc_error_set(err, USC_E_RANGE, -1, "sim:%d: %zu bytes asked, %zu at most",
-                             device, size, RANGE_SIZE / 2);
+                             stream.device, size, RANGE_SIZE / 2);
     if (size == 0) return USC_OK;
-
-    enter();
-    block *b = take_block(device, size);
-    if (b != NULL) {
+    block *b;
+    usc_sim_memory_lock();
+    const usc_status st = usc_sim_pool_take(stream, size, &b, err);
+    if (st == USC_OK) {
         hand_out(b, size);
         *out = b->user;
     }
     drop_lock();
-    if (*out == NULL)
-        return usc_error_set(err, USC_E_NOMEM, -1, "sim:%d: no memory for %zu bytes",
-                             device, size);
-    return USC_OK;
+    return st;
 }
 
-static void release_pages(block *b)
+usc_status usc_sim_malloc(int device, size_t size, void **out, usc_error *err)
 {
-    if (b->resident) madvise(b->base, b->size, MADV_DONTNEED);
-    b->resident = false;
+    return usc_sim_malloc_on(usc_sim_stream_current(device), size, out, err);
 }
 
 void usc_sim_free(void *address)
 {
     if (address == NULL) return;
-    enter();
+    usc_sim_memory_lock();
     block *b = find_live(address);
     if (b != NULL && b->live && b->user == address) {
-        device_state *d = &devices[b->device];
-        size_t i_class;
-        (void)class_pages(b->size / page_size, &i_class);
+        usc_sim_stats *s = &devices[b->segment->device].stats;
         b->live = false;
-        if (b->n_pins == 0) b->n_readers = b->n_writers = 0;
-        (void)sync_protection(b);
-        if (d->cached_size + b->size > CACHE_LIMIT)
-            release_pages(b);
-        else
-            d->cached_size += b->size;
-        b->next_free = d->free_list[i_class];
-        d->free_list[i_class] = b;
-        d->stats.allocated_size -= (int64_t)b->size;
+        b->freed = usc_sim_get_label();
+        if (b->n_pins == 0)
+            (void)usc_sim_block_sync(b, (int)-b->n_readers, (int)-b->n_writers);
+        s->n_live--;
+        s->allocated_size -= (int64_t)b->size;
+        s->requested_size -= (int64_t)b->asked;
+        usc_sim_pool_give(b);
     }
     drop_lock();
 }
 
 void usc_sim_empty_cache(void)
 {
-    enter();
-    for (int i = 0; i < USC_SIM_N_DEVICES; i++) {
-        for (int c = 0; c < N_CLASSES; c++)
-            for (block *b = devices[i].free_list[c]; b != NULL; b = b->next_free)
-                release_pages(b);
-        devices[i].cached_size = 0;
+    usc_sim_memory_lock();
+    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
+        usc_sim_pool_collect(&devices[i]);
+    drop_lock();
+}
+
+usc_status usc_sim_record_stream(const void *address, usc_sim_stream stream,
+                                 usc_error *err)
+{
+    if (!usc_sim_stream_exists(stream))
+        return usc_error_set(err, USC_E_ARG, -1, "sim:%d has no stream %lld",
+                             stream.device, (long long)stream.id);
+    use *u = malloc(sizeof *u);
+    if (u == NULL)
+        return usc_error_set(err, USC_E_NOMEM, -1, "sim: no memory to note a stream");
+    *u = (use){.stream = stream};
+    usc_sim_memory_lock();
+    block *b = find_live(address);
+    bool there = b == NULL ||
+                 (b->segment->device == stream.device && b->segment->stream == stream.id);
+    for (use *have = b != NULL ? b->uses : NULL; have != NULL && !there;
+         have = have->next)
+        there = have->stream.device == stream.device && have->stream.id == stream.id;
+    if (!there) {
+        u->next = b->uses;
+        b->uses = u;
     }
     drop_lock();
+    if (there) free(u);
+    return b != NULL ? USC_OK
+                     : usc_error_set(err, USC_E_ARG, -1,
+                                     "sim: %p is not live device memory", address);
 }
 
 /* ---- opening -------------------------------------------------------------------- */
@@ -275,15 +189,16 @@ void usc_sim_empty_cache(void)
 usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *err)
 {
     if (address == NULL) return USC_OK;
+    const int reads = access == USC_SIM_READ, writes = access == USC_SIM_WRITE;
     bool opened = false;
-    enter();
+    usc_sim_memory_lock();
     block *b = find_live(address);
     if (b != NULL) {
-        int64_t *count = access == USC_SIM_WRITE ? &b->n_writers : &b->n_readers;
-        ++*count;
-        opened = sync_protection(b);
-        if (!opened) --*count;
-        devices[b->device].stats.n_opens++;
+        if (b->fresh) usc_sim_guard_fresh(b);
+        opened = usc_sim_block_sync(b, reads, writes);
+        if (!opened) (void)usc_sim_block_sync(b, -reads, -writes);
+        b->opened = usc_sim_get_label();
+        devices[b->segment->device].stats.n_opens++;
     }
     drop_lock();
     if (b == NULL)
@@ -297,19 +212,20 @@ usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *e
 void usc_sim_close(const void *address, usc_sim_access access)
 {
     if (address == NULL) return;
-    enter();
+    usc_sim_memory_lock();
     block *b = find_live(address);
     if (b != NULL) {
-        int64_t *count = access == USC_SIM_WRITE ? &b->n_writers : &b->n_readers;
-        if (*count > 0) --*count;
-        (void)sync_protection(b);
+        const bool writes = access == USC_SIM_WRITE;
+        if (writes && b->n_writers == 1) usc_sim_guard_check(b);
+        if (writes && b->n_writers > 0) (void)usc_sim_block_sync(b, 0, -1);
+        if (!writes && b->n_readers > 0) (void)usc_sim_block_sync(b, -1, 0);
     }
     drop_lock();
 }
 
 void usc_sim_pin(const void *address)
 {
-    enter();
+    usc_sim_memory_lock();
     block *b = find_live(address);
     if (b != NULL) b->n_pins++;
     drop_lock();
@@ -317,9 +233,9 @@ void usc_sim_pin(const void *address)
 
 void usc_sim_unpin(const void *address)
 {
-    enter();
+    usc_sim_memory_lock();
     block *b = find_live(address);
-    if (b != NULL && b->n_pins > 0) b->n_pins--;
+    if (b != NULL && b->n_pins > 0 && --b->n_pins == 0) usc_sim_pool_unpinned(b);
     drop_lock();
 }
 
@@ -330,31 +246,87 @@ int usc_sim_device_of(const void *address)
     return (int)((a - RANGE_BASE) / RANGE_SIZE);
 }
 
-static void sync_device(device_state *d)
+/* ---- switches --------------------------------------------------------------------- */
+
+static void sync_all(void)
 {
-    if (d->leaves == NULL) return;
-    for (size_t page = 0; page < d->used / page_size;) {
-        block **slot = page_slot(d, page, false);
-        block *b = slot != NULL ? *slot : NULL;
-        if (b != NULL) (void)sync_protection(b);
-        page += b != NULL ? b->size / page_size : 1;
-    }
+    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
+        for (segment *s = devices[i].segments; s != NULL; s = s->next)
+            usc_sim_segment_sync(s);
 }
 
 void usc_sim_set_protection(bool on)
 {
-    enter();
+    usc_sim_memory_lock();
     protecting = on;
-    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
-        sync_device(&devices[i]);
+    sync_all();
     drop_lock();
+}
+
+void usc_sim_set_guard(usc_sim_guard wanted)
+{
+    usc_sim_memory_lock();
+    guard = wanted;
+    sync_all();
+    drop_lock();
+}
+
+usc_sim_guard usc_sim_get_guard(void)
+{
+    usc_sim_memory_lock();
+    const usc_sim_guard now = guard;
+    drop_lock();
+    return now;
+}
+
+/* ---- how much --------------------------------------------------------------------- */
+
+void usc_sim_set_memory_size(size_t size)
+{
+    usc_sim_memory_lock();
+    memory_size = size > 0 ? size : (size_t)sysconf(_SC_PHYS_PAGES) * usc_sim_page_size();
+    drop_lock();
+}
+
+void usc_sim_room(int device, size_t *n_free, size_t *total)
+{
+    const device_state *d = &devices[device];
+    const double fraction = d->limited ? d->fraction : 1;
+    const size_t limit = (size_t)((double)memory_size * fraction);
+    const size_t reserved = (size_t)d->stats.reserved_size;
+    *total = memory_size;
+    *n_free = limit > reserved ? limit - reserved : 0;
+}
+
+void usc_sim_memory_info(int device, size_t *n_free, size_t *total)
+{
+    *n_free = *total = 0;
+    if (!exists(device)) return;
+    usc_sim_memory_lock();
+    usc_sim_room(device, n_free, total);
+    drop_lock();
+}
+
+usc_status usc_sim_set_memory_fraction(int device, double fraction, usc_error *err)
+{
+    if (!exists(device))
+        return usc_error_set(err, USC_E_ARG, -1, "sim: there is no device %d", device);
+    if (!(fraction >= 0 && fraction <= 1))
+        return usc_error_set(err, USC_E_RANGE, -1,
+                             "sim: a fraction of memory of %g; it is in 0 to 1",
+                             fraction);
+    usc_sim_memory_lock();
+    devices[device].limited = true;
+    devices[device].fraction = fraction;
+    drop_lock();
+    return USC_OK;
 }
 
 usc_sim_stats usc_sim_memory_stats(int device)
 {
     usc_sim_stats s = {0};
-    if (device < 0 || device >= USC_SIM_N_DEVICES) return s;
-    enter();
+    if (!exists(device)) return s;
+    usc_sim_memory_lock();
     s = devices[device].stats;
     drop_lock();
     return s;
@@ -362,16 +334,18 @@ usc_sim_stats usc_sim_memory_stats(int device)
 
 void usc_sim_wait(int device)
 {
-    if (device < 0 || device >= USC_SIM_N_DEVICES) return;
-    enter();
+    if (!exists(device)) return;
+    usc_sim_memory_lock();
     devices[device].stats.n_waits++;
     drop_lock();
 }
 
 void usc_sim_reset_peak(int device)
 {
-    if (device < 0 || device >= USC_SIM_N_DEVICES) return;
-    enter();
-    devices[device].stats.peak_size = devices[device].stats.allocated_size;
+    if (!exists(device)) return;
+    usc_sim_memory_lock();
+    usc_sim_stats *s = &devices[device].stats;
+    s->peak_size = s->allocated_size;
+    s->peak_reserved = s->reserved_size;
     drop_lock();
 }

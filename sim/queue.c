@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams: queues of commands, each worked off by a thread of its own that is made when
 // the first command comes. Neighbours: event.c, schedule.c; streams.h is what they share.
+#include "blocks.h"
 #include "streams.h"
 
 #include <errno.h>
@@ -58,9 +59,14 @@ static void set_up(void)
     pthread_atfork(before_fork, in_parent, in_child);
 }
 
-void usc_sim_lock(void)
+void usc_sim_lock_once(void)
 {
     pthread_once(&once, set_up);
+}
+
+void usc_sim_lock(void)
+{
+    usc_sim_lock_once();
     pthread_mutex_lock(&lock);
 }
 
@@ -294,6 +300,24 @@ usc_status usc_sim_queue_tell(queue *q, usc_error *err)
     q->failure.status = USC_OK;
     return f.status != USC_OK ? usc_error_set(err, f.status, f.where, "%s", f.text)
                               : USC_OK;
+}
+
+uint64_t usc_sim_queue_ticket(usc_sim_stream s)
+{
+    usc_sim_lock();
+    const queue *q = usc_sim_queue_of(s);
+    const uint64_t ticket = q != NULL ? q->n_submitted : 0;
+    usc_sim_unlock();
+    return ticket;
+}
+
+bool usc_sim_queue_passed(usc_sim_stream s, uint64_t ticket)
+{
+    usc_sim_lock();
+    const queue *q = usc_sim_queue_of(s);
+    const bool passed = q == NULL || q->n_ended >= ticket;
+    usc_sim_unlock();
+    return passed;
 }
 
 bool usc_sim_stream_query(usc_sim_stream s)

@@ -39,7 +39,8 @@ class _Error(ctypes.Structure):  # usc_error
 class _Stats(ctypes.Structure):  # usc_sim_stats
     _fields_ = [(name, ctypes.c_int64) for name in (
         "allocated_size", "peak_size", "reserved_size", "n_allocs", "n_maps", "n_opens",
-        "n_waits")]
+        "n_waits", "requested_size", "waiting_size", "peak_reserved", "n_live", "n_segments",
+        "n_retries", "n_ooms")]
 
 
 class _Info(ctypes.Structure):  # usc_sim_fault_info

@@ -23,11 +23,18 @@ typedef enum usc_sim_access {
 typedef struct usc_sim_stats {
     int64_t allocated_size; /* bytes in live blocks, whole pages */
     int64_t peak_size;      /* highest allocated_size since the last reset */
-    int64_t reserved_size;  /* bytes of address space, live and kept for reuse */
-    int64_t n_allocs;       /* blocks handed out so far */
-    int64_t n_maps;         /* of these, how many needed a fresh mapping */
-    int64_t n_opens;        /* usc_sim_open() calls so far */
-    int64_t n_waits;        /* usc_sim_wait() calls so far */
+    int64_t reserved_size; /* bytes of mappings with memory behind them, in use or kept */
+    int64_t n_allocs;      /* blocks handed out so far */
+    int64_t n_maps;        /* of these, how many needed a fresh mapping */
+    int64_t n_opens;       /* usc_sim_open() calls so far */
+    int64_t n_waits;       /* usc_sim_wait() calls so far */
+    int64_t requested_size; /* bytes that the callers of live blocks asked for */
+    int64_t waiting_size;   /* bytes freed, and not yet through on other streams */
+    int64_t peak_reserved;  /* highest reserved_size since the last reset */
+    int64_t n_live;         /* live blocks */
+    int64_t n_segments;     /* mappings with memory behind them */
+    int64_t n_retries;      /* requests for which cached memory was given back */
+    int64_t n_ooms;         /* requests refused */
 } usc_sim_stats;
 
 /**

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// A violation of memory tells who: one sentence on standard error, then the signal as it
+// would have come. A fault at any other address goes to the handler that was there.
+#include "blocks.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sigaction before_segv, before_bus;
+
+/* Who touched it: a kernel on this thread, or one that has the block open (its helper
+ * threads carry no label), or the host. */
+static const char *who(const block *b)
+{
+    const char *label = usc_sim_get_label();
+    if (label[0] != '\0') return label;
+    if (b != NULL && b->n_readers + b->n_writers > 0 && b->opened[0] != '\0')
+        return b->opened;
+    return "the host";
+}
+
+static const char *by(const char *label)
+{
+    return label[0] != '\0' ? label : "the host";
+}
+
+/* Where an address lies, seen from a block. */
+static void place_of(const block *b, const char *at, char *out, size_t size)
+{
+    const char *end = b->user + b->asked;
+    if (b->user == NULL)
+        (void)snprintf(out, size, "in memory that was never handed out");
+    else if (at < b->user)
+        (void)snprintf(out, size, "%zu bytes before a block of %zu bytes",
+                       (size_t)(b->user - at), b->asked);
+    else if (at >= end)
+        (void)snprintf(out, size, "%zu bytes behind a block of %zu bytes",
+                       (size_t)(at - end), b->asked);
+    else
+        (void)snprintf(out, size, "byte %zu of a block of %zu bytes",
+                       (size_t)(at - b->user), b->asked);
+}
+
+static void tell(const block *b, const char *at, const char *what)
+{
+    char text[1024], place[128], history[2 * USC_SIM_LABEL_TEXT + 64] = "";
+    const int device = usc_sim_device_of(at);
+    (void)snprintf(place, sizeof place, "where no block is");
+    if (b != NULL) place_of(b, at, place, sizeof place);
+    if (b != NULL && b->user != NULL && b->live)
+        (void)snprintf(history, sizeof history, ", allocated by %s", by(b->allocated));
+    else if (b != NULL && b->user != NULL)
+        (void)snprintf(history, sizeof history, ", allocated by %s, freed by %s",
+                       by(b->allocated), by(b->freed));
+    const int n = snprintf(text, sizeof text, "ulpscope: sim:%d: %s %s %p, %s%s\n",
+                           device, who(b), what, (const void *)at, place, history);
+    const size_t length = n < 0                     ? 0
+                          : (size_t)n < sizeof text ? (size_t)n
+                                                    : sizeof text - 1;
+    if (write(STDERR_FILENO, text, length) < 0) return; /* there is nobody to tell */
+}
+
+static const char *verb(const void *context)
+{
+#if defined(__x86_64__) && defined(REG_ERR)
+    const ucontext_t *c = context;
+    return (c->uc_mcontext.gregs[REG_ERR] & 2) != 0 ? "writes to" : "reads";
+#else
+    (void)context;
+    return "touches";
+#endif
+}
+
+static const char *why(const block *b, bool writes)
+{
+    if (b == NULL || !b->live) return "";
+    if (writes && b->n_readers > 0 && b->n_writers == 0)
+        return " (open for reading only)";
+    return b->n_readers + b->n_writers == 0 ? " (closed)" : "";
+}
+
+static void tell_fault(const char *at, const void *context)
+{
+    const char *touched = verb(context);
+    char what[64];
+    /* Behind a block that ends at it lies the closed page. */
+    const block *b = usc_sim_block_of(at);
+    if (b == NULL) b = usc_sim_block_of(at - usc_sim_page_size());
+    (void)snprintf(what, sizeof what, "%s%s", touched,
+                   why(b, strcmp(touched, "writes to") == 0));
+    tell(b, at, what);
+}
+
+/* Prints, which a handler should not: the process is about to end. Whoever had the signal
+ * before has it then; without a handler the instruction faults once more, and a signal
+ * that somebody sent is sent again. */
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    const struct sigaction *before = number == SIGSEGV ? &before_segv : &before_bus;
+    if (info->si_code > 0 && usc_sim_device_of(info->si_addr) >= 0)
+        tell_fault(info->si_addr, context);
+    if ((before->sa_flags & SA_SIGINFO) != 0) {
+        before->sa_sigaction(number, info, context);
+    } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+        before->sa_handler(number);
+    } else {
+        (void)sigaction(number, before, NULL);
+        if (info->si_code <= 0) (void)raise(number);
+    }
+}
+
+void usc_sim_violation_watch(void)
+{
+    struct sigaction act;
+    memset(&act, 0, sizeof act);
+    act.sa_sigaction = on_fault;
+    act.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigemptyset(&act.sa_mask);
+    (void)sigaction(SIGSEGV, &act, &before_segv);
+    (void)sigaction(SIGBUS, &act, &before_bus);
+}
+
+void usc_sim_violation_red_zone(const block *b, const char *at)
+{
+    tell(b, at, "wrote to");
+    usc_sim_crash();
+}
