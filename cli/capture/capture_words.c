@@ -276,6 +276,34 @@ typedef struct captured {
     int64_t n, n_calls, bytes_written;
 } captured;
 
+/* Whether what a rank has to say comes first: a step before later ones, in it a call
+ * before later ones, for what one rank made reaches the others by a collective. */
+static bool speaks_before(const usc_launch_report *r, const usc_launch_report *than)
+{
+    if (r->said == NULL || than->said == NULL) return r->said != NULL;
+    if ((r->said_step < 0) != (than->said_step < 0)) return r->said_step >= 0;
+    if (r->said_step != than->said_step) return r->said_step < than->said_step;
+    return r->said_call < than->said_call;
+}
+
+/* What the first has to say and, of a difference, which rank that is and from where on
+ * the others have it. */
+static void say_first(FILE *to, const capture_seen *s, const captured *c)
+{
+    const usc_launch_report *first = c->first;
+    const bool ranks = c->n > 1 && first->said_step >= 0;
+    (void)fputs("; ", to);
+    if (ranks) (void)fprintf(to, "on rank %lld ", (long long)first->rank);
+    (void)fputs(first->said, to);
+    for (int64_t i = 0; ranks && i < s->reports.n; i++) {
+        const usc_launch_report *r = &s->reports.report[i];
+        if (r == first || !r->finished || r->said_step < 0) continue;
+        (void)fprintf(to, "; rank %lld from call %lld of step %lld on",
+                      (long long)r->rank, (long long)r->said_call,
+                      (long long)r->said_step);
+    }
+}
+
 /* The first is who has something to say. */
 static captured captured_of(const usc_launch_reports *reports)
 {
@@ -283,7 +311,7 @@ static captured captured_of(const usc_launch_reports *reports)
     for (int64_t i = 0; i < reports->n; i++) {
         const usc_launch_report *r = &reports->report[i];
         if (!r->finished) continue;
-        if (c.n++ == 0 || (c.first->said == NULL && r->said != NULL)) c.first = r;
+        if (c.n++ == 0 || speaks_before(r, c.first)) c.first = r;
         c.n_calls += r->n_calls;
         c.bytes_written += r->bytes_written;
     }
@@ -301,7 +329,7 @@ static void say_captured(FILE *to, const capture_seen *s, const captured *c,
                   c->n_calls == 1 ? "" : "s");
     put_size(to, c->bytes_written);
     (void)fprintf(to, " -> %s", s->options->output);
-    if (c->first->said != NULL) (void)fprintf(to, "; %s", c->first->said);
+    if (c->first->said != NULL) say_first(to, s, c);
     if (c->first->whole)
         (void)fputs("; the last step ended with the program", to);
     else if (!s->options->keep_going)

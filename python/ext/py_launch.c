@@ -49,25 +49,25 @@ static PyObject *is_left(PyObject *module, PyObject *args)
 
 static PyObject *diff_step(PyObject *module, PyObject *args)
 {
-    enum { ROOM = 1024 };
     PyObject *path, *other;
     long long step;
-    char said[ROOM];
-    bool has;
+    usc_step_difference found;
     usc_error err = {0};
     usc_status st;
     if (!PyArg_ParseTuple(args, "O&O&L", PyUnicode_FSConverter, &path,
                           PyUnicode_FSConverter, &other, &step))
         return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    st = usc_diff_step(PyBytes_AS_STRING(path), PyBytes_AS_STRING(other), step, &has,
-                       said, sizeof said, &err);
+    st = usc_diff_step(PyBytes_AS_STRING(path), PyBytes_AS_STRING(other), step, &found,
+                       &err);
     Py_END_ALLOW_THREADS;
     Py_DECREF(path);
     Py_DECREF(other);
     if (st != USC_OK) return core_raise(PyModule_GetState(module), st, &err);
-    if (!has) Py_RETURN_NONE;
-    return PyUnicode_DecodeUTF8(said, (Py_ssize_t)strlen(said), "replace");
+    if (!found.there) Py_RETURN_NONE;
+    return Py_BuildValue(
+        "LN", (long long)found.call,
+        PyUnicode_DecodeUTF8(found.text, (Py_ssize_t)strlen(found.text), "replace"));
 }
 
 static PyObject *take_data(PyObject *module, PyObject *args)

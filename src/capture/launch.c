@@ -55,6 +55,8 @@ static bool take_report(const usc_json *root, usc_arena *a, usc_launch_report *o
         .n_steps_ended = usc_json_integer(&t, root, "steps_ended", 0),
         .error = usc_arena_text(a, usc_json_text(&t, root, "error", NULL)),
         .said = usc_arena_text(a, usc_json_text(&t, root, "said", NULL)),
+        .said_step = usc_json_integer(&t, root, "said_step", -1),
+        .said_call = usc_json_integer(&t, root, "said_call", -1),
         .place = usc_arena_text(a, usc_json_text(&t, root, "place", NULL)),
     };
     take_counts(&t, root, out);

@@ -19,15 +19,14 @@ static int64_t first_differing(const usc_diff *d)
     return holder;
 }
 
-static usc_status say(usc_diff *d, usc_trace *a, char *out, size_t size, usc_error *err)
+static usc_status say(usc_diff *d, usc_trace *a, usc_step_difference *out, usc_error *err)
 {
     const int64_t i = first_differing(d);
     char op[128], said[512];
     usc_call call;
-    out[0] = '\0';
     if (i < 0 && d->n_alone[0] + d->n_alone[1] == 0) return USC_OK;
     if (i < 0) {
-        (void)snprintf(out, size, "%" PRId64 " calls have no partner",
+        (void)snprintf(out->text, sizeof out->text, "%" PRId64 " calls have no partner",
                        d->n_alone[0] + d->n_alone[1]);
         return USC_OK;
     }
@@ -35,30 +34,30 @@ static usc_status say(usc_diff *d, usc_trace *a, char *out, size_t size, usc_err
     if (st != USC_OK) return st;
     (void)snprintf(op, sizeof op, "%s", call.op);
     st = usc_diff_say(d, i, said, sizeof said, err);
-    if (st == USC_OK)
-        (void)snprintf(out, size, "call %" PRId64 " of the step, %s: %s",
-                       d->row[i].call_a - d->list[0].call[0].sequence + 1, op, said);
-    return st;
+    if (st != USC_OK) return st;
+    out->call = d->row[i].call_a - d->list[0].call[0].sequence + 1;
+    (void)snprintf(out->text, sizeof out->text, "call %" PRId64 " of the step, %s: %s",
+                   out->call, op, said);
+    return USC_OK;
 }
 
-usc_status usc_diff_step(const char *path, const char *other, int64_t step, bool *has,
-                         char *out, size_t size, usc_error *err)
+usc_status usc_diff_step(const char *path, const char *other, int64_t step,
+                         usc_step_difference *out, usc_error *err)
 {
     const usc_diff_options options = {.one_step = true, .step = step};
     usc_trace *t[2] = {NULL, NULL};
     usc_diff *d = NULL;
     usc_error own;
     if (err == NULL) err = &own;
-    *has = true;
-    if (size > 0) out[0] = '\0';
+    *out = (usc_step_difference){.there = true};
     usc_status st = usc_trace_open(path, NULL, &t[0], err);
     if (st == USC_OK) st = usc_trace_open(other, NULL, &t[1], err);
     if (st == USC_OK) st = usc_diff_open(t[0], t[1], &options, &d, err);
     if (st == USC_E_NOT_FOUND && t[1] != NULL && err->where == 1) {
-        *has = false;
+        out->there = false;
         st = USC_OK;
     } else if (st == USC_OK) {
-        st = say(d, t[0], out, size, err);
+        st = say(d, t[0], out, err);
     }
     usc_diff_close(d);
     for (int side = 0; side < 2; side++)

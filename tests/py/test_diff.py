@@ -364,6 +364,48 @@ def test_a_capture_goes_on_until_something_differs(captured, tmp_path):
     assert done.returncode == 2 and "it is no trace" in done.stderr
 
 
+RANKS = """
+import sys
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, faulty = dist.get_rank(), [int(word) for word in sys.argv[1:]]
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+torch.manual_seed(1 + rank)
+for step in range(3):
+    h = net[0](torch.randn(8, 16)) * (1.001 if [rank, step] == faulty else 1.0)
+    net[2](net[1](h)).pow(2).mean().backward()
+    for p in net.parameters():
+        dist.all_reduce(p.grad)
+    torch.optim.SGD(net.parameters(), lr=0.1).step()
+    net.zero_grad()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_of_two_ranks_the_one_is_named_that_differs_first(tmp_path):
+    """What rank 1 makes reaches rank 0 by a collective, which is what differs first there."""
+    (tmp_path / "ranks.py").write_text(RANKS)
+
+    def capture(name, *options, faulty=()):
+        return ulpscope("capture", "-o", tmp_path / name, *options, "--", sys.executable, "-m", "torch.distributed.run",
+                        "--standalone", "--nproc-per-node", 2, tmp_path / "ranks.py", *faulty)  # fmt: skip
+
+    done = capture("old", "--data", "stats", "--steps", "0-2")
+    assert done.returncode == 0, done.stderr
+    done = capture("new", "--until-differs", tmp_path / "old", faulty=(1, 1))
+    assert done.returncode == 0 and "captured steps 0-1 on 2 ranks: " in done.stderr, done.stderr
+    assert re.search("on rank 1 step 1 differs from old, at call [0-9]+ of the step, aten::mul", done.stderr), done.stderr
+    assert re.search("rank 0 from call [0-9]+ of step 1 on", done.stderr)
+    for rank in range(2):  # each holds its step with data
+        assert (tmp_path / "new" / f"rank-{rank}" / "tensors-00000.safetensors").stat().st_size > 0
+    done = capture("same", "--until-differs", tmp_path / "old")
+    assert done.returncode == 0 and "nothing differs from old in the run's 3 steps" in done.stderr, done.stderr
+    assert "on rank" not in done.stderr
+
+
 def test_a_part_of_a_run_is_compared(captured):
     found = diff(captured("honest"), captured("again"), "--phase", "optimizer")
     assert 0 < found["calls_a"] < diff(captured("honest"), captured("again"))["calls_a"]

@@ -224,17 +224,22 @@ USC_API USC_NODISCARD usc_status usc_diff_open(usc_trace *a, usc_trace *b,
 /** Frees; NULL is allowed. */
 USC_API void usc_diff_close(usc_diff *d);
 
+/* What differs between one step of two traces. */
+typedef struct usc_step_difference {
+    bool there;      /* the other trace has such a step */
+    int64_t call;    /* the first that differs, from 1 on within the step; 0: none does */
+    char text[1024]; /* in a sentence; "": nothing differs */
+} usc_step_difference;
+
 /**
- * Whether anything differs between one step of two traces, in a sentence: bit by bit, or
- * by statistics where one has no data. *has: the other trace has such a step.
+ * Whether anything differs between one step of two traces: bit by bit, or by statistics
+ * where one has no data.
  *
- * Memory:  at most `size` bytes with the zero go to `out`, which is empty where nothing
- *          differs; what does not fit is cut.
  * Errors:  those of opening and reading the traces.
  */
 USC_API USC_NODISCARD usc_status usc_diff_step(const char *path, const char *other,
-                                               int64_t step, bool *has, char *out,
-                                               size_t size, usc_error *err);
+                                               int64_t step, usc_step_difference *out,
+                                               usc_error *err);
 
 /** Tensors that came from outside of the traces, and how many of them differ. */
 typedef struct usc_diff_entered {

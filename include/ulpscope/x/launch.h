@@ -29,6 +29,7 @@ typedef struct usc_launch_report {
     const int64_t *step;
     const char *error; /* why recording failed; NULL: it did not */
     const char *said;  /* what it has to say of what it recorded; NULL: nothing */
+    int64_t said_step, said_call; /* of which step, and call of it; -1: of none */
     const char
         *place; /* of its trace: "", "rank-N" or "process-PID"; NULL: it has none */
 } usc_launch_report;

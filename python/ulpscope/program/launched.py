@@ -70,6 +70,7 @@ class LaunchedRun:
         self.ranks = None
         self.reported = 0
         self.said = None
+        self.said_at = None  # the step and the call of it
         # Step 0 may be the whole program: who else records, and as which rank, shows later.
         self.loose = 0 in self.wanted and options.step_by in (None, "manual")
         self.steps = hooks.Steps(self._boundary, self._begin, options.step_by)
@@ -213,6 +214,7 @@ class LaunchedRun:
             "taken": taken,  # the folder is another's: it holds nothing of this run
             "loose": self.loose,
             "said": self.said,
+            **({"said_step": self.said_at[0], "said_call": self.said_at[1]} if self.said_at else {}),
             "steps": recorder.steps if recorder else [],
             "steps_ended": self.now,
             "place": self.folder if recorder and not taken else None,

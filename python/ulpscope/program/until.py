@@ -81,17 +81,19 @@ class UntilDiffers(LaunchedRun):
         has_calls = beside.has_calls()
         beside.end()
         counts = beside.close()
-        said = _core.diff_step(beside.path, self._other(), self.now) if has_calls else ""
-        if said:
+        found = _core.diff_step(beside.path, self._other(), self.now) if has_calls else (0, "")
+        if found and found[1]:
+            call, said = found
+            self.said_at = self.now, call
             self.kept = beside.path, self.now, counts["bytes_written"]
             self.said = f"step {self.now} differs from {self.options.until.name}, at {said}; its data were kept"
             return True
         shutil.rmtree(beside.path, ignore_errors=True)
-        if said is None and self.now == 0:
+        if found is None and self.now == 0:
             raise ValueError(f"{self.options.until} has no step 0 to compare with: capture it with --steps 0-N")
-        if said is None:
+        if found is None:
             self.said = f"nothing differs from {self.options.until.name}, which ends before step {self.now}"
-        return said is None
+        return found is None
 
     def _other(self):
         """OTHER's trace of this rank."""
