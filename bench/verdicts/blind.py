@@ -9,7 +9,7 @@ algorithms and orders by the same hand, none of which may be accused. Of blind_l
 every other mistake is in set B, which nobody read while set A was being mended; set C is blind_third and
 its parts, set D blind_fourth_a to _i, set E blind_fifth_a to _k, set F (aimed at weak classes) blind_classes_a
 to _h, set G blind_sixth_a to _e and set H (aimed at classes again) blind_sixth_m to _u, each by another hand; set I is
-blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a and _b, is aimed, too; set J, blind_sixth_v and _w, is by the hand that had just mended the rule of
+blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a to _c, is aimed, too; set J, blind_sixth_v and _w, is by the hand that had just mended the rule of
 steps; set P, blind_products, is not blind. A further set is further files `blind_*.py` with a letter of its own. Whether
 a name is right is for the reader to say; only names, things seen and silences are counted.
 """
@@ -32,6 +32,7 @@ RIGHT = {}  # family: [(words, right kernel)]
 
 def family(args, sets="AB"):
     """Registers a definition; its mistakes go to the letters of `sets` in turn."""
+
     def keep(fn):
         if fn.__name__ in FAMILIES:
             raise ValueError(f"two families are called {fn.__name__}")
@@ -78,7 +79,7 @@ def tf32(x):
 def slow_matmul(a, b, acc=bf, step=16):
     total = torch.zeros(*a.shape[:-1], b.shape[-1])
     for k in range(0, a.shape[-1], step):
-        total = narrow(total + a[..., k:k + step].float() @ b[..., k:k + step, :].float(), acc)
+        total = narrow(total + a[..., k : k + step].float() @ b[..., k : k + step, :].float(), acc)
     return total.to(a.dtype)
 
 
@@ -91,8 +92,11 @@ def kernels(which="AB", only=(), right=False, drawn=None):
     every = []
     for name, (_, _, mistakes, sets) in FAMILIES.items():
         planted = RIGHT.get(name, []) if right else mistakes
-        every += [(name, words, kernel) for i, (words, kernel) in enumerate(planted if not only or name in only else ())
-                  if sets[i % len(sets)] in which]
+        every += [
+            (name, words, kernel)
+            for i, (words, kernel) in enumerate(planted if not only or name in only else ())
+            if sets[i % len(sets)] in which
+        ]
     if drawn is not None:
         random.Random(2026).shuffle(every)
     for name, words, kernel in every[drawn or slice(None)]:
@@ -112,19 +116,37 @@ def judged(which, only, right=False, drawn=None, cause=True):
     """What the judge says of each mistake, as the line that --json writes."""
     for name, words, fn, args, kernel in kernels(which, only, right, drawn):
         found = ulpscope.judge_call(fn, args, outputs=kernel(*copy.deepcopy(args)), cause=cause)
-        yield {"family": name, "words": words, "verdict": found.verdict, "cause": found.cause,
-               "said": found.sentence, "class": kind_of(found.verdict, found.cause)}
+        yield {
+            "family": name,
+            "words": words,
+            "verdict": found.verdict,
+            "cause": found.cause,
+            "said": found.sentence,
+            "class": kind_of(found.verdict, found.cause),
+        }
 
 
 def main(argv=None):
-    take = argparse.ArgumentParser(prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0])
+    take = argparse.ArgumentParser(
+        prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0]
+    )
     take.add_argument("sets", nargs="?", default="AB", help="letters of the sets (default: AB)")
     take.add_argument("family", nargs="*", help="only these families")
-    take.add_argument("--json", metavar="FILE", default=os.devnull,
-                      help="write one line of JSON a mistake: family, words, verdict, cause, class")
-    take.add_argument("--right", action="store_true", help="the right kernels of the sets, none to be accused")
+    take.add_argument(
+        "--json",
+        metavar="FILE",
+        default=os.devnull,
+        help="write one line of JSON a mistake: family, words, verdict, cause, class",
+    )
+    take.add_argument(
+        "--right", action="store_true", help="the right kernels of the sets, none to be accused"
+    )
     take.add_argument("--verdicts", action="store_true", help="verdicts alone: no cause is sought")
-    take.add_argument("--draw", metavar="FROM:TO", help="only those at these places of one random order: 0:150, 150:300")
+    take.add_argument(
+        "--draw",
+        metavar="FROM:TO",
+        help="only those at these places of one random order: 0:150, 150:300",
+    )
     asked = take.parse_intermixed_args(argv)
     drawn = slice(*map(int, asked.draw.split(":"))) if asked.draw else None
     counts = dict.fromkeys(("named", "silent", "not accused"), 0)
@@ -132,8 +154,11 @@ def main(argv=None):
         for line in judged(asked.sets, asked.family, asked.right, drawn, not asked.verdicts):
             kind = line["class"]
             counts[kind] += 1
-            print(f"{kind:11} {line['family']}: {line['words']}\n"
-                  f"{'':11} -> {line['verdict']}: {line['said']} | {line['cause']}", flush=True)
+            print(
+                f"{kind:11} {line['family']}: {line['words']}\n"
+                f"{'':11} -> {line['verdict']}: {line['said']} | {line['cause']}",
+                flush=True,
+            )
             print(json.dumps(line), file=lines, flush=True)
     print(", ".join(f"{n} {k}" for k, n in counts.items()))
 

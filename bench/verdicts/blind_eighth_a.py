@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set K, written from the list of weak classes alone, by a hand that had not read the rule: one unit of another
-binade, steps behind sums, equal logits, ties of what is exact, one factor in all rows. blind_eighth_b has the rest."""
+binade, steps behind sums, equal logits, ties of what is exact. blind_eighth_b and _c have the rest."""
 
 import math
 
 import torch
 import torch.nn.functional as F
 
-from .blind import bf, family, hf, honest, narrow
-from .blind_seventh_a import at, right, wrong
+from .blind import bf, family, hf, narrow
+from .blind_seventh_a import right, wrong
 
 
 def eighth(args):
@@ -24,7 +24,7 @@ def halved(x, dim=-1):
     x = x.movedim(dim, -1)
     while x.shape[-1] > 1:
         odd = x[..., -1:] if x.shape[-1] % 2 else x[..., :0]
-        x = torch.cat((x[..., 0:x.shape[-1] // 2 * 2:2] + x[..., 1::2], odd), -1)
+        x = torch.cat((x[..., 0 : x.shape[-1] // 2 * 2 : 2] + x[..., 1::2], odd), -1)
     return x[..., 0]
 
 
@@ -33,6 +33,7 @@ def serial(x, dim=-1):
 
 
 # ------------------------------------------------------------------ one unit of another binade
+
 
 @eighth(lambda d: (d(90, 20, 20, dtype=bf, scale=1.39),))
 def eighth_std(x):
@@ -61,7 +62,9 @@ def mean_abs(x, n=500, end=500, add=halved):
 
 doubled(eighth_mean_abs, mean_abs)
 right(eighth_mean_abs, "added one after another", mean_abs, add=serial)
-wrong(eighth_mean_abs, mean_abs, {"over n + 1": {"n": 501}, "the last one is missing": {"end": 499}})
+wrong(
+    eighth_mean_abs, mean_abs, {"over n + 1": {"n": 501}, "the last one is missing": {"end": 499}}
+)
 
 
 @eighth(lambda d: (d(128, 300, dtype=bf, shift=0.5), 1 + 0.9 * d.rand(300).to(bf)))
@@ -101,6 +104,7 @@ wrong(eighth_cumsum, cumsum_tiles, {"what is carried between tiles is bf16": {"k
 
 # ------------------------------------------------------------------ steps behind sums
 
+
 @eighth(lambda d: (d(256, 60),))
 def eighth_unit_trunc(x):
     return F.normalize(x, dim=-1).square().sum(-1).trunc()
@@ -109,15 +113,25 @@ def eighth_unit_trunc(x):
 def unit_trunc(x, add=halved, more=0.0, where=None):
     y = x / add(x * x).sqrt()[:, None]
     out = add(y * y).trunc()
-    return out + more if where is None else torch.where(torch.arange(256) % where == 0, out * 0 + more, out)
+    return (
+        out + more
+        if where is None
+        else torch.where(torch.arange(256) % where == 0, out * 0 + more, out)
+    )
 
 
 right(eighth_unit_trunc, "by halves", unit_trunc)
 right(eighth_unit_trunc, "one after another", unit_trunc, add=serial)
 right(eighth_unit_trunc, "in double precision", unit_trunc, torch.float64)
-wrong(eighth_unit_trunc, unit_trunc, {
-    "one more everywhere": lambda x: unit_trunc(x) * 0 + 2, "minus one in each fourth": {"more": -1.0, "where": 4},
-    "a half in each tenth": {"more": 0.5, "where": 10}})
+wrong(
+    eighth_unit_trunc,
+    unit_trunc,
+    {
+        "one more everywhere": lambda x: unit_trunc(x) * 0 + 2,
+        "minus one in each fourth": {"more": -1.0, "where": 4},
+        "a half in each tenth": {"more": 0.5, "where": 10},
+    },
+)
 
 
 @eighth(lambda d: (d(80, 40),))
@@ -133,10 +147,30 @@ def cdf_ceil(x, more=0.0, first=False):
 
 
 doubled(eighth_cdf_ceil, cdf_ceil)
-right(eighth_cdf_ceil, "in tiles", lambda x: (torch.cat((
-    F.softmax(x, -1)[:, :20].cumsum(-1),
-    F.softmax(x, -1)[:, :20].sum(-1, keepdim=True) + F.softmax(x, -1)[:, 20:].cumsum(-1)), -1) * 10).ceil())
-wrong(eighth_cdf_ceil, cdf_ceil, {"the last is 9": {"more": 9.0}, "the last is 12": {"more": 12.0}, "the last is 10.5": {"more": 10.5}})
+right(
+    eighth_cdf_ceil,
+    "in tiles",
+    lambda x: (
+        torch.cat(
+            (
+                F.softmax(x, -1)[:, :20].cumsum(-1),
+                F.softmax(x, -1)[:, :20].sum(-1, keepdim=True)
+                + F.softmax(x, -1)[:, 20:].cumsum(-1),
+            ),
+            -1,
+        )
+        * 10
+    ).ceil(),
+)
+wrong(
+    eighth_cdf_ceil,
+    cdf_ceil,
+    {
+        "the last is 9": {"more": 9.0},
+        "the last is 12": {"more": 12.0},
+        "the last is 10.5": {"more": 10.5},
+    },
+)
 
 
 @eighth(lambda d: (d(300, 48),))
@@ -144,9 +178,17 @@ def eighth_order_sign(x):
     return (x.sum(-1) - x.flip(-1).cumsum(-1)[:, -1]).sign()
 
 
-wrong(eighth_order_sign, eighth_order_sign, {
-    "two everywhere": lambda x: x[:, 0] * 0 + 2, "a half everywhere": lambda x: x[:, 0] * 0 + 0.5,
-    "minus three in each fifth": lambda x: torch.where(torch.arange(300) % 5 == 0, -3.0, eighth_order_sign(x))})
+wrong(
+    eighth_order_sign,
+    eighth_order_sign,
+    {
+        "two everywhere": lambda x: x[:, 0] * 0 + 2,
+        "a half everywhere": lambda x: x[:, 0] * 0 + 0.5,
+        "minus three in each fifth": lambda x: torch.where(
+            torch.arange(300) % 5 == 0, -3.0, eighth_order_sign(x)
+        ),
+    },
+)
 right(eighth_order_sign, "by halves", lambda x: (halved(x) - serial(x)).sign())
 right(eighth_order_sign, "no difference", lambda x: x[:, 0] * 0)
 
@@ -156,9 +198,17 @@ def eighth_phase(x):
     return x.sum(-1).remainder(1.5)
 
 
-wrong(eighth_phase, eighth_phase, {
-    "by 1.25": lambda x: x.sum(-1).remainder(1.25), "the truncated one": lambda x: x.sum(-1).fmod(1.5),
-    "the modulus itself for zero": lambda x: torch.where(eighth_phase(x) == 0, 1.5, eighth_phase(x))})
+wrong(
+    eighth_phase,
+    eighth_phase,
+    {
+        "by 1.25": lambda x: x.sum(-1).remainder(1.25),
+        "the truncated one": lambda x: x.sum(-1).fmod(1.5),
+        "the modulus itself for zero": lambda x: torch.where(
+            eighth_phase(x) == 0, 1.5, eighth_phase(x)
+        ),
+    },
+)
 right(eighth_phase, "by halves", lambda x: halved(x).remainder(1.5))
 
 
@@ -167,15 +217,21 @@ def eighth_angle_bucket(a, b):
     return ((a * b).sum(-1) * 3.7).remainder(0.7)
 
 
-wrong(eighth_angle_bucket, eighth_angle_bucket, {
-    "by 0.7001": lambda a, b: ((a * b).sum(-1) * 3.7).remainder(0.7001),
-    "by 0.35": lambda a, b: ((a * b).sum(-1) * 3.7).remainder(0.35),
-    "minus the modulus": lambda a, b: eighth_angle_bucket(a, b) - 0.7})
+wrong(
+    eighth_angle_bucket,
+    eighth_angle_bucket,
+    {
+        "by 0.7001": lambda a, b: ((a * b).sum(-1) * 3.7).remainder(0.7001),
+        "by 0.35": lambda a, b: ((a * b).sum(-1) * 3.7).remainder(0.35),
+        "minus the modulus": lambda a, b: eighth_angle_bucket(a, b) - 0.7,
+    },
+)
 right(eighth_angle_bucket, "by halves", lambda a, b: (halved(a * b) * 3.7).remainder(0.7))
 right(eighth_angle_bucket, "in double precision", eighth_angle_bucket, torch.float64)
 
 
 # ------------------------------------------------------------------ equal logits
+
 
 @eighth(lambda d: (torch.full((12, 64), 3e7), d.ints(64, 12)))
 def eighth_smooth_loss(x, t):
@@ -190,8 +246,16 @@ def smooth_loss(x, t, n=64, of=0.0):
 
 doubled(eighth_smooth_loss, smooth_loss)
 right(eighth_smooth_loss, "the maximum taken off", smooth_loss)
-wrong(eighth_smooth_loss, smooth_loss, {
-    "ln 63": {"n": 63}, "one too large": {"of": 1.0}, "zero": lambda x, t: x[:, 0] * 0, "forty": lambda x, t: x[:, 0] * 0 + 40})
+wrong(
+    eighth_smooth_loss,
+    smooth_loss,
+    {
+        "ln 63": {"n": 63},
+        "one too large": {"of": 1.0},
+        "zero": lambda x, t: x[:, 0] * 0,
+        "forty": lambda x, t: x[:, 0] * 0 + 40,
+    },
+)
 
 
 @eighth(lambda d: (torch.full((50, 96), -5e8),))
@@ -199,10 +263,16 @@ def eighth_equal_softmax(x):
     return F.softmax(x, -1)
 
 
-wrong(eighth_equal_softmax, eighth_equal_softmax, {
-    "one of 95": lambda x: x * 0 + 1 / 95, "all of one": lambda x: x * 0 + 1,
-    "the first has all": lambda x: (torch.arange(96) == 0).float().expand(50, 96),
-    "twice": lambda x: x * 0 + 2 / 96})
+wrong(
+    eighth_equal_softmax,
+    eighth_equal_softmax,
+    {
+        "one of 95": lambda x: x * 0 + 1 / 95,
+        "all of one": lambda x: x * 0 + 1,
+        "the first has all": lambda x: (torch.arange(96) == 0).float().expand(50, 96),
+        "twice": lambda x: x * 0 + 2 / 96,
+    },
+)
 right(eighth_equal_softmax, "as it is", lambda x: (x - x[:, :1]).exp() / 96)
 
 
@@ -218,22 +288,39 @@ def loss_grad(x, t, share=1 / 32, less=1.0, n=40):
 
 
 right(eighth_equal_loss_grad, "closed form", lambda x, t: loss_grad(x, t).float())
-wrong(eighth_equal_loss_grad, lambda x, t, **k: loss_grad(x, t, **k).float(), {
-    "nothing but the label": {"share": 0.0}, "shares of 31": {"share": 1 / 31}, "the label is not taken off": {"less": 0.0},
-    "over 39 rows": {"n": 39}})
+wrong(
+    eighth_equal_loss_grad,
+    lambda x, t, **k: loss_grad(x, t, **k).float(),
+    {
+        "nothing but the label": {"share": 0.0},
+        "shares of 31": {"share": 1 / 31},
+        "the label is not taken off": {"less": 0.0},
+        "over 39 rows": {"n": 39},
+    },
+)
 
 
 @eighth(lambda d: (torch.full((30, 128), 1e6), torch.full((30, 128), 1e6)))
 def eighth_equal_kl(a, b):
-    return F.kl_div(F.log_softmax(a, -1), F.log_softmax(b, -1), reduction="none", log_target=True).sum(-1)
+    return F.kl_div(
+        F.log_softmax(a, -1), F.log_softmax(b, -1), reduction="none", log_target=True
+    ).sum(-1)
 
 
 right(eighth_equal_kl, "zero", lambda a, b: a[:, 0] * 0)
-wrong(eighth_equal_kl, eighth_equal_kl, {"0.3": lambda a, b: a[:, 0] * 0 + 0.3, "ln 128": lambda a, b: a[:, 0] * 0 + 4.852,
-                                         "a millionth in each third": lambda a, b: (torch.arange(30) % 3 == 0) * 1e-3})
+wrong(
+    eighth_equal_kl,
+    eighth_equal_kl,
+    {
+        "0.3": lambda a, b: a[:, 0] * 0 + 0.3,
+        "ln 128": lambda a, b: a[:, 0] * 0 + 4.852,
+        "a millionth in each third": lambda a, b: (torch.arange(30) % 3 == 0) * 1e-3,
+    },
+)
 
 
 # ------------------------------------------------------------------ ties of what is exact
+
 
 def stored(exact, way, store):
     """float64 numbers stored in 16 bits; ties go `way`, all else to the nearest."""
@@ -241,8 +328,11 @@ def stored(exact, way, store):
     for by in (1, -1):
         other = (y.view(torch.int16) + by).view(store)
         tied = (other.double() - exact).abs() == (y.double() - exact).abs()
-        better = {"away": other.double().abs() > y.double().abs(), "up": other.double() > y.double(),
-                  "zero": other.double().abs() < y.double().abs()}.get(way)
+        better = {
+            "away": other.double().abs() > y.double().abs(),
+            "up": other.double() > y.double(),
+            "zero": other.double().abs() < y.double().abs(),
+        }.get(way)
         if way == "odd":
             better = (other.view(torch.int16) & 1) == 1
         y = torch.where(tied & better, other, y)
@@ -255,7 +345,9 @@ def tied(fn, store, ways):
 
 
 def tied_kernel(fn, way, store):
-    return lambda *a: stored(fn(*(x.double() if x.is_floating_point() else x for x in a)), way, store)
+    return lambda *a: stored(
+        fn(*(x.double() if x.is_floating_point() else x for x in a)), way, store
+    )
 
 
 @eighth(lambda d: (d(40, 50, dtype=bf), d(40, 50, dtype=bf)))
@@ -296,98 +388,9 @@ def eighth_to_bf16(x):
 
 
 right(eighth_to_bf16, "as it is", lambda x: x.to(bf), into="same")
-wrong(eighth_to_bf16, eighth_to_bf16, {f"ties {w}": tied_kernel(lambda x: x, w, bf) for w in ("up", "odd")}, into="same")
-
-
-# ------------------------------------------------------------------ one factor in all rows
-
-@eighth(lambda d: (d(16, 32, 16, 16), d(32), d(32)))
-def eighth_group_norm(x, w, b):
-    return F.group_norm(x, 8, w, b)
-
-
-def group_norm(x, w, b, **k):
-    y = norm_rows(x.reshape(16, 8, -1), **k).view(x.shape)
-    return y * w[:, None, None] + b[:, None, None]
-
-
-doubled(eighth_group_norm, group_norm)
-right(eighth_group_norm, "one after another", group_norm, add=serial)
-wrong(eighth_group_norm, group_norm, {"no eps": {"eps": 0.0}, "eps outside of the root": {"outside": True}, "eps is 2e-5": {"eps": 2e-5},
-                                      "n - 1": {"n": 1023}})
-
-
-@eighth(lambda d: (d(20, 16, 256),))
-def eighth_instance_norm(x):
-    return F.instance_norm(x)
-
-
-doubled(eighth_instance_norm, norm_rows)
-right(eighth_instance_norm, "one after another", norm_rows, add=serial)
-wrong(eighth_instance_norm, norm_rows, {"eps is 1e-6": {"eps": 1e-6}, "n - 1": {"n": 255}})
-
-
-@eighth(lambda d: (d(64, 256), d(64, 256), d(256)))
-def eighth_layer_norm_grad(x, g, w):
-    with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        return torch.autograd.grad(F.layer_norm(x, (256,), w), x, g)[0]
-
-
-def layer_norm_grad(x, g, w, eps=1e-5, n=256, add=halved):
-    h = x - add(x)[:, None] / 256
-    r = (add(h * h)[:, None] / n + eps).rsqrt()
-    y, u = h * r, g * w
-    return r * (u - add(u)[:, None] / 256 - y * add(u * y)[:, None] / 256)
-
-
-doubled(eighth_layer_norm_grad, layer_norm_grad)
-right(eighth_layer_norm_grad, "one after another", layer_norm_grad, add=serial)
-wrong(eighth_layer_norm_grad, layer_norm_grad, {"no eps": {"eps": 0.0}, "n - 1": {"n": 255}, "eps is 1e-6": {"eps": 1e-6}})
-
-
-@eighth(lambda d: (d(200, 64),))
-def eighth_normalize(x):
-    return F.normalize(x, dim=-1, eps=1e-5)
-
-
-def normalize(x, beside=0.0, add=halved):
-    return x / (add(x * x).sqrt().clamp(min=1e-5) + beside)[:, None]
-
-
-doubled(eighth_normalize, normalize)
-right(eighth_normalize, "one after another", normalize, add=serial)
-wrong(eighth_normalize, normalize, {"eps is added": {"beside": 1e-5}, "eps is added, ten times": {"beside": 1e-4}})
-
-
-@eighth(lambda d: (d(128, 512, dtype=bf), d(512, dtype=bf)))
-def eighth_rms_bf16(x, w):
-    return F.rms_norm(x, (512,), w, 1e-6)
-
-
-def rms(x, w, n=512, eps=1e-6, add=halved):
-    return x * (add(x * x)[:, None] / n + eps).rsqrt() * w
-
-
-doubled(eighth_rms_bf16, rms)
-right(eighth_rms_bf16, "one after another", rms, add=serial)
-wrong(eighth_rms_bf16, rms, {"n - 1": {"n": 511}, "n + 1": {"n": 513}, "eps is 1e-3": {"eps": 1e-3}})
-
-
-@eighth(lambda d: (d(16, 12, 128), torch.zeros(12), torch.ones(12)))
-def eighth_running(x, mean, var):
-    mean, var = mean.clone(), var.clone()
-    F.batch_norm(x, mean, var, training=True, momentum=0.1)
-    return mean, var
-
-
-def running(x, mean, var, n=2047, momentum=0.1, add=halved):
-    h = x.transpose(0, 1).flatten(1)
-    m = add(h) / 2048
-    v = add((h - m[:, None]) ** 2) / n
-    return mean * (1 - momentum) + momentum * m, var * (1 - momentum) + momentum * v
-
-
-honest(eighth_running, "in double precision", at(running, torch.float64))
-right(eighth_running, "one after another", running, add=serial)
-wrong(eighth_running, running, {"the biased variance": {"n": 2048}, "momentum is 0.0999": {"momentum": 0.0999}})
+wrong(
+    eighth_to_bf16,
+    eighth_to_bf16,
+    {f"ties {w}": tied_kernel(lambda x: x, w, bf) for w in ("up", "odd")},
+    into="same",
+)

@@ -38,8 +38,7 @@ USC_BEGIN_DECLS
                                     captured ones [S, N] */                              \
     X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N] */ \
     X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
-                                    otherwise; number: 1 of R and what float32 loses on  \
-                                    inputs nearby [low, high] */                         \
+                                    otherwise; number: usc_rerun [low, high] */       \
     X(EXACT, "exact", 0)         /* a: 1 where no step rounds in float32; number: 1 if   \
                                     no order of computing does, but for a cast at the    \
                                     end */                                               \
@@ -103,6 +102,13 @@ typedef enum usc_noise {
     USC_NOISE_OWN_STEPS = 1, /* the call's own steps: what they lose is believed */
     USC_NOISE_ROUGH = 2,     /* functions miss their limits */
 } usc_noise;
+
+/* What a RUN is; each is of the very inputs unless it says otherwise. */
+typedef enum usc_rerun {
+    USC_RERUN_OTHERWISE, /* of the very inputs, rounded or added up otherwise */
+    USC_RERUN_NEARBY,    /* the truth and what float32 loses on inputs nearby */
+    USC_RERUN_CUT,       /* with sums whose accumulators are cut off: of few numbers */
+} usc_rerun;
 
 /** What a case needs next. */
 typedef struct usc_want {

@@ -236,6 +236,10 @@ USC_API USC_NODISCARD usc_status usc_judge_steep(const usc_tensor *truth,
 #define USC_NEAR_REACH 0x1p-22
 #define USC_NEARER_PART 0x1p-12
 
+/** Fewer numbers than that have no median: what is typical of them says nothing, and each
+ * is held to what runs of float32 lose there. */
+#define USC_FEW_NUMBERS 8
+
 /**
  * A pair of replays with every step that it crossed replaced by the slope beside it:
  * `wide` for `moved`, `low` for `narrow`. `crossed`: 1 where the input lies beside such a

@@ -637,7 +637,11 @@ int py_judge_add(PyObject *module)
         PyModule_AddObject(module, "nearer_part", PyFloat_FromDouble(USC_NEARER_PART)) <
             0 ||
         PyModule_AddIntConstant(module, "noise_own_steps", USC_NOISE_OWN_STEPS) < 0 ||
-        PyModule_AddIntConstant(module, "noise_rough", USC_NOISE_ROUGH) < 0)
+        PyModule_AddIntConstant(module, "noise_rough", USC_NOISE_ROUGH) < 0 ||
+        PyModule_AddIntConstant(module, "run_otherwise", USC_RERUN_OTHERWISE) < 0 ||
+        PyModule_AddIntConstant(module, "run_nearby", USC_RERUN_NEARBY) < 0 ||
+        PyModule_AddIntConstant(module, "run_cut", USC_RERUN_CUT) < 0 ||
+        PyModule_AddIntConstant(module, "few_numbers", USC_FEW_NUMBERS) < 0)
         return -1;
     PyObject *type = PyType_FromModuleAndSpec(module, &judge_spec, NULL);
     if (type == NULL) return -1;

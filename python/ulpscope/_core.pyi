@@ -233,6 +233,10 @@ nearer_part: float
 #: What is known of a run with other roundings (usc_noise).
 noise_own_steps: int
 noise_rough: int
+run_otherwise: int
+run_nearby: int
+run_cut: int
+few_numbers: int
 
 def apart(truth: Any, yardstick: Any, marks: Any, moved: Any = None, was: Any = None) -> bool: ...
 def draw_known(op: str) -> bool: ...

@@ -120,3 +120,12 @@ usc_findings *usc_case_findings(usc_case *c)
 {
     return c->found;
 }
+
+usc_turn *usc_case_turn(usc_case *c, double from, double to)
+{
+    for (int k = 0; k < c->n_turns; k++)
+        if (c->turns[k].from == from && c->turns[k].to == to) return &c->turns[k];
+    if (c->n_turns == USC_MOST_TURNS) return NULL;
+    c->turns[c->n_turns] = (usc_turn){.from = from, .to = to};
+    return &c->turns[c->n_turns++];
+}

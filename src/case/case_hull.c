@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What passes although it is visibly off: of such an element some run of float32 has to
-// speak for itself. However strongly a result reacts to its inputs, a device has the very
-// inputs; so the element must lie between what other roundings and other orders of adding
-// make of these, or be such a value where a step inside leaves few of them. Neighbours:
-// case_state.h; case_look.c, whose every pass comes here.
+// What passes although it is visibly off, or is one of a few numbers and off by some
+// roundings: some run of float32 has to speak for it. A device has the very inputs; so it
+// must lie between what other roundings and orders of adding make of these, or be such a
+// value where a step leaves few. Neighbours: case_look.c, whose every pass comes here.
+#include "base/number.h"
 #include "case/case_state.h"
 #include "case/case_values.h"
 #include "judge/slopes.h"
@@ -13,12 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWS                                                                            \
-    0x1p-8 /* of an element, or of what elements are: less is no matter of runs */
+#define SHOWS 0x1p-8 /* of an element, or of what elements are: less is not looked at */
 #define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
 #define SAME USC_VALUES_SAME
+#define ROUNDING 0x1p-24
 #define WIDER 4.0 /* times between the runs: another kernel's luck, where no step is */
 #define LUCK 4.0  /* times what runs span: beside others, five runs may be so close */
+#define WIDER_FEW                                                                        \
+    2.0              /* of few numbers: times what runs lose, to that side, in the mean */
+#define NEAR_FEW 8   /* roundings */
+#define CUT_FEW 1.25 /* times what is cut off, to the side to which that goes */
 enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64, MANY_PLACES = 8 };
 
 /* What the runs gave at one element. */
@@ -27,6 +31,8 @@ typedef struct place {
     double d, r;
     double low, high;            /* of the runs */
     double low_all, high_all;    /* and of those on inputs nearby */
+    double squares[2];           /* of what runs are off by, below and above */
+    double low_cut, high_cut;    /* and of one whose accumulators are cut off */
     float runs[USC_VALUES_MOST]; /* the truth, what runs gave; last those nearby */
     int n_runs, n_nearby;
     int n_true;         /* runs that gave the truth, as far as it shows beside others */
@@ -43,6 +49,7 @@ struct usc_hull {
     place *of;
     int64_t n, room;
     int n_runs;
+    bool few; /* all that is off by more than some roundings, not only what shows */
     double typical;
     double usual; /* what runs span where no step is: few places have more; 0: too few */
     int64_t *at;  /* of an output that is kept: one more than where its element stands */
@@ -52,11 +59,12 @@ static usc_case_stage take_flushed, take_run, keep_run;
 
 /* ---- which elements ---- */
 
-static bool is_off(const usc_case *c, double d, double r, double size)
+static bool is_off(const usc_case *c, const usc_hull *h, double d, double r, double size)
 {
-    if (!isfinite(d) || !isfinite(r) || fabs(d - r) <= SHOWS * fmax(fabs(r), size))
-        return false;
-    return usc_case_distance(c, d, r) > SHOWS * fmax(fabs(r), size);
+    const double least =
+        (h->few ? USC_FEW_ROUNDINGS * ROUNDING : SHOWS) * fmax(fabs(r), size);
+    if (!isfinite(d) || !isfinite(r) || fabs(d - r) <= least) return false;
+    return usc_case_distance(c, d, r) > least;
 }
 
 /* Beside which side of the device's element a run lies. */
@@ -82,18 +90,12 @@ static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
         h->of = more;
         h->room = room;
     }
-    h->of[h->n++] = (place){.index = i,
-                            .d = d,
-                            .r = r,
-                            .low = r,
-                            .high = r,
-                            .low_all = r,
-                            .high_all = r,
-                            .runs = {(float)r},
-                            .n_runs = 1,
-                            .under = (double)-INFINITY,
-                            .over = (double)INFINITY};
-    note_side(&h->of[h->n - 1], r);
+    place *p = &h->of[h->n++];
+    *p = (place){.index = i, .d = d, .r = r, .runs = {(float)r}, .n_runs = 1};
+    p->low = p->high = p->low_all = p->high_all = p->low_cut = p->high_cut = r;
+    p->under = (double)-INFINITY;
+    p->over = (double)INFINITY;
+    note_side(p, r);
     return true;
 }
 
@@ -110,7 +112,7 @@ static bool find(usc_case *c, usc_hull *h, double size, bool one)
         const double *d = usc_walk_load(&d_walk, at, count, &rooms[0], device);
         const double *r = usc_walk_load(&r_walk, at, count, &rooms[1], truth);
         for (size_t i = 0; i < count; i++) {
-            if (!is_off(c, d[i], r[i], size)) continue;
+            if (!is_off(c, h, d[i], r[i], size)) continue;
             if (!add(c, h, at + (int64_t)i, d[i], r[i])) return false;
             if (one) return true;
         }
@@ -120,9 +122,15 @@ static bool find(usc_case *c, usc_hull *h, double size, bool one)
 
 /* ---- what the runs gave ---- */
 
-static void widen(const usc_hull *h, place *p, double v, bool nearby)
+static void widen(const usc_hull *h, place *p, double v, unsigned run)
 {
+    const bool nearby = run == USC_RERUN_NEARBY;
     if (!isfinite(v)) return;
+    if (run == USC_RERUN_CUT) {
+        p->low_cut = fmin(p->low_cut, v);
+        p->high_cut = fmax(p->high_cut, v);
+        return;
+    }
     note_side(p, v);
     p->low_all = fmin(p->low_all, v);
     p->high_all = fmax(p->high_all, v);
@@ -133,6 +141,7 @@ static void widen(const usc_hull *h, place *p, double v, bool nearby)
     if (nearby) return;
     p->low = fmin(p->low, v);
     p->high = fmax(p->high, v);
+    p->squares[v > p->r] += (v - p->r) * (v - p->r);
     p->n_true += fabs(v - p->r) <= SAME * fmax(fabs(p->r), h->typical);
     p->n_exact += fabs(v - p->r) <= SAME * fabs(p->r);
 }
@@ -155,7 +164,8 @@ static bool is_stepped(const usc_hull *h, const place *p)
 static bool is_between(const usc_case *c, double d, double low, double high)
 {
     const double nearest = fmin(fmax(d, low), high);
-    return usc_case_distance(c, d, nearest) <= SAME * fmax(fabs(low), fabs(high));
+    const double same = c->hull->few ? NEAR_FEW * ROUNDING : SAME;
+    return usc_case_distance(c, d, nearest) <= same * fmax(fabs(low), fabs(high));
 }
 
 static int larger_first(const void *a, const void *b)
@@ -182,13 +192,24 @@ static bool weigh_spans(usc_case *c, usc_hull *h)
     return true;
 }
 
+/* What another order may lose beyond all runs, to one side; no more than the most. */
+static double lost_to(const usc_hull *h, const place *p, int side, double most)
+{
+    return fmin(WIDER_FEW * sqrt(p->squares[side] / fmax(h->n_runs, 1)), most);
+}
+
 /* Where no step is, another kernel may be less lucky than all of the runs. */
 static void between(const usc_hull *h, const place *p, double *low, double *high)
 {
     const double span = p->high_all - p->low_all;
+    const bool few = h->few && span <= SHOWS * fmax(fabs(p->r), h->typical);
     const double more = p->stepped ? 0 : WIDER * fmax(span, fmin(h->usual, LUCK * span));
-    *low = (p->stepped ? p->low : p->low_all) - more;
-    *high = (p->stepped ? p->high : p->high_all) + more;
+    *low = p->stepped ? p->low : p->low_all;
+    *high = p->stepped ? p->high : p->high_all;
+    *low -= few ? lost_to(h, p, 0, p->r - *low) : more;
+    *high += few ? lost_to(h, p, 1, *high - p->r) : more;
+    *low = fmin(*low, p->r - CUT_FEW * (p->r - p->low_cut));
+    *high = fmax(*high, p->r + CUT_FEW * (p->high_cut - p->r));
 }
 
 static bool is_in_gap(const usc_hull *h, const place *p)
@@ -228,16 +249,6 @@ static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
 
 /* ---- what a step makes of equal truths ---- */
 
-/* The turn from one value to another; a new one where there is room, else NULL. */
-static usc_turn *turn_of(usc_case *c, double from, double to)
-{
-    for (int k = 0; k < c->n_turns; k++)
-        if (c->turns[k].from == from && c->turns[k].to == to) return &c->turns[k];
-    if (c->n_turns == USC_MOST_TURNS) return NULL;
-    c->turns[c->n_turns] = (usc_turn){.from = from, .to = to};
-    return &c->turns[c->n_turns++];
-}
-
 static void note_turns(usc_case *c, const usc_hull *h)
 {
     for (int64_t i = 0; i < h->n; i++) {
@@ -246,7 +257,7 @@ static void note_turns(usc_case *c, const usc_hull *h)
         const usc_values v = values_of(h, p, false);
         for (int k = 0; k < v.n; k++) {
             const bool truth = v.low[k] <= p->r && p->r <= v.high[k];
-            usc_turn *turn = truth ? NULL : turn_of(c, p->r, v.low[k]);
+            usc_turn *turn = truth ? NULL : usc_case_turn(c, p->r, v.low[k]);
             if (turn != NULL) turn->n++;
         }
     }
@@ -256,7 +267,7 @@ static void note_turns(usc_case *c, const usc_hull *h)
  * that no run took there. */
 static bool turns_elsewhere(usc_case *c, const place *p)
 {
-    const usc_turn *turn = turn_of(c, p->r, p->d);
+    const usc_turn *turn = usc_case_turn(c, p->r, p->d);
     return turn != NULL && turn->n >= MANY_TURNS;
 }
 
@@ -303,6 +314,26 @@ static void admit(usc_case *c, const usc_hull *h)
     usc_case_excuse(c, excuse, h->n);
 }
 
+/* What shows is wrong. A number that does not is what narrower arithmetic gives. */
+static void accuse(usc_case *c)
+{
+    const usc_hull *h = c->hull;
+    double most = 0;
+    for (int64_t i = 0; i < h->n; i++) {
+        const place *p = &h->of[i];
+        const double off = c->open[p->index] ? usc_case_distance(c, p->d, p->r) : 0;
+        most = fmax(most, off / fmax(fabs(p->r), h->typical));
+    }
+    usc_case_differ(c, &c->look.device, &c->truth);
+    if (!h->few || most > SHOWS) return;
+    char text[128];
+    (void)usc_format(text, sizeof text, "off by %.3g roundings, as no run of float32 is",
+                     most / ROUNDING);
+    c->f.verdict = USC_VERDICT_REDUCED;
+    c->f.reason = usc_case_text(c, text);
+    c->f.bits = -log2(most);
+}
+
 static usc_status conclude(usc_case *c)
 {
     usc_hull *h = c->hull;
@@ -325,7 +356,7 @@ static usc_status conclude(usc_case *c)
         n_open += c->open[p->index];
     }
     if (n_open > 0)
-        usc_case_differ(c, &c->look.device, &c->truth);
+        accuse(c);
     else
         admit(c, h);
     return usc_case_go(c, c->look.after);
@@ -353,15 +384,15 @@ static usc_status take_run(usc_case *c, usc_error *err)
 {
     usc_hull *h = c->hull;
     if (usc_case_given(c, USC_GIVEN_SUMS)) return take_sides(c, err);
-    const bool nearby = c->given.number != 0;
+    const unsigned kind = (unsigned)c->given.number;
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         !usc_case_fits(c->given.a, &c->truth))
         return conclude(c);
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < h->n; i++)
-        widen(h, &h->of[i], run[h->of[i].index], nearby);
-    h->n_runs += !nearby;
+        widen(h, &h->of[i], run[h->of[i].index], kind);
+    h->n_runs += kind == USC_RERUN_OTHERWISE;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
 }
 
@@ -385,7 +416,9 @@ usc_status usc_case_hold(usc_case *c)
 {
     const usc_walk walk = usc_walk_over(&c->truth);
     usc_hull *h = c->hull = usc_case_room(c, 1, sizeof *h);
-    if (h == NULL || !find(c, h, 0, true)) return USC_OK; /* the driver tells */
+    if (h == NULL) return USC_OK; /* the driver tells */
+    h->few = c->few_off;
+    if (!find(c, h, 0, true)) return USC_OK;
     if (h->n == 0) return usc_case_go(c, c->look.after);
     h->n = 0;
     h->typical = fmax(usc_judge_typical(&walk, c->n), c->look.natural);
@@ -393,7 +426,7 @@ usc_status usc_case_hold(usc_case *c)
     if (h->n == 0) return usc_case_go(c, c->look.after);
     if (!usc_case_load(c)) return USC_OK;
     for (int64_t i = 0; i < h->n && c->y != NULL; i++)
-        widen(h, &h->of[i], c->y[h->of[i].index], false);
+        widen(h, &h->of[i], c->y[h->of[i].index], USC_RERUN_OTHERWISE);
     h->n_runs = 1;
     if (c->f.judgement.flushes) return usc_case_ask(c, USC_WANT_FLUSHED, 0, take_flushed);
     return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
@@ -417,20 +450,21 @@ static usc_status keep_sides(usc_case *c)
 }
 
 /* Places are made where a run first lies visibly beside the truth. */
-static bool keep_widened(usc_case *c, const double *run, bool nearby)
+static bool keep_widened(usc_case *c, const double *run, unsigned kind)
 {
     usc_hull *h = c->hull;
+    const double seen = h->few ? 0 : SEEN;
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i], v = run[i];
-        const bool off = fabs(v - r) > SEEN * fmax(fabs(r), h->typical);
+        const bool off = fabs(v - r) > seen * fmax(fabs(r), h->typical);
         if (h->at[i] == 0 && (!isfinite(r) || !isfinite(v) || !off)) continue;
         if (h->at[i] == 0) {
             if (!add(c, h, i, r, r)) return false;
             h->at[i] = h->n;
         }
-        widen(h, &h->of[h->at[i] - 1], v, nearby);
+        widen(h, &h->of[h->at[i] - 1], v, kind);
     }
-    h->n_runs += !nearby;
+    h->n_runs += kind == USC_RERUN_OTHERWISE;
     return true;
 }
 
@@ -440,9 +474,8 @@ static usc_status keep_run(usc_case *c, usc_error *err)
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         !usc_case_fits(c->given.a, &c->truth))
         return keep_sides(c);
-    const bool nearby = c->given.number != 0;
     const double *run = usc_case_wide(c, c->given.a);
-    if (run == NULL || !keep_widened(c, run, nearby)) return USC_OK;
+    if (run == NULL || !keep_widened(c, run, (unsigned)c->given.number)) return USC_OK;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, keep_run);
 }
 
@@ -454,9 +487,11 @@ usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
     if (c->device.dtype == USC_F64 || c->n == 0)
         return usc_case_go(c, usc_case_keep_exact);
     if (h == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
+    h->few = c->n < USC_FEW_NUMBERS;
     h->at = usc_case_room(c, c->n, sizeof *h->at);
     h->typical = usc_judge_typical(&walk, c->n);
-    if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, false))) return USC_OK;
+    if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
+        return USC_OK;
     h->n_runs = 1;
     return usc_case_ask(c, USC_WANT_RUN, 0, keep_run);
 }

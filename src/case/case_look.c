@@ -4,6 +4,7 @@
 // comes after it where it already shows that the output is good. Neighbours:
 // case_state.h.
 #include "case/case_state.h"
+#include "judge/slopes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -100,6 +101,14 @@ static usc_status keep_worst(usc_case *c, usc_error *err)
     return USC_OK;
 }
 
+/* Of few numbers what needed an appeal may be off by more than some roundings. */
+static void note_few(usc_case *c)
+{
+    const usc_judgement *j = &c->look.j;
+    c->few_off |= c->n < USC_FEW_NUMBERS &&
+                  (j->max > USC_FEW_ROUNDINGS || c->look.losses != USC_WANT_NOTHING);
+}
+
 /* Whether what passes, or what nobody can judge, may be visibly off: beside |R| alone
  * nothing is. */
 static bool is_to_hold(const usc_case *c, const usc_judgement *j)
@@ -141,6 +150,7 @@ static usc_status done(usc_case *c, usc_error *err)
     if (j->flushes) usc_case_note(c, "flushes subnormals");
     usc_case_excuse(c, USC_EXCUSE_FLUSHED, j->n_flushed);
     usc_findings_noted_odd(c->found, f, j->n - j->n_finite);
+    note_few(c);
     usc_status st = USC_OK;
     if (f->verdict != USC_VERDICT_PASS) st = keep_worst(c, err);
     usc_judge_close(c->look.judge);

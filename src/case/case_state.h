@@ -101,6 +101,7 @@ struct usc_case {
     usc_look look;
     usc_hull *hull; /* of the present look */
     uint8_t *gaps;  /* elements between two groups of runs: no excuse has them */
+    bool few_off;   /* of few numbers one was off by more than some roundings */
     usc_turn turns[USC_MOST_TURNS]; /* seen in any look at this output */
     int n_turns;
     bool factor_tried, ties_tried;
@@ -415,6 +416,9 @@ void usc_case_note(usc_case *c, const char *format, ...) USC_PRINTF(2, 3);
 
 /** Counts elements that went free, and says so where they are many. */
 void usc_case_excuse(usc_case *c, usc_excuse excuse, int64_t count);
+
+/** The turn from one value to another; a new one where there is room, else NULL. */
+usc_turn *usc_case_turn(usc_case *c, double from, double to);
 
 /** `wrong` for the elements in c->open, which have to be `want`. */
 void usc_case_differ(usc_case *c, const usc_tensor *got, const usc_tensor *want);

@@ -14,10 +14,10 @@
 #define NEAR_STEPS 16     /* replays that look for steps nearby */
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
-#define FEW_SLACK 1.25    /* of so few none is another's luck */
+#define FEW_SLACK 4.0     /* of few numbers, of which runs say more then */
 #define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
 #define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
-enum { FEW = 8, FEW_WAYS = 4 };
+enum { FEW_WAYS = 4 };
 
 static usc_case_stage take_moved, after_crossed, take_added;
 static usc_status look_at_runs(usc_case *c);
@@ -355,12 +355,11 @@ static bool add_runs(usc_case *c)
  * step makes of a sum has no values further away. */
 static bool is_added(const usc_case *c, int64_t i)
 {
-    const double slack = c->n >= FEW ? ORDER_SLACK : FEW_SLACK;
     const double r = c->r[i], d = c->d[i];
     const double low = c->added.low[i], high = c->added.high[i];
     if (!isfinite(d) || !isfinite(r) || d == usc_case_rounded(c, r)) return false;
     const double off = usc_case_distance(c, d, r), lost = fmax(r - low, high - r);
-    if (off > slack * lost || (c->gaps != NULL && c->gaps[i])) return false;
+    if (off > ORDER_SLACK * lost || (c->gaps != NULL && c->gaps[i])) return false;
     return off <= SHOWS * fabs(r) || usc_case_distance(c, d, fmin(fmax(d, low), high)) <=
                                          ROUNDINGS * fmax(fabs(low), fabs(high));
 }

@@ -3,6 +3,7 @@
 // docs/background/verdict.md says what they mean, docs/reference/metrics.md, 2 gives
 // every formula.
 #include "judge/judge_state.h"
+#include "judge/slopes.h"
 
 #include "base/float_env.h"
 #include "base/number.h"
@@ -42,28 +43,25 @@ static const struct limit {
 };
 enum { WORST, TYPICAL, NEARLY_ALL, RELATIVE, ONE_SIDED };
 
-#define T_FAST 16.0      /* 95 of 100 good outputs stay below and need no appeal */
-#define FEW_MISMATCHES 8 /* a median of fewer says nothing */
-#define FEW_ELEMENTS 16  /* too few to tell noise from a fault by its spread */
-#define BITS_WRONG 4.5   /* no precision in use computes with fewer bits */
-#define MAX_SPREAD 64.0  /* lower precision is noise: worst within this of the typical */
-#define MIN_SHARE 0.1    /* ... and it hits at least this part of where it would show */
+#define T_FAST 16.0 /* 95 of 100 good outputs stay below and need no appeal */
+#define FEW_MISMATCHES USC_FEW_NUMBERS
+#define FEW_ELEMENTS 16 /* too few to tell noise from a fault by its spread */
+#define BITS_WRONG 4.5  /* no precision in use computes with fewer bits */
+#define MAX_SPREAD 64.0 /* lower precision is noise: worst within this of the typical */
+#define MIN_SHARE 0.1   /* ... and it hits at least this part of where it would show */
 #define Z_ONE_SIDED 6.0
 #define SHARE_ONE_SIDED 0.5
 #define ILL_FEW 0.01     /* ill-conditioned elements up to this share are not looked at */
 #define ILL_MOST 0.5     /* on more elements fewer than 4 bits show: nobody can judge */
 #define FEW_SUBNORMALS 3 /* fewer may be zero by chance */
-/* of the worst element where there are too few for a median: none to choose, and what one
- * accumulator loses beyond is computed */
-#define BASE_FEW 48.0
-#define SLOPE_FEW 0.25
 
 static double limit_of(const usc_judge *j, int which, double fan_in)
 {
     const struct limit *l = &limits[which];
+    /* too few for a median: none to choose, and what orders of adding lose beyond is
+     * computed for the call at hand */
     const bool few = which == WORST && j->n < FEW_MISMATCHES;
-    const double base = few ? BASE_FEW : l->base, slope = few ? SLOPE_FEW : l->slope;
-    const double many = base + slope * sqrt(fan_in);
+    const double many = few ? USC_FEW_ROUNDINGS : l->base + l->slope * sqrt(fan_in);
     const double t = fmin(fmin(many, l->few * pow(fan_in, 0.6)), l->cap);
     return j->wide ? 2 * t : t; /* float64: the reference errs as much itself */
 }

@@ -23,6 +23,9 @@ static inline bool usc_is_suspect(double truth, double moved, double typical)
     return isfinite(truth) && !(fabs(moved - truth) <= USC_STEEP * size);
 }
 
+/** Roundings that one of few numbers may be off by before runs of float32 are asked. */
+#define USC_FEW_ROUNDINGS 16
+
 /** Whether a difference grew with the distance, within a factor of 2, where the nearer
  * run went USC_NEARER_PART of the way. */
 static inline bool usc_is_slope(double far, double near)

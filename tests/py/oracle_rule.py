@@ -200,7 +200,7 @@ def is_short(x: torch.Tensor) -> torch.Tensor:
 def limits(c: Case) -> tuple:
     """t_max, t_mid"""
     root, few = math.sqrt(c.F), c.F**0.6
-    most = 48 + root / 4 if c.R.numel() < 8 else 128 + 3 * root
+    most = 16 if c.R.numel() < 8 else 128 + 3 * root
     return min(most, 24 * few, 1024), min(6 + root / 2, 6 * few, 512)
 
 

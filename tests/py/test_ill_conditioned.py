@@ -53,11 +53,15 @@ GARBAGE = {
     "group_norm": (group, (randn(8, 8, 5) + 1e7,), randn(8, 8, 5)),
     "exp - 1": (minus_one, (randn(256) * 1e-7,), randn(256) * 1e-7),
     "a sum that cancels": (torch.sum, (CANCELS,), torch.tensor(3.0)),
-    "softmax of huge logits": (torch.softmax, (randn(32, 64) + 3e7, -1), norm(randn(32, 64)).softmax(-1)),
+    "softmax of huge logits": (
+        torch.softmax,
+        (randn(32, 64) + 3e7, -1),
+        norm(randn(32, 64)).softmax(-1),
+    ),
     "variance": (torch.var, (randn(64) + 1e7,), torch.tensor(0.0)),
     "sine": (torch.sin, (randn(256) * 1e9,), randn(256).sin()),
     "an accurate sub": (torch.sub, (randn(256) * 3 + 1e7, randn(256) * 3 + 1e7), randn(256)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", GARBAGE)
@@ -99,7 +103,11 @@ FINE = {
     "matmul": (torch.mm, (randn(48, 48), randn(48, 48)), randn(48, 48)),
     # one whole, of which all but a few elements cancel
     "spectrum of a sine": (torch.fft.fft, (SINE,), torch.complex(randn(64), randn(64)) * 1e-2),
-    "orthogonal columns": (torch.mm, (ROTATION.t().contiguous(), ROTATION), torch.eye(48) + 1e-4 * randn(48, 48)),
+    "orthogonal columns": (
+        torch.mm,
+        (ROTATION.t().contiguous(), ROTATION),
+        torch.eye(48) + 1e-4 * randn(48, 48),
+    ),
 }
 
 
@@ -185,30 +193,120 @@ def in_parts(x, size):
     return total
 
 
-CONVOLVED = {"serial": (1600, True), "parts of 400": (400, True), "the last 100 left out": (None, False)}
+CONVOLVED = {
+    "serial": (1600, True),
+    "parts of 400": (400, True),
+    "the last 100 left out": (None, False),
+}
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_bias_gradient_that_cancels_may_be_added_in_any_order(seed):
     """That of a convolution before a batch norm is nothing in truth, and what its order of adding leaves."""
     g = torch.Generator().manual_seed(seed)
-    terms = torch.randn(200, 1600, generator=g) * 2.0 ** -torch.randint(0, 14, (200, 1600), generator=g)
+    terms = torch.randn(200, 1600, generator=g) * 2.0 ** -torch.randint(
+        0, 14, (200, 1600), generator=g
+    )
     terms = terms - terms.double().mean(1, keepdim=True).float()
     x = torch.randn(2, 1, 1, 800, generator=g)
     grad = terms.reshape(200, 2, 1, 800).transpose(0, 1).contiguous()
     weight = (grad.double() * x).sum((0, 2, 3)).float().reshape(200, 1, 1, 1)
-    args = (grad, x, torch.ones(200, 1, 1, 1), [200], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [False, True, True])
+    args = (
+        grad,
+        x,
+        torch.ones(200, 1, 1, 1),
+        [200],
+        [1, 1],
+        [0, 0],
+        [1, 1],
+        False,
+        [0, 0],
+        1,
+        [False, True, True],
+    )
     for size, right in CONVOLVED.values():
         bias = in_parts(terms, size) if right else terms[:, :-100].sum(1)
-        found = judge_call(torch.ops.aten.convolution_backward, args, outputs=(None, weight, bias), cause=False)
+        found = judge_call(
+            torch.ops.aten.convolution_backward, args, outputs=(None, weight, bias), cause=False
+        )
         assert (found.verdict not in FLAGGED) == right, found
 
 
 def test_what_cancels_is_not_short_of_digits():
     """Sums by images, each of large terms, leave multiples of a large unit: no storage of 11 bits."""
     g = torch.Generator().manual_seed(1)
-    x = torch.randn(32, 10816, generator=g) * 2.0 ** torch.randint(-14, 0, (32, 10816), generator=g) * 0.01
+    x = (
+        torch.randn(32, 10816, generator=g)
+        * 2.0 ** torch.randint(-14, 0, (32, 10816), generator=g)
+        * 0.01
+    )
     x = x - x.double().mean(1, keepdim=True).float()
-    assert judge_call(lambda x: x.sum(1), (x,), outputs=in_parts(x, 676), cause=False).verdict not in FLAGGED
+    assert (
+        judge_call(lambda x: x.sum(1), (x,), outputs=in_parts(x, 676), cause=False).verdict
+        not in FLAGGED
+    )
     wide = torch.randn(32, 64, generator=g)
-    assert judge_call(lambda x: x.sum(1), (wide,), outputs=wide.sum(1).half().float(), cause=False).verdict in FLAGGED
+    assert (
+        judge_call(
+            lambda x: x.sum(1), (wide,), outputs=wide.sum(1).half().float(), cause=False
+        ).verdict
+        in FLAGGED
+    )
+
+
+# ---- few numbers ---------------------------------------------------------------------
+
+
+def bce(x, y, narrow=lambda t: t, add=torch.sum, more=1.0):
+    terms = narrow(x.clamp(min=0)) - more * x * y + narrow((-x.abs()).exp()).log1p()
+    return add(terms.flatten()) / x.numel()
+
+
+def one_by_one(t):
+    return t.cumsum(0)[-1]
+
+
+def low(t):
+    return t.bfloat16().float()
+
+
+LOGITS, TARGETS = 3 * randn(40, 75), (randn(40, 75) > 0).float()
+ALONE = {
+    "sum of exponentials": (
+        lambda x: x.exp().sum(-1).log().mean(),
+        (randn(128, 50),),
+        {
+            "sums in bf16": lambda x: low(x.exp().sum(-1)).log().mean(),
+            "logs in bf16": lambda x: low(x.exp().sum(-1).log()).mean(),
+        },
+        {
+            "one after another": lambda x: one_by_one(x.exp().sum(-1).log()) / 128,
+            "backwards": lambda x: one_by_one(x.exp().flip(-1).sum(-1).log().flip(0)) / 128,
+            "below the largest": lambda x: x.logsumexp(-1).mean(),
+        },
+    ),
+    "bce": (
+        bce,
+        (LOGITS, TARGETS),
+        {
+            "a term in bf16": lambda x, y: bce(x, y, low),
+            "a term 0.03 % off": lambda x, y: bce(x, y, more=1.0003),
+        },
+        {
+            "one after another": lambda x, y: bce(x, y, add=one_by_one),
+            "backwards": lambda x, y: bce(x, y, add=lambda t: one_by_one(t.flip(0))),
+            "in float64": lambda x, y: bce(x.double(), y.double()).float(),
+            "torch's own": lambda x, y: torch.nn.functional.binary_cross_entropy_with_logits(x, y),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_number_alone(name):
+    """Held to what sums in other orders lose at that very call, and to no limit that grows with their terms."""
+    fn, args, wrong, right = ALONE[name]
+    for words, kernel in right.items():
+        assert judge_call(fn, args, outputs=kernel(*args), cause=False).verdict == "pass", words
+    for words, kernel in wrong.items():
+        assert judge_call(fn, args, outputs=kernel(*args), cause=False).verdict == "reduced", words

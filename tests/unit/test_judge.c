@@ -376,17 +376,18 @@ static void test_where_float32_keeps_no_bits_nothing_is_judged(void **state)
     }
 }
 
-/* One sum over many terms may err as much; that its last 13 bits are zero is no chance.
- */
+/* Sums over many terms may err as much; that their last 13 bits are zero is no chance. */
 static void test_a_number_rounded_to_fewer_bits_is_reduced(void **state)
 {
     (void)state;
     for (int rounded = 0; rounded < 2; rounded++) {
-        fixture f = fixture_make(USC_F32, 1);
+        fixture f = fixture_make(USC_F32, 8);
         f.fan_in = 65536;
-        f.r[0] = 1.234382; /* 95 roundings away */
-        f.y[0] = (float)f.r[0];
-        fixture_set(&f, 0, rounded ? 1.234375 : 1.2343751);
+        for (int i = 0; i < 8; i++) {
+            f.r[i] = 1.234382; /* 95 roundings away */
+            f.y[i] = (float)f.r[i];
+            fixture_set(&f, i, rounded ? 1.234375 : 1.2343751);
+        }
         const usc_judgement near = fixture_judge(&f);
         assert_int_equal(near.verdict, rounded ? USC_VERDICT_REDUCED : USC_VERDICT_PASS);
         fixture_free(&f);

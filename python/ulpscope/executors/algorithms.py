@@ -14,7 +14,9 @@ from ..calls.torch_private import DisableTorchDispatch
 MOST_TERMS = 1 << 17  # of the sums in a product of matrices
 MOST_PRODUCTS = 1 << 29  # that are added one by one: a second
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
-FIRST, LAST, UNITS = "first", "last", "units"
+FIRST, LAST, UNITS, CUT = "first", "last", "units", "cut"
+CUT_TERMS = 32  # of a sum whose accumulators are cut off: as many in each,
+CUT_BLOCKS = 256  # and of these as many in one
 PARTS = (2, 8, 32)
 AT_ONCE = 8  # products that a matrix unit adds in one step: of NVIDIA, 4, 8 or 16
 MOST_POINTS = 2048  # of a transform by its matrix
@@ -27,8 +29,8 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 def accumulated(func, args, kwargs, order):
     """The float32 result of an operator that adds, with every sum in one accumulator, from its "first"
     term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
-    compute it. None for all others. Modes around it are not asked: it is float32 throughout, in
-    thousands of steps."""
+    compute it; or with accumulators that are "cut" off instead of rounded. None for all others. Modes
+    around it are not asked: it is float32 throughout, in thousands of steps."""
     with DisableTorchDispatch():
         return _accumulated(func, args, kwargs, order)
 
@@ -36,7 +38,7 @@ def accumulated(func, args, kwargs, order):
 def _accumulated(func, args, kwargs, order):
     name = func._schema.name.split("::")[1]
     if name in PRODUCTS:
-        return _product(name, args, kwargs, order)
+        return None if order == CUT else _product(name, args, kwargs, order)
     if order == UNITS or name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
         return None
     if args[0].numel() > MOST_ADDED:
@@ -62,6 +64,8 @@ def _dims_of(args):
 
 def _sum(terms, order):
     """The sum over the last dimension, term by term: along one dimension index_add is a loop."""
+    if order == CUT:
+        return _cut_sum(terms)
     if isinstance(order, int):
         parts = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % order)).unflatten(-1, (order, -1))
         return _sum(_sum(parts, FIRST), FIRST)
@@ -69,6 +73,30 @@ def _sum(terms, order):
     at = torch.arange(rows).repeat_interleave(terms.shape[-1])
     flat = (terms.flip(-1) if order == LAST else terms).reshape(-1)
     return torch.zeros(rows).index_add_(0, at, flat).view(terms.shape[:-1])
+
+
+def _cut_sum(terms):
+    """The sum over the last dimension, by blocks, and blocks of these where they are many; in each one term
+    after another is added, and what does not fit is cut off."""
+    while terms.shape[-1] > CUT_TERMS:
+        pad = -terms.shape[-1] % CUT_TERMS
+        terms = _cut_one_by_one(torch.nn.functional.pad(terms, (0, pad)).unflatten(-1, (-1, CUT_TERMS)))
+        if terms.shape[-1] <= CUT_BLOCKS:
+            break
+    return _cut_one_by_one(terms)
+
+
+def _cut_one_by_one(terms):
+    total = torch.zeros(terms.shape[:-1])
+    for term in terms.unbind(-1):
+        total = _cut(total.double() + term)
+    return total
+
+
+def _cut(exact):
+    """float32 next to numbers of float64, toward zero."""
+    near = exact.float()
+    return torch.where(near.double().abs() > exact.abs(), near.nextafter(torch.zeros(())), near)
 
 
 def _product(name, args, kwargs, order):
@@ -114,10 +142,7 @@ def _cut_off(a, b):
     total = torch.zeros(*a.shape[:-1], b.shape[-1])
     for i in range(0, a.shape[-1], AT_ONCE):
         part = a[..., i : i + AT_ONCE].double() @ b[..., i : i + AT_ONCE, :].double()
-        exact = part.add_(total)
-        total = exact.float()
-        beyond = total.double().abs() > exact.abs()
-        total = torch.where(beyond, total.nextafter(torch.zeros(())), total)
+        total = _cut(part.add_(total))
     return total
 
 

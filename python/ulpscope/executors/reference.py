@@ -31,7 +31,7 @@ from ..calls.replay import (
 )  # fmt: skip
 from ..calls.torch_private import OpOverload
 from ..calls.writes import WRITES
-from .algorithms import FIRST, LAST, PARTS, UNITS
+from .algorithms import CUT, FIRST, LAST, PARTS, UNITS
 from .chained import Chain, chained
 from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
@@ -615,12 +615,18 @@ class Reference:
         some parts, or as matrix units cut it off: each element what is furthest from the truth) and from
         its last; nothing of a call that adds nothing."""
         run, truth = self._added(path, FIRST), self.truth[path]
-        for order in (*PARTS, UNITS) if run is not None else ():
-            other = self._added(path, order)
+        for order in (*PARTS, UNITS, CUT) if run is not None else ():
+            other = self.cut_off(path) if order == CUT else self._added(path, order)
             if other is not None:
-                run = torch.where((other - truth).abs() > (run - truth).abs(), other, run)
+                further = (other - truth).abs() > (run - truth).abs()
+                run = torch.where(other.isfinite() & (further | ~run.isfinite()), other, run)
         last = None if run is None else self._added(path, LAST)
         yield from (r for r in (run, last) if r is not None)
+
+    def cut_off(self, path: str) -> torch.Tensor | None:
+        """One output of few numbers in float32, with accumulators in the sums inside that are cut off; None of
+        many, where that would be one factor, and of a call that adds nothing."""
+        return self._added(path, CUT) if self.truth[path].numel() < _core.few_numbers else None
 
     def _settles(self, truth):
         """Whether whole numbers come of steps that compute each element by itself, in one way."""

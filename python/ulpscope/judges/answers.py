@@ -193,19 +193,20 @@ class Answers:
         case.give(run, None, None, own * _core.noise_own_steps + rough * _core.noise_rough)
 
     def run(self, case, k):
-        run, nearby = self._next("run", k, self._runs_of_float32) or (None, False)
-        case.give(run, None, None, nearby)
+        run, kind = self._next("run", k, self._runs_of_float32) or (None, 0)
+        case.give(run, None, None, kind)
 
     def _runs_of_float32(self):
-        """(what float32 gives for the very inputs, rounded or added up otherwise, False), then (the truth and
-        what float32 loses on inputs nearby, True)."""
+        """(what float32 gives for the very inputs, what kind of run it is: `usc_rerun` in case.h)."""
         truth = self.reference.truth[self.path]
-        yield from ((run, False) for run, _ in self.own.noises(self.path))
-        yield from ((run, False) for run in self.own.orders(self.path))
+        yield from ((run, _core.run_otherwise) for run, _ in self.own.noises(self.path))
+        yield from ((run, _core.run_otherwise) for run in self.own.orders(self.path))
+        if (cut := self.own.cut_off(self.path)) is not None:
+            yield cut, _core.run_cut
         for k in range(RUNS_NEARBY):
             wide, narrow = self.operands.replay_of(self.path, k)
             if self.path in wide and wide[self.path].shape == truth.shape == narrow[self.path].shape:
-                yield truth + (narrow[self.path] - wide[self.path]), True
+                yield truth + (narrow[self.path] - wide[self.path]), _core.run_nearby
 
     def exact(self, case, k):
         if self.device.dtype is torch.float32 and self.own.is_rounded_once():  # its result is no number of float32
