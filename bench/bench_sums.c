@@ -83,6 +83,7 @@ static void compare(usc_dtype dtype, unsigned char *data)
     }
     qsort(ours, ROUNDS, sizeof *ours, by_value);
     qsort(theirs, ROUNDS, sizeof *theirs, by_value);
+    (void)keep;
     const double a = ours[ROUNDS / 2], b = theirs[ROUNDS / 2];
     (void)printf("%-10s %7.1f GB/s  reading alone %7.1f GB/s  %5.1f %%\n", info->name,
                  1e-9 * (double)bytes / a, 1e-9 * (double)bytes / b, 100 * b / a);

@@ -86,7 +86,7 @@ static bool make_minimal(bisect_run *r)
 {
     int n = count(r);
     for (int i = 0; i < r->n_operators; i++) {
-        r->without[i] = NAN;
+        r->without[i] = (double)NAN;
         if (!r->guilty[i]) continue;
         if (n == 1) { /* without it nothing is moved */
             r->without[i] = r->plain;

@@ -8,7 +8,7 @@ bool bisect_weigh(const bisect_run *r, bisect_trial *t)
 {
     usc_loss_result *result;
     usc_error err;
-    t->distance = INFINITY;
+    t->distance = (double)INFINITY;
     t->good = false;
     if (t->curve == NULL || r->reference == NULL) return true;
     const usc_loss_options options = {.repeats = (const usc_curve *const *)r->noise,

@@ -371,7 +371,7 @@ usc_status usc_recent_text(usc_recent *r, int64_t kind, int64_t id, const char *
     usc_recent_name *n = add(rows, id);
     if (n == NULL) return usc_no_memory("the last calls", err);
     n->call = call;
-    const bool ok = copy(&n->first, first) & copy(&n->second, second);
+    const bool one = copy(&n->first, first), ok = copy(&n->second, second) && one;
     return ok ? USC_OK : usc_no_memory("the last calls", err);
 }
 
@@ -430,7 +430,7 @@ usc_status usc_recent_call(usc_recent *r, const usc_call_row *row, usc_error *er
     if (c == NULL) return usc_no_memory("the last calls", err);
     c->row = *row;
     c->status = "unfinished";
-    const bool ok = copy(&c->args, row->args) & copy(&c->state, row->state);
+    const bool one = copy(&c->args, row->args), ok = copy(&c->state, row->state) && one;
     return ok ? USC_OK : usc_no_memory("the last calls", err);
 }
 

@@ -54,7 +54,7 @@ static void find_mask(const usc_drop_form *form, usc_drop_answer *a)
         const double kept = usc_drop_value(form, x, true);
         const double dropped = usc_drop_value(form, x, false);
         /* Inf is kept as Inf; between Inf and Inf there is no distance */
-        a->kept[i] = isinf(x) ? isinf(y) : fabs(y - kept) <= fabs(y - dropped);
+        a->kept[i] = isinf(x) ? isinf(y) != 0 : fabs(y - kept) <= fabs(y - dropped);
         a->shown[i] = isfinite(x) && fabs(kept - dropped) > APART * fabs(kept);
     }
 }

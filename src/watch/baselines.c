@@ -9,7 +9,7 @@
 /* L2 norm of a row. */
 static double norm_of(const usc_watch_row *r)
 {
-    if (r->n_nonfinite > 0) return NAN;
+    if (r->n_nonfinite > 0) return (double)NAN;
     return r->numel > 0 ? sqrt(r->sum_sq) : fabs(r->value);
 }
 
@@ -223,6 +223,6 @@ void usc_watch_nan(usc_watch_view *v)
         const size_t n = usc_watch_rows_of(v, sites[s], &rows);
         for (size_t i = 0; i < n && v->status == USC_OK; i++)
             if (usc_row_nonfinite(&rows[i]))
-                tell(v, &rows[i], USC_WATCH_NONFINITE, NAN, 1);
+                tell(v, &rows[i], USC_WATCH_NONFINITE, (double)NAN, 1);
     }
 }

@@ -36,7 +36,7 @@ bool usc_track_bits(const usc_watch_row *r, double out[USC_N_CHANNELS])
 {
     if (r->numel == 0) { /* a norm alone */
         out[USC_CHANNEL_LEVEL] = log2(fabs(r->value));
-        out[USC_CHANNEL_PEAK] = NAN;
+        out[USC_CHANNEL_PEAK] = (double)NAN;
         return r->value != 0 && isfinite(r->value);
     }
     if (!(r->max_abs > 0) || !isfinite(r->max_abs)) return false;
@@ -272,7 +272,7 @@ static bool measure(usc_watch_view *v, const usc_track_spec *spec, usc_channel c
     for (size_t i = 0; i < n; i++) {
         const usc_watch_row *r = &rows[i];
         double both[USC_N_CHANNELS];
-        bits[i] = off[i] = NAN;
+        bits[i] = off[i] = (double)NAN;
         if (!is_known(r) || usc_row_nonfinite(r) || !usc_track_bits(r, both)) continue;
         const usc_track *track = usc_watch_series(v, spec->site, r->tensor, r->rank);
         const usc_track_rank *rank = usc_watch_rank(v, r->rank);

@@ -21,7 +21,7 @@ usc_status usc_watch_create(const usc_watch_config *config, usc_watch **out,
     *w = (usc_watch){
         .config = *config, .rules = usc_watch_rules, .texts.alloc = usc_libc_alloc};
     w->blocks.alloc = usc_libc_alloc;
-    w->given = NAN;
+    w->given = (double)NAN;
     *out = w;
     return USC_OK;
 }

@@ -221,10 +221,10 @@ static void numbers_are_as_short_as_they_can_be(void **state)
         {DBL_MAX, "1.7976931348623157e+308"},
         {5e-324, "5e-324"},
         {0.08838834764831845, "0.08838834764831845"},
-        {INFINITY, "inf"},
-        {-INFINITY, "-inf"},
-        {NAN, "nan"},
-        {-NAN, "nan"},
+        {(double)INFINITY, "inf"},
+        {-(double)INFINITY, "-inf"},
+        {(double)NAN, "nan"},
+        {-(double)NAN, "nan"},
     };
     char text[USC_NUMBER_SIZE];
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

@@ -221,8 +221,9 @@ static void passes_of_few_bits_are_told(void **state)
         const char *verdict;
         double bits;
         bool bound;
-    } cases[] = {{"pass", 22.1, false}, {"pass", 17.5, false}, {"pass", 15.2, false},
-                 {"pass", 12.0, true},  {"pass", NAN, false},  {"reduced", 9.0, false}};
+    } cases[] = {{"pass", 22.1, false},        {"pass", 17.5, false},
+                 {"pass", 15.2, false},        {"pass", 12.0, true},
+                 {"pass", (double)NAN, false}, {"reduced", 9.0, false}};
     char *here = sample_folder();
     usc_result *r = report_create(here);
     for (int i = 0; i < 6; i++) {

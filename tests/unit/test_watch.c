@@ -426,7 +426,7 @@ static void test_bounds_and_audits(void **state)
         int n_ranks, rank, n;
     } rows[] = {
         {USC_WATCH_MATMUL, {0.9, 1.5}, {0}, USC_WATCH_MATMUL_WRONG, 2, 1, 1},
-        {USC_WATCH_MATMUL, {NAN, 0.1}, {0}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
+        {USC_WATCH_MATMUL, {(double)NAN, 0.1}, {0}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
         {USC_WATCH_MATMUL_INPUT, {2, 0.1}, {1}, USC_WATCH_MATMUL_WRONG, 2, 0, 1},
         {USC_WATCH_MATMUL_WEIGHT, {1, 7}, {0, 2}, USC_WATCH_MATMUL_WRONG, 2, 1, 1},
         {USC_WATCH_COLLECTIVE, {0.5, 300}, {0}, USC_WATCH_COLLECTIVE_WRONG, 2, 1, 1},
@@ -508,14 +508,15 @@ static void test_products_have_a_bound(void **state)
     const usc_product p = {.dtype = USC_BF16, .n_inner = 64};
     const double bound = 8 * sqrt(0x1p-14 / 12 * 4000 + 0x1p-48 * 64 * 44000);
     usc_product_sums rows[5] = {row_of(100), row_of(100 - 0.9 * bound), row_of(100),
-                                row_of(NAN), row_of(1e30)};
+                                row_of((double)NAN), row_of(1e30)};
     int64_t worst;
-    rows[3].expected = rows[4].terms = INFINITY; /* operands that are not finite */
+    rows[3].expected = rows[4].terms =
+        (double)INFINITY; /* operands that are not finite */
     assert_true(fabs(usc_product_over(&p, rows, 5, &worst) - 0.9) < 1e-6);
     assert_int_equal(worst, 1);
     rows[2].sum = 100 + 1.1 * bound;
     assert_true(fabs(usc_product_over(&p, rows, 5, &worst) - 1.1) < 1e-6);
-    rows[0].sum = NAN;
+    rows[0].sum = (double)NAN;
     assert_true(isinf(usc_product_over(&p, rows, 5, &worst)) && worst == 0);
     assert_true(usc_product_over(&p, rows, 0, &worst) == 0 && worst == -1);
 }
@@ -531,9 +532,10 @@ static void test_products_are_decided_by_two_other_ways(void **state)
         {200, 200, 200, 100, USC_PRODUCT_RIGHT}, /* who is right? */
         {200, 100, 300, 100, USC_PRODUCT_RIGHT},
         {100, 100, 100, 100, USC_PRODUCT_RIGHT},
-        {NAN, NAN, 100, 100, USC_PRODUCT_LASTING},
-        {NAN, 100, 100, 100, USC_PRODUCT_PASSING},
-        {INFINITY, INFINITY, INFINITY, INFINITY, USC_PRODUCT_RIGHT}, /* it overflows */
+        {(double)NAN, (double)NAN, 100, 100, USC_PRODUCT_LASTING},
+        {(double)NAN, 100, 100, 100, USC_PRODUCT_PASSING},
+        {(double)INFINITY, (double)INFINITY, (double)INFINITY, (double)INFINITY,
+         USC_PRODUCT_RIGHT}, /* it overflows */
     };
     (void)state;
     const usc_product p = {.dtype = USC_BF16, .n_inner = 64};
@@ -694,7 +696,8 @@ static void test_bad_rows_are_refused(void **state)
 /* A clock that jumps back, stands still or is NaN harms nothing. */
 static void test_clocks_jump(void **state)
 {
-    static const double clock[] = {1e9, 5, 5, -1e9, NAN, 1e308, -1e308, HUGE_VAL, 0};
+    static const double clock[] = {1e9,   5,      5,        -1e9, (double)NAN,
+                                   1e308, -1e308, HUGE_VAL, 0};
     (void)state;
     usc_error err;
     run r;

@@ -182,7 +182,7 @@ static void test_sampling(void **state)
             usc_error err;
             char got[16] = "";
             usc_watch *w = make(rows[i].config, 1, rows[i].names, rows[i].dtype);
-            const usc_watch_row r = gradient(0, 0, (int64_t)t, NAN);
+            const usc_watch_row r = gradient(0, 0, (int64_t)t, (double)NAN);
             assert_int_equal(usc_watch_feed(w, &r, 1, &err), USC_OK);
             assert_int_equal(usc_watch_step(w, 0, 1, &err), USC_OK);
             said(w, false, got, sizeof got);
@@ -201,7 +201,7 @@ static void test_texts_and_levels(void **state)
     usc_error err;
     usc_watch_event e;
     usc_watch *w = make("strikes_num:1", 1, names, USC_BF16);
-    const usc_watch_row r = gradient(0, 0, 0, NAN);
+    const usc_watch_row r = gradient(0, 0, 0, (double)NAN);
     assert_int_equal(usc_watch_feed(w, &r, 1, &err), USC_OK);
     assert_int_equal(usc_watch_step(w, 0, 7, &err), USC_OK);
     assert_true(usc_watch_next(w, &e));
@@ -235,7 +235,7 @@ static void test_a_date_is_told(void **state)
     usc_watch *w = make("", 1, names, USC_F32);
     for (int i = 0; i < 2; i++) {
         struct tm parts;
-        const usc_watch_row r = gradient(i, 0, 0, NAN);
+        const usc_watch_row r = gradient(i, 0, 0, (double)NAN);
         assert_non_null(localtime_r(&at[i], &parts));
         assert_true(strftime(want, sizeof want, "[Event][%Y-%m-%d %H:%M:%S] [Rank 0]",
                              &parts) > 0);
@@ -270,7 +270,7 @@ static void run_minutes(const char *config, usc_dtype dtype, const minute *rows,
     for (size_t i = 0; i < n; i++) {
         char got[256] = "";
         usc_error err;
-        usc_watch_row r[2] = {gradient((int64_t)i, rows[i].nan_on, 0, NAN),
+        usc_watch_row r[2] = {gradient((int64_t)i, rows[i].nan_on, 0, (double)NAN),
                               {.step = (int64_t)i,
                                .rank = rows[i].abnormal_on,
                                .site = USC_WATCH_MATMUL,
@@ -326,7 +326,7 @@ static void test_strikes_survive_a_restart(void **state)
     char got[16] = "";
     usc_watch *w = make("", 1, names, USC_BF16);
     for (int64_t i = 0; i < 2; i++) {
-        const usc_watch_row r = gradient(i, 0, 0, NAN);
+        const usc_watch_row r = gradient(i, 0, 0, (double)NAN);
         assert_int_equal(usc_watch_feed(w, &r, 1, &err), USC_OK);
         assert_int_equal(usc_watch_step(w, i, 1000 + 400 * (double)i, &err), USC_OK);
     }
@@ -337,7 +337,7 @@ static void test_strikes_survive_a_restart(void **state)
     usc_watch_saved_free(bytes);
     /* another process, whose clock begins anew */
     assert_int_equal(usc_watch_step(w, 1, 3, &err), USC_OK);
-    const usc_watch_row r = gradient(2, 0, 1, NAN); /* its new number */
+    const usc_watch_row r = gradient(2, 0, 1, (double)NAN); /* its new number */
     assert_int_equal(usc_watch_feed(w, &r, 1, &err), USC_OK);
     assert_int_equal(usc_watch_step(w, 2, 403, &err), USC_OK);
     said(w, false, got, sizeof got);

@@ -233,9 +233,9 @@ static void test_a_curve_is_called_what_it_is(void **state)
         {"step,grad_norm\n", NULL, 82, 422,
          "the gradient norm 'grad_norm' became 2^8.7 times larger at step 80: 422", true},
         {"step,grad_norm\n", NULL, 82, 40, NULL, true}, /* as data do */
-        {"step,grad_norm\n", NULL, 82, NAN,
+        {"step,grad_norm\n", NULL, 82, (double)NAN,
          "the gradient norm 'grad_norm' is NaN at step 80", true},
-        {"step,train/loss\n", "train/loss", 82, INFINITY,
+        {"step,train/loss\n", "train/loss", 82, (double)INFINITY,
          "the loss 'train/loss' is Inf at step 80", true},
         {"step,train/loss\n", "train/loss", 82, 422, NULL, true},
         {"step,grad_norm\n", NULL, 6, 0, NULL, false},
