@@ -362,7 +362,7 @@ const char *py_api_arguments(const py_api_types *types, py_api_take *take, PyObj
 void py_api_results(const py_api_types *types, py_api_take *take, PyObject *args,
                     PyObject *kwargs, PyObject *result, PyObject *writes, usc_maybe maybe)
 {
-    assert(types && take && args && writes);
+    assert(types && take && args);
     walk w = {.types = types,
               .take = take,
               .role = USC_ROLE_MUTATED,
