@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judge of a live check: a process of its own beside the program that trains, `python -m
 ulpscope.live_judge SETTINGS`. It is handed the folders of small traces, one a line, judges
-them (`session.live`) and removes them.
+them (`session.live_traces`) and removes them.
 
 Lines on standard input, one JSON object each: {"trace": folder, "base": calls before it, "behind": a
 call, where one before died over it}, {"reference": file} with what the program registered
@@ -96,7 +96,7 @@ def main():
     from .causes import host
     from .executors.uncompiled import leave_compiler_out
     from .executors.warm import warm
-    from .session.live import Judge
+    from .session.live_traces import Judge
 
     host.reserve()  # before there is a thread
     place = PlaceInWork(settings["folder"], settings["limit"])  # before anything may take the folder away

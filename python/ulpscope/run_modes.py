@@ -212,7 +212,7 @@ class ModesRun:
             except reroute.NotThere as error:  # asked for in words that mean nothing: now, not in hours
                 print(f"ulpscope run: {error}", file=sys.stderr, flush=True)
                 os._exit(2)
-        self.ranks = hooks.Ranks()
+        self.ranks = hooks.JoinedRanks()
         for one in self.modes.values():
             one.mode.__enter__()
         self.steps = hooks.Steps(self.tell_news, source=self.options.get("step_by"))

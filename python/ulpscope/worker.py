@@ -20,7 +20,7 @@ import sys
 import time
 
 from .calls.foreign import is_ours, our_words
-from .executors.process import die_with_parent
+from .executors.memory_limit import die_with_parent
 
 PLAIN = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 NOTE = 4  # descriptor of the file in which the coordinator looks what a worker is at

@@ -15,7 +15,7 @@ from ulpscope.causes.graph import PASSING
 from ulpscope.causes.lab import Lab
 from ulpscope.executors.formats import FORMATS
 from ulpscope.executors.precision import Source
-from ulpscope.executors.reference import Reference
+from ulpscope.executors.reference_runs import Reference
 
 SEED = 5
 

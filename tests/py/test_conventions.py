@@ -8,7 +8,7 @@ import torch
 import ulpscope
 from calls import make_call
 from ulpscope.executors.device import Answer, PythonDevice
-from ulpscope.executors.reference import Reference
+from ulpscope.executors.reference_runs import Reference
 from ulpscope.judges.unwritten import unwritten
 from ulpscope.session import judging
 from ulpscope.judges.readings import IN_ROWS

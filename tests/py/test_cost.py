@@ -18,7 +18,7 @@ from ulpscope.executors.jumps import freed
 from ulpscope.executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ulpscope.executors.operands import Operands, Timing
 from ulpscope.judges.outputs import judge_outputs
-from ulpscope.executors.reference import Reference
+from ulpscope.executors.reference_runs import Reference
 from ulpscope.calls.replay import Call
 
 SEED = 11

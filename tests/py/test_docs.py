@@ -78,7 +78,7 @@ def test_every_chinese_page_translates_one():
 
 def test_what_is_made_is_current():
     """docs/reference/cli.md and python-api.md: `./run docs` writes them anew."""
-    spec = importlib.util.spec_from_file_location("made_pages", DOCS / "tools" / "reference.py")
+    spec = importlib.util.spec_from_file_location("made_pages", DOCS / "tools" / "made_pages.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     for page, make in made.MADE.items():

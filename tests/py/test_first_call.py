@@ -13,7 +13,7 @@ from calls import honest, judged, make_call
 import ulpscope
 from ulpscope import worker
 from ulpscope.executors import warm
-from ulpscope.executors.reference import Reference
+from ulpscope.executors.reference_runs import Reference
 
 BENCH = Path(__file__).parents[2] / "bench"
 CODE = """

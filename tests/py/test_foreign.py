@@ -17,7 +17,7 @@ from ulpscope import _core
 from ulpscope.calls import foreign
 from ulpscope.causes import diagnose, host, parcel
 from ulpscope.causes.lab import Lab
-from ulpscope.executors.reference import Reference
+from ulpscope.executors.reference_runs import Reference
 from ulpscope.judges import answers
 from ulpscope.judges.answers import Answers
 from ulpscope.program import capture
@@ -175,7 +175,7 @@ def planting(tmp_path):
     """A module whose import plants a mistake of ours into the reference of one operator."""
     file = tmp_path / "planting.py"
     file.write_text(PLANT + textwrap.dedent("""
-        from ulpscope.executors.reference import Reference
+        from ulpscope.executors.reference_runs import Reference
         begin = Reference.begin
         Reference.begin = lambda self: (space["planted"]() if self.call.op.startswith("aten::mm") else begin(self))
     """))

@@ -9,14 +9,14 @@ import torch
 from torch.nn import functional as F
 
 import ulpscope
-from ulpscope.executors import noise, reference
+from ulpscope.executors import noise, reference_runs
 from ulpscope.executors.formats import rounded_once, to_format
 
 
 def counted(monkeypatch, name):
     """How often runs of a kind begin."""
-    made, kind = [], getattr(reference, name)
-    monkeypatch.setattr(reference, name, lambda *args: made.append(args) or kind(*args))
+    made, kind = [], getattr(reference_runs, name)
+    monkeypatch.setattr(reference_runs, name, lambda *args: made.append(args) or kind(*args))
     return made
 
 

@@ -13,7 +13,7 @@ from calls import make_call
 from test_check_run import check, rows
 from traces import TraceWriter
 
-from ulpscope.executors import operands, reference
+from ulpscope.executors import operands, reference_runs
 from ulpscope.session import judging
 from ulpscope.executors.device import PythonDevice, TorchDevice
 from ulpscope.calls.verdicts import FLAGGED
@@ -89,8 +89,8 @@ def no_replay(monkeypatch):
     def run(self, contents=None, function=None):
         raise AssertionError("a replay was asked for")
 
-    monkeypatch.setattr(reference.Reference, "wide", run)
-    monkeypatch.setattr(reference.Reference, "narrow", run)
+    monkeypatch.setattr(reference_runs.Reference, "wide", run)
+    monkeypatch.setattr(reference_runs.Reference, "narrow", run)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32], ids=str)

@@ -2,7 +2,7 @@
 """A call of a trace, rebuilt: arguments with their storages, strides and aliasing.
 
 Knows nothing of traces on disk: a call comes as the dict that `_core.Trace.call` gives
-and a function that reads a blob. `executors.reference` replays a call on the CPU in another
+and a function that reads a blob. `executors.reference_runs` replays a call on the CPU in another
 precision, `Device` runs it on the device under test.
 """
 

@@ -27,7 +27,7 @@ from ..calls.older import zip_equal
 from ..calls.replay import bind_cast, computed, mapped, resolve, widened
 from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
-from ..executors.reference import Reference
+from ..executors.reference_runs import Reference
 from .graph import SENT, Recording, Slot
 
 MOST_BYTES = 1 << 31  # of all tensors of one finding

@@ -139,9 +139,9 @@ class Fork:
 def work(line, memory, head, parent):
     """Searches, and does nothing else: the life of a fork."""
     try:
-        from ..executors import process
+        from ..executors import memory_limit
 
-        process.die_with_parent()
+        memory_limit.die_with_parent()
         number, finding = None, None
         while os.getppid() == parent:
             request = json.loads(line.recv_bytes())
@@ -150,7 +150,7 @@ def work(line, memory, head, parent):
                     number = finding = None
                     finding = opened(memory, request["sizes"])
                     number = request["number"]
-                    process.limit("reference")
+                    memory_limit.limit("reference")
             except Exception as problem:  # a callable that does not work over here
                 say(line, **({"internal": our_words(problem)} if is_ours(problem) else {"unfit": True}))
                 continue

@@ -6,7 +6,7 @@ range in every order, and what leaves it may be infinite on an honest device. Se
 import torch
 
 from ..calls.torch_private import DisableTorchDispatch
-from .noise import LOW, Steps
+from .noise import LOW, InSteps
 from .orders import BIASED, PRODUCTS, SUMS, WEIGHTED, tensors
 
 UP, DOWN, BOTH = "up", "down", "both"
@@ -14,7 +14,7 @@ FACTORS = PRODUCTS | BIASED | {"linear", "convolution"}  # sums of products of t
 MEANS = {"mean"} | {name for name in WEIGHTED if "avg_pool" in name}
 
 
-class Extremes(Steps):
+class Extremes(InSteps):
     """Every sum in the order that makes it infinite: at one side, or at both, where there is no telling which
     (NaN). `found` holds the sides to which some sum went."""
 

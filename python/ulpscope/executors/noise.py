@@ -78,7 +78,7 @@ def is_softmax_gradient(func):
     return func._schema.name == "aten::_softmax_backward_data"
 
 
-class Steps(Mode):
+class InSteps(Mode):
     """Runs operators step by step, unless they are to stay whole, and hands each step to
     `_step`."""
 
@@ -136,7 +136,7 @@ class Steps(Mode):
         return out
 
 
-class RoundedSteps(Steps):
+class RoundedSteps(InSteps):
     """Rounds what every step gives to a narrower format."""
 
     def __init__(self, name):
@@ -147,7 +147,7 @@ class RoundedSteps(Steps):
         return rounded_once(out, self.name)
 
 
-class Flush(Steps):
+class Flush(InSteps):
     """Every step's subnormal results become zero; `any` tells whether there was one."""
 
     def __init__(self):
@@ -162,7 +162,7 @@ class Flush(Steps):
         return torch.where(small, out * 0, out)
 
 
-class Overflowing(Steps):
+class Overflowing(InSteps):
     """Notes whether a step makes infinities of numbers."""
 
     def __init__(self):
@@ -176,7 +176,7 @@ class Overflowing(Steps):
         return out
 
 
-class Accumulated(Steps):
+class Accumulated(InSteps):
     """Every sum in one order of `algorithms.accumulated`; `any` tells whether there was one."""
 
     def __init__(self, order, apart=True):
@@ -200,7 +200,7 @@ class Accumulated(Steps):
         return out if other is None else other
 
 
-class Noise(Steps):
+class Noise(InSteps):
     """Moves what its steps round; exact results (moves, clamps, masks) stay, and functions at
     their limits unless those are `rough`. `settled` tells whether any stayed for that."""
 

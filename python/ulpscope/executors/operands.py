@@ -17,7 +17,7 @@ import torch
 from ..calls.foreign import set_aside
 from ..calls.replay import base_name
 from .precision import FUSED
-from .reference import Reference
+from .reference_runs import Reference
 
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 SMALL_BYTES = 1 << 18  # that are kept for another look at the only output

@@ -24,7 +24,7 @@ from ..calls.foreign import theirs
 from ..calls.torch_private import disable_current_modes
 from ..session import stress
 from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
-from .steps import DEVICE, Applied, Steps, Word, changed, tensors_of
+from .steps import DEVICE, Applied, MadeCalls, Word, changed, tensors_of
 
 MOST_INSIDE = 16  # intermediates that are judged
 SIMPLE = {"zeros": torch.zeros_like, "ones": torch.ones_like, "whole": lambda x: x.round().clamp(-8, 8)}  # values of floats
@@ -43,7 +43,7 @@ class Tape(Draws):
         self.run = run  # torch draws other numbers in each
         self.leaves, self.made, self.i_leaf, self.seen = leaves, [], 0, []
         self.place = leaves[0].device if leaves else torch.device("cpu")
-        self.steps, self.refused = Steps(self.made), None  # the last: what torch raised
+        self.steps, self.refused = MadeCalls(self.made), None  # the last: what torch raised
         self.inside = False  # within what the text called
         self.elsewhere = None  # the steps so far on the other side, where that is asked for
         self.bodily = False  # the text asks where it runs, or runs under a mode that steps do not have

@@ -13,7 +13,7 @@ from ..calls.foreign import foreign
 from ..calls.homes import folder_beside
 from ..calls.replay import DeviceAt, TensorAt, plain, segments
 from ..executors.device import PACKAGES, PEERS
-from ..executors.reference import Reference
+from ..executors.reference_runs import Reference
 from ..session.repro_script import LAZY, operator_text
 
 LINES, SHOWN, RESULT, APART = 25, 48, 1000, 4.0

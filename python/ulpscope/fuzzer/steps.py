@@ -108,7 +108,7 @@ class Applied:
             module.training = training
 
 
-class Steps:
+class MadeCalls:
     """What a run of a text called."""
 
     def __init__(self, made):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a case asks of one output (docs/background/case.md), answered by running the call on the CPU. Asks
-`executors.operands` and `executors.reference`; serves `outputs` and `kept`. Nothing here decides."""
+`executors.operands` and `executors.reference_runs`; serves `outputs` and `kept`. Nothing here decides."""
 
 import time
 from dataclasses import dataclass

@@ -13,7 +13,7 @@ from ..calls.freedom import freedom_of
 from ..calls.replay import draws_random, promises_nothing
 from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
-from ..executors.reference import FAR_REPLAYS, Reference
+from ..executors.reference_runs import FAR_REPLAYS, Reference
 from .answers import Way, answer_all, captured_dtype
 from .carried import carried
 from .own_steps import steps_of

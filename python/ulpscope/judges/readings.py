@@ -9,7 +9,7 @@ from ..calls.foreign import foreign
 from ..calls.freedom import brought, freedom_of
 from ..executors.conventions import readings
 from ..executors.operands import Operands
-from ..executors.reference import DrawsUnsaid
+from ..executors.reference_runs import DrawsUnsaid
 from . import masked
 from .refused import beside
 from .in_rows import in_rows

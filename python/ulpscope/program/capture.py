@@ -428,7 +428,7 @@ class capture(Shown):  # noqa: N801 - it is used like a function
 
         self.recorder.path = self._folder()
         with self._guarded():
-            self.ranks = _hooks.Ranks()
+            self.ranks = _hooks.JoinedRanks()
             self.hooks.install()
             self._begin()
         return self

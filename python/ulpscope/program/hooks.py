@@ -201,7 +201,7 @@ def _deactivate():
 os.register_at_fork(after_in_child=_deactivate)  # once: it cannot be taken back
 
 
-class Ranks:
+class JoinedRanks:
     """Notes as which rank of how many this process joined a process group: programs leave
     it before they end. None: it has joined none."""
 

@@ -79,7 +79,7 @@ class LaunchedRun:
         """Puts the hooks in; step 0 begins where it may be the whole program."""
         self.steps.install()
         hooks.before_os_exit(self.at_exit, lambda: not self.finished)
-        self.ranks = hooks.Ranks()
+        self.ranks = hooks.JoinedRanks()
         if self.loose:
             self._begin()
             manual = self.options.step_by == "manual"

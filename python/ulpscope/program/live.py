@@ -20,7 +20,7 @@ from pathlib import Path
 from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
 from . import capture as _capture
-from . import mode as _mode
+from . import program_mode as _mode
 from .live_process import NO_ROOM, Finding, JudgeProcess, end_later  # noqa: F401 - Finding is found here
 
 ROOM = 192 << 20  # bytes that are recorded and not judged
@@ -57,7 +57,7 @@ def _absolute(imports):
     return [str(Path(name).absolute()) if str(name).endswith((".py", ".so")) else str(name) for name in imports]
 
 
-class live_check(_mode.Mode):  # noqa: N801 - it is used like a function
+class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     """
     Judges what every operator gives while the block runs: forward, backward, optimizer.
 

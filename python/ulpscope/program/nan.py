@@ -16,7 +16,7 @@ from pathlib import Path
 from ..calls.foreign import unhurt
 from ..calls.shown import counted
 from . import capture as _capture
-from . import mode as _mode
+from . import program_mode as _mode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ def _birth(found):
     return Birth(**found, stack=tuple(tuple(f) for f in json.loads(frames)) if frames else ())
 
 
-class nan_tracker(_mode.Mode):  # noqa: N801 - it is used like a function
+class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     """
     Finds where NaN and Inf are born while the block runs: forward, backward, optimizer.
 

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from ..calls.shown import counted
-from . import mode as _mode
+from . import program_mode as _mode
 from . import substituted as _substituted
 
 _QUIET = ("time", "count", "reduction", "observe")
@@ -26,7 +26,7 @@ VARIABLE = "ULPSCOPE_REROUTE"
 _FORM = '{"do": "fallback|cast|substitute", "ops": PATTERN, "dtype": DTYPE, "with": "module:function"}'
 
 
-class Rerouted(_mode.Mode):
+class Rerouted(_mode.ProgramMode):
     """What they have in common: a route of the glue, on while a step is in the scope."""
 
     def __init__(self, kind, ops, steps, ranks, modules, threads, step_by, dtype="", function=None,

@@ -19,7 +19,7 @@ from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import FLAGGED, UNKNOWN, rank
 from ..causes import host
 from ..causes.groups import SEARCHES
-from ..executors import formulas, module_call, process
+from ..executors import formulas, module_call, memory_limit
 from ..executors.device import DeviceDied, TorchDevice, open_device
 from ..executors.threads import Threads
 from ..judges import impact, standards, wording
@@ -106,7 +106,7 @@ class Bench:
         if phase != self._phase:
             self._phase = phase
             self.channel.phase(phase)
-            process.limit(phase)
+            memory_limit.limit(phase)
 
     def judge(self, sequence, timing, module=None):
         since = time.perf_counter_ns()
@@ -127,8 +127,8 @@ class Bench:
         row with the cause, None where none is to be sought."""
         timing = judging.Timing()
         sequence = request["call"]
-        process.share(max(request.get("room", 0), self.fair) if "room" in request else 0)
-        process.limit("device")
+        memory_limit.share(max(request.get("room", 0), self.fair) if "room" in request else 0)
+        memory_limit.limit("device")
         self._phase = "device"  # which the coordinator takes for granted
         if request.get("self_test"):
             return self.probe(sequence), True, None

@@ -12,7 +12,7 @@ from ..calls.replay import Unsupported, draws_random, fit, is_collective
 from ..executors.device import DeviceDied, open_device
 from ..executors.module_call import module_call
 from ..executors.operands import Timing
-from ..executors.reference import Reference
+from ..executors.reference_runs import Reference
 from .captured import NotJudged, judge_chain
 
 

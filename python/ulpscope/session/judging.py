@@ -21,14 +21,14 @@ from ..causes import diagnose, host
 from ..executors.device import SCRATCH, DeviceDied, TorchDevice, lacks, learn_writes, unsaid_writes
 from ..executors.operands import Operands, Timing
 from ..executors.precision import schema_tells
-from ..executors.reference import DrawsUnsaid, Reference
+from ..executors.reference_runs import DrawsUnsaid, Reference
 from ..executors.registered import registered
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state, one_thread
 from ..executors.threads import SMALL
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
-from ..judges.draws.operators import judge_draws
+from ..judges.draws.random_operators import judge_draws
 from ..judges.outputs import judge_answer
 from ..judges.own_steps import steps_of
 from ..judges.refused import without_reference

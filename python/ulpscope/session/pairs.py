@@ -13,7 +13,7 @@ from ..calls.older import zip_equal
 from ..calls.replay import BadCall, is_collective
 from ..calls.verdicts import FLAGGED
 from ..causes import host
-from ..executors import formulas, process
+from ..executors import formulas, memory_limit
 from ..executors.device import DeviceDied, open_device
 from ..executors.threads import Threads
 from ..judges import wording
@@ -91,7 +91,7 @@ class Pairs:
 
     def _mark(self, phase):
         self.channel.phase(phase)
-        process.limit(phase)
+        memory_limit.limit(phase)
 
 
 class Found:

@@ -23,7 +23,7 @@ from ..calls.replay import draws_random, plain, promises_nothing
 from ..calls.verdicts import FLAGGED, clause
 from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
 from ..executors.precision import STANDARD, space_of
-from ..executors.reference import Reference
+from ..executors.reference_runs import Reference
 from ..judges import wording
 from ..program.waiting import waiting
 from . import identity, repro_script, shrink

@@ -21,7 +21,7 @@ from ..causes import emulate as _emulate
 from ..causes.lab import Lab
 from ..executors.device import Answer
 from ..executors.operands import Operands, Timing
-from ..executors.process import die_with_parent
+from ..executors.memory_limit import die_with_parent
 from ..judges.outputs import judge_outputs
 
 KEPT = 1 << 24  # elements of replays that are kept instead of computed again

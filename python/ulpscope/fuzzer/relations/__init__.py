@@ -4,18 +4,18 @@ what they gave back to the form of the call itself. docs/reference/fuzz.md has t
 and copies; knows nothing of verdicts."""
 
 from ...judges.in_rows import fits
-from . import forms, layouts, rules, samples
+from . import rules, samples, spellings, strided
 from .variant import Variant
 
 # name -> (function of call, answer, number that gives a Variant or None, what is the same, exact:
 # whether its two sides have the same bits on any kernel that rounds to nearest).
 RELATIONS = {
-    "in-place": (forms.in_place, "the operator in place", False),
-    "functional": (forms.functional, "the operator out of place", False),
-    "out": (forms.out, "the operator with out=, a strided view", False),
-    "method": (forms.method, "the method of the tensor", False),
-    "layout": (layouts.layout, "the same tensors laid out otherwise", False),
-    "far": (layouts.far, "a tensor whose last row lies beyond 2^31 elements", False),
+    "in-place": (spellings.in_place, "the operator in place", False),
+    "functional": (spellings.functional, "the operator out of place", False),
+    "out": (spellings.out, "the operator with out=, a strided view", False),
+    "method": (spellings.method, "the method of the tensor", False),
+    "layout": (strided.layout, "the same tensors laid out otherwise", False),
+    "far": (strided.far, "a tensor whose last row lies beyond 2^31 elements", False),
     "permutation": (samples.permuted, "samples in another order", False),
     "split": (samples.split, "the samples in two calls", False),
     "padding": (rules.padded, "more elements that are neutral", False),

@@ -24,7 +24,7 @@ from ...calls.replay import base_name
 from ...calls.torch_private import overload_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
-from ...executors.reference import Reference
+from ...executors.reference_runs import Reference
 from ..outputs import judge_outputs
 from . import sampling
 

@@ -11,7 +11,7 @@ import torch
 from ... import _core
 from ..._core import Findings
 from ...executors.operands import Operands, Timing
-from ...executors.reference import Reference
+from ...executors.reference_runs import Reference
 from ..answers import Way
 from ..outputs import judge_output
 

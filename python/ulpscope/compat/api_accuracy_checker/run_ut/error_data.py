@@ -12,7 +12,7 @@ import torch
 from .... import _core
 from ....calls.replay import BadCall, bind_exact, plain
 from ....executors.device import open_device
-from ....executors.reference import Reference
+from ....executors.reference_runs import Reference
 from ....session.bench import rebuilt
 
 

@@ -36,7 +36,7 @@ from .chained import Chain, chained
 from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
-from .noise import Accumulated, Flush, Noise, NoisyOrder, Steps, Overflowing, is_one_rounding, is_transform, taken_apart
+from .noise import Accumulated, Flush, InSteps, Noise, NoisyOrder, Overflowing, is_one_rounding, is_transform, taken_apart
 from .orders import is_whole
 from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, schema_tells, sources_of
 from .streams import one_thread
@@ -541,7 +541,7 @@ class Reference:
             function = self._own or cpu_kernel(self.call)
 
             def apart(*args, **kwargs):
-                with Steps():
+                with InSteps():
                     return theirs(function, *args, **kwargs)
 
             found = self._run_composite(widened, None, apart)
@@ -582,7 +582,7 @@ class Reference:
         function, truth = self._own or cpu_kernel(self.call), self.truth[path]
 
         def apart(*args, **kwargs):
-            with Steps():
+            with InSteps():
                 return theirs(function, *args, **kwargs)
 
         steps = self._run_composite(computed, None, apart).get(path)
@@ -781,7 +781,7 @@ class Reference:
         with _flushing_to_zero():
             given = self._flat(self._run(computed, zeroed, self._in_steps(flush)))
         if small or flush.any:
-            plain = self._flat(self._run(computed, None, self._in_steps(Steps())))
+            plain = self._flat(self._run(computed, None, self._in_steps(InSteps())))
             yield {p: self._where_moved(p, t, plain.get(p)) for p, t in given.items()}
 
     def _flat(self, outputs):

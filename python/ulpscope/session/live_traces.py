@@ -17,7 +17,7 @@ from ..calls.homes import import_modules
 from ..calls.replay import BadCall
 from ..calls.verdicts import FLAGGED
 from ..causes import host
-from ..executors import formulas, process
+from ..executors import formulas, memory_limit
 from ..executors.device import PACKAGES, UnknownDevice
 from ..executors.threads import Threads
 from ..judges import wording
@@ -189,7 +189,7 @@ class Judge:
         """The verdict on a call, in a word. NotJudged."""
         forward, row, folder = work.forward, work.row, request["trace"]
         self.threads.suit(row)
-        process.limit("reference")
+        memory_limit.limit("reference")
         try:
             judge = judge_captured if not forward else judge_fed if self.fed else judge_forward
             what = (self.fed or trace, forward) if forward else (trace, row)

@@ -66,7 +66,7 @@ def _numbers(what, given):
     return found
 
 
-class Mode(Shown, contextlib.ContextDecorator):
+class ProgramMode(Shown, contextlib.ContextDecorator):
     """
     A context manager and decorator that works step by step. What derives from it says what
     it does in `_begin(step)`, `_end(goes_on)` and `_close()`; these may raise: the mode then
