@@ -8,6 +8,7 @@ environment of its own. They lie in $ULPSCOPE_MATRIX (default BUILD/matrix), and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -22,7 +23,7 @@ import wheel
 ROOT = archive.ROOT
 TOLD = ROOT / "packaging" / "versions.json"
 PAGE = ROOT / "docs" / "reference" / "versions.md"
-DEBIAN = ["python3-torch", "libtorch-dev", "python3-numpy", "python3-pip", "python3-dev", "g++"]
+DEBIAN = ["python3-torch", "libtorch-dev", "pybind11-dev", "libfmt-dev", "python3-numpy", "python3-pip", "python3-dev", "g++", "ccache"]
 
 # name: (what it is, its Debian release or None, torch of PyPI or None, Python)
 ROWS = {
@@ -60,6 +61,11 @@ def lay(place: Path, path: Path) -> Path:
     return work
 
 
+# Nothing is asked of a mirror where all is there; a mirror may be older than its lists say they are good for.
+APT = """dpkg -s "$@" >/dev/null 2>&1 || {
+apt-get -o Acquire::Check-Valid-Until=false update -q && apt-get install -y -q --no-install-recommends "$@"; }"""
+
+
 def root_of(release: str, place: Path, packages: list[str]) -> None:
     """A Debian of that release with these packages, and what a program expects mounted."""
     if not (place / "usr/bin/apt-get").exists():
@@ -71,8 +77,12 @@ def root_of(release: str, place: Path, packages: list[str]) -> None:
     for name in ("resolv.conf", "hosts"):
         shutil.copy(f"/etc/{name}", place / "etc")
     inside = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    do("chroot", place, "sh", "-c", "apt-get update -q && apt-get install -y -q --no-install-recommends " + " ".join(packages),
-       env=inside, stdout=subprocess.DEVNULL)  # fmt: skip
+    do("chroot", place, "sh", "-c", APT, "sh", *packages, env=inside, stdout=subprocess.DEVNULL)
+
+
+def headers_of(place: Path) -> list[str]:
+    """The folders of Python.h in a root."""
+    return [str(p.parent) for p in sorted((place / "usr/include").glob("python3*/Python.h"))]
 
 
 def debian(name: str, release: str, place: Path, path: Path) -> Path:
@@ -80,7 +90,7 @@ def debian(name: str, release: str, place: Path, path: Path) -> Path:
     work = lay(place, path)
     do("chroot", place, "python3", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall",
        "--break-system-packages", f"/ulpscope-row/{path.name}")  # fmt: skip
-    subprocess.run(["chroot", str(place), "env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
+    subprocess.run(["chroot", str(place), "env", "-i", "HOME=/root", "PATH=/usr/lib/ccache:/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
                     "python3", "/ulpscope-row/row.py", "/ulpscope-row/examples", "/ulpscope-row/out"])  # fmt: skip
     return work / "out" / "row.json"
 
@@ -113,8 +123,13 @@ def library(name: str, release: str, place: Path) -> Path:
     return out
 
 
+def program_of(python: str) -> str | None:
+    """Python of that version: what ULPSCOPE_PYTHON_3_N names, or what lies on the PATH."""
+    return os.environ.get(f"ULPSCOPE_PYTHON_{python.replace('.', '_')}") or shutil.which(f"python{python}")
+
+
 def pypi(name: str, torch: str, python: str, place: Path, path: Path) -> Path:
-    program = os.environ.get(f"ULPSCOPE_PYTHON_{python.replace('.', '_')}") or shutil.which(f"python{python}")
+    program = program_of(python)
     if program is None:
         raise SystemExit(f"matrix: {name} needs python{python}; ULPSCOPE_PYTHON_{python.replace('.', '_')} names one")
     bin_ = place / "bin"
@@ -144,7 +159,7 @@ def page(told: dict) -> str:
         for thing in THINGS:
             state, why, _ = row["found"].get(thing, ["", "", 0])
             cells.append({"works": "yes", "": "-"}.get(state, "no"))
-            if state not in ("works", ""):
+            if why and thing != "fault found":
                 notes.append(f"- {name}, {thing}: {why}")
         if "C tests" in row["found"]:
             notes.append(f"- {name}: the library alone; {row['found']['C tests'][1]}")
@@ -152,7 +167,24 @@ def page(told: dict) -> str:
                      + " | ".join(cells) + " |")  # fmt: skip
     if not told:
         lines.append("| none yet |" + " |" * (3 + len(THINGS)))
-    return "\n".join([*lines, "", *(["What does not work, and what was said:", "", *notes, ""] if notes else [])])
+    return "\n".join([*lines, "", *(["What does not work, and what was found beside:", "", *notes, ""] if notes else [])])
+
+
+def built(names: list[str], home: Path, work: Path) -> Path:
+    """The wheel for the Pythons here and those of the roots that are asked for, which are laid first."""
+    headers = os.environ.get("ULPSCOPE_PYTHON_HEADERS", "").split(":")
+    for name in names:
+        _, release, _, python = ROWS[name]
+        if release and release != "bullseye":
+            (home / name).mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(subprocess.CalledProcessError, OSError):  # the row says so
+                root_of(release, home / name, DEBIAN)
+            headers += headers_of(home / name)
+        elif python and program_of(python):
+            headers.append(subprocess.run([program_of(python), "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
+                                          capture_output=True, text=True).stdout.strip())  # fmt: skip
+    os.environ["ULPSCOPE_PYTHON_HEADERS"] = ":".join(filter(None, headers))
+    return wheel.build(work, work)
 
 
 def main() -> int:
@@ -165,8 +197,8 @@ def main() -> int:
         parser.error(f"no row {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
     build = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")).resolve()
     home = Path(os.environ.get("ULPSCOPE_MATRIX", build / "matrix"))
-    path = options.wheel or wheel.build(build / "wheel", build / "wheel")
     told = json.loads(TOLD.read_text()) if TOLD.exists() else {}
+    path = options.wheel or built(options.names or list(ROWS), home, build / "wheel")
     for name in options.names or ROWS:
         _, release, torch, python = ROWS[name]
         place = home / name

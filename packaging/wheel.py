@@ -97,6 +97,7 @@ def build(work: Path, out: Path) -> Path:
     bin_ = tools(work / "tools")
     made = compiler(work / "zig", bin_)
     shutil.rmtree(work / "raw", ignore_errors=True)
+    (work / "raw").mkdir()
     settings = {
         "build-dir": str(work / "cmake"), "cmake.build-type": "Release", "wheel.py-api": "py3",
         "cmake.define.ULPSCOPE_STATIC": "ON",
