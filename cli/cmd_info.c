@@ -21,7 +21,9 @@ const cli_page cmd_info_page = {
     .about =
         "Prints the version, the instruction set that the inner loops use, and what "
         "the Python side finds: interpreter, torch, the devices that torch sees, and "
-        "the glue to torch: what is built, with which compiler, and where it is kept.\n"
+        "the glue to torch: what is built, with which compiler, and where it is kept; "
+        "and "
+        "what this torch lacks of what is used, with what is less for it.\n"
         "\n"
         "ULPSCOPE_ISA=scalar, avx2 or avx512 before a command, this or another or "
         "Python, takes that instruction set instead of the widest there is; no result "
@@ -33,7 +35,7 @@ const cli_page cmd_info_page = {
 };
 
 /* Prints lines behind a mark, since a site may print its own: Python, torch, devices,
- * glue, compiler, cache. Asked of a child: torch may hang or crash. */
+ * glue, compiler, cache, what this torch lacks. Asked of a child: torch may hang or crash. */
 #define MARK "ulpscope info begins here\n"
 static const char question[] =
     "import platform\n"
@@ -56,14 +58,16 @@ static const char question[] =
     "    found.append('sim:0, sim:1 (simulated)')\n"
     "print(', '.join(found))\n"
     "for line in glue.told():\n"
-    "    print(line)\n";
+    "    print(line)\n"
+    "from ulpscope.program import lacks\n"
+    "print(lacks.sentence())\n";
 
 enum { TORCH_TIMEOUT_MS = 60000 };
 
 typedef struct facts {
     cli_python python;
     char output[16384];
-    const char *python_version, *torch, *devices, *glue, *compiler, *cache;
+    const char *python_version, *torch, *devices, *glue, *compiler, *cache, *lacks;
 } facts;
 
 static char *cut_line(char **rest)
@@ -78,7 +82,7 @@ static char *cut_line(char **rest)
 static void ask_python(facts *f)
 {
     f->python_version = f->torch = f->devices = "";
-    f->glue = f->compiler = f->cache = "";
+    f->glue = f->compiler = f->cache = f->lacks = "";
     if (!cli_python_find(&f->python, NULL)) {
         (void)snprintf(f->python.program, sizeof f->python.program, "none");
         f->torch = "unknown (no Python)";
@@ -98,8 +102,8 @@ static void ask_python(facts *f)
     char *rest = strstr(f->output, MARK);
     if (rest == NULL) return;
     rest += strlen(MARK);
-    const char **const lines[] = {&f->python_version, &f->torch,    &f->devices,
-                                  &f->glue,           &f->compiler, &f->cache};
+    const char **const lines[] = {&f->python_version, &f->torch, &f->devices, &f->glue,
+                                  &f->compiler,       &f->cache, &f->lacks};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         *lines[i] = cut_line(&rest);
 }
@@ -134,7 +138,8 @@ int cmd_info(int argc, char **argv)
                                    {"devices", f.devices},
                                    {"glue", f.glue},
                                    {"compiler", f.compiler},
-                                   {"cache", f.cache}};
+                                   {"cache", f.cache},
+                                   {"lacks", f.lacks}};
     const size_t n = sizeof rows / sizeof rows[0];
     if (json) {
         print_json(rows, n);

@@ -161,6 +161,13 @@ static void judge_error(doctor *d, const char *check, const char *what, const an
 
 /* ---- the questions ---- */
 
+/* What this torch has not; nothing of it is wrong. */
+static void tell_lacking(doctor *d, const answers *a)
+{
+    for (const char *at = a->output; at < a->output + a->size; at += strlen(at) + 1)
+        if (strncmp(at, "lacks\t", 6) == 0) doctor_fine(d, "lacks", "%s", at + 6);
+}
+
 static bool look_at_torch(doctor *d, answers *a, char *version, size_t size)
 {
     const char *const words[] = {"torch", NULL};
@@ -341,6 +348,7 @@ void doctor_python(doctor *d)
                 python.package);
     if (!look_at_torch(d, &a, torch, sizeof torch)) return;
     if (!look_at_core(d, &a, torch)) return;
+    tell_lacking(d, &a);
     look_at_glue(d, &a);
     look_at_imports(d, &a, torch);
     if (d->device != NULL) look_at_device(d, &a, torch);

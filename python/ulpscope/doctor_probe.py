@@ -63,6 +63,10 @@ def look_at_core():
     from ulpscope import _core
 
     tell("version", _core.version)
+    from ulpscope.program import lacks
+
+    for what, less in lacks.lacking():
+        tell("lacks", f"{what}: {less}")
 
 
 def look_at_glue():

@@ -28,7 +28,24 @@ from .calls.torch_private import has_kernel, private_backend
 from .program import glue
 
 Stream = torch.Stream
-Event = torch.Event
+
+
+class _Event:
+    """For a torch without events of its own: the device is done as soon as it is asked."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def record(self, stream=None):
+        """Nothing is pending that it could stand behind."""
+
+    wait = synchronize = record
+
+    def query(self):
+        return True
+
+
+Event = getattr(torch, "Event", _Event)
 
 
 class _Error(ctypes.Structure):  # usc_error
@@ -249,7 +266,10 @@ def synchronize(device=None) -> None:
 
 
 def current_stream(device=None) -> torch.Stream:
-    return torch.accelerator.current_stream(torch.device("sim", _index(device)))
+    index = _index(device)
+    if not hasattr(torch, "accelerator"):
+        return torch.Stream(stream_id=0, device_index=index, device_type=20)  # PrivateUse1
+    return torch.accelerator.current_stream(torch.device("sim", index))
 
 
 def stream(stream: torch.Stream) -> torch.Stream:

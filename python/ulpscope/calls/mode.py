@@ -11,7 +11,6 @@ from torch.overrides import TorchFunctionMode
 
 from .torch_private import (
     DisableTorchFunction,
-    DispatchKey,
     DispatchKeySet,
     ForceDispatchKeyGuard,
     TorchDispatchMode,
@@ -19,6 +18,7 @@ from .torch_private import (
     excluded_keys,
     included_keys,
     is_any_autocast_enabled,
+    key_named,
     n_function_modes,
 )
 
@@ -65,7 +65,7 @@ def _compiler_looks_on():
 
 
 NOTHING = contextlib.nullcontext()
-LAZY = DispatchKeySet(DispatchKey.Conjugate) | DispatchKeySet(DispatchKey.Negative)
+LAZY = DispatchKeySet(key_named("Conjugate")) | DispatchKeySet(key_named("Negative"))
 
 
 def any_complex(args):

@@ -11,7 +11,8 @@ from .flex import in_the_open
 from .foreign import foreign
 from .kernels import overload_of
 from .replay import BadCall, Call, bind_exact, draws_random, is_write, outputs_of, plain
-from .torch_private import OpOverload, OpOverloadPacket, packet_name
+from .torch_older import is_autocast_on
+from .torch_private import OpOverload, OpOverloadPacket, resolved
 from .verdicts import clause
 
 TENSORS = ("Tensor", "List[Tensor]")
@@ -31,7 +32,7 @@ def operator_call(function, args=(), kwargs=None):
     """The call; None where the function is no operator, or one that writes arguments by its schema, gives what
     is no tensor, or is given tensors that a trace does not hold as they are."""
     function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
-    if function is None or torch.is_autocast_enabled("cpu") or not _is_plain(function._schema):
+    if function is None or is_autocast_on("cpu") or not _is_plain(function._schema):
         return None
     if any(isinstance(a, torch.Tensor) and a.is_quantized for a in (*args, *kwargs.values())):
         return None
@@ -52,11 +53,7 @@ def _overload(function, args, kwargs):
     """The overload that a callable is on these arguments; None where it is none."""
     function = overload_of(function)
     if isinstance(function, OpOverloadPacket):
-        try:
-            name = torch._C._jit_resolve_packet(packet_name(function), *args, **kwargs)
-        except RuntimeError:  # it takes no such arguments
-            return None
-        function = getattr(function, name or "default")
+        function = resolved(function, args, kwargs)
     return function if isinstance(function, OpOverload) else None
 
 

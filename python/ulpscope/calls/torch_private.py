@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_flatten, tree_map
 __all__ = [
     "AutoDispatchBelowAutograd", "DisableTorchDispatch", "DisableTorchFunction", "DispatchKey",
     "DispatchKeySet", "ForceDispatchKeyGuard", "OpNamespace", "OpOverload", "OpOverloadPacket",
-    "OperatorBase", "TorchDispatchMode", "all_operator_names", "backward_engine", "bare_name",
+    "OperatorBase", "TensorBase", "TorchDispatchMode", "all_operator_names", "backward_engine", "bare_name",
     "decomposition_table", "disable_current_modes", "disable_dynamo", "excluded_keys", "graph_task",
     "has_kernel", "included_keys", "is_alias_of", "is_any_autocast_enabled", "is_zerotensor",
-    "key_for_device", "mkldnn_enabled", "n_function_modes", "neg_view", "overload_name", "packet_name",
-    "private_backend", "quantized_channels", "quantized_tensor", "set_mkldnn_enabled", "tree_flatten",
+    "key_for_device", "key_named", "mkldnn_enabled", "n_function_modes", "neg_view", "overload_name", "packet_name",
+    "private_backend", "quantized_channels", "quantized_tensor", "resolved", "set_mkldnn_enabled", "tree_flatten",
     "tree_map",
 ]  # fmt: skip
 
@@ -32,11 +32,52 @@ def _named(name):
 
 DispatchKey, DispatchKeySet = torch._C.DispatchKey, torch._C.DispatchKeySet
 DisableTorchDispatch, DisableTorchFunction = torch._C._DisableTorchDispatch, torch._C.DisableTorchFunction
-ForceDispatchKeyGuard, AutoDispatchBelowAutograd = torch._C._ForceDispatchKeyGuard, torch._C._AutoDispatchBelowAutograd
+AutoDispatchBelowAutograd = torch._C._AutoDispatchBelowAutograd
 included_keys, excluded_keys = _named("_dispatch_tls_local_include_set"), _named("_dispatch_tls_local_exclude_set")
-has_kernel, key_for_device = _named("_dispatch_has_kernel_for_dispatch_key"), _named("_dispatch_key_for_device")
+has_kernel = _named("_dispatch_has_kernel_for_dispatch_key")
 all_operator_names, private_backend = _named("_dispatch_get_all_op_names"), _named("_get_privateuse1_backend_name")
 n_function_modes = _named("_len_torch_function_stack")
+
+
+class _Forced:
+    """The keys of this thread, set one by one: for a torch without a guard that does it."""
+
+    def __init__(self, included, excluded):
+        self._wanted = included, excluded
+
+    def __enter__(self):
+        self._before = included_keys(), excluded_keys()
+        self._set(*self._wanted)
+
+    def __exit__(self, *_):
+        self._set(*self._before)
+
+    @staticmethod
+    def _set(included, excluded):
+        _change(torch._C._dispatch_tls_set_dispatch_key_included, included_keys(), included)
+        _change(torch._C._dispatch_tls_set_dispatch_key_excluded, excluded_keys(), excluded)
+
+
+def _change(tell, now, wanted):
+    for keys, on in ((now - wanted, False), (wanted - now, True)):
+        while (key := keys.highestPriorityTypeId()) != DispatchKey.Undefined:
+            tell(key, on)
+            keys = keys.remove(key)
+
+
+ForceDispatchKeyGuard = getattr(torch._C, "_ForceDispatchKeyGuard", _Forced)
+
+
+def key_named(name: str) -> DispatchKey:
+    """A key by its name; not each has a name in Python."""
+    return getattr(DispatchKey, name) if hasattr(DispatchKey, name) else torch._C._dispatch_key_parse(name)
+
+
+def key_for_device(device_type: str) -> str:
+    """The name of the dispatch key that a type of device has."""
+    if hasattr(torch._C, "_dispatch_key_for_device"):
+        return torch._C._dispatch_key_for_device(device_type)
+    return "PrivateUse1" if device_type == private_backend() else device_type.upper()
 
 # ---- what a thread is at ----
 
@@ -54,6 +95,35 @@ def backward_engine() -> object:
 
 is_alias_of, neg_view = _named("_is_alias_of"), torch._neg_view
 quantized_tensor, quantized_channels = torch._make_per_tensor_quantized_tensor, torch._make_per_channel_quantized_tensor
+
+
+TensorBase = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+
+
+def resolved(packet, args, kwargs):
+    """The overload of a packet that takes these arguments; None where none does."""
+    if hasattr(torch._C, "_jit_resolve_packet"):
+        try:
+            name = torch._C._jit_resolve_packet(packet._qualified_op_name, *args, **kwargs)
+        except RuntimeError:
+            return None
+        return getattr(packet, name or "default")
+    with _Met() as met, AutoDispatchBelowAutograd():
+        try:
+            packet(*args, **kwargs)
+        except Exception:  # it takes no such arguments, or was met and has not run
+            pass
+    return met.function if getattr(met.function, "overloadpacket", None) is packet else None
+
+
+class _Met(TorchDispatchMode):
+    """Notes the first operator that is called, and does not run it."""
+
+    function = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.function = self.function or func
+        raise RuntimeError("met")
 
 
 def bare_name(function: object) -> str:

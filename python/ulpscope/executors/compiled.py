@@ -14,6 +14,7 @@ from torch._inductor.codegen import common
 
 from ..calls.foreign import theirs
 from ..calls.replay import Unsupported, base_name, is_write, substitute
+from ..calls.torch_older import lookup_backend
 from .device import PEERS, TorchDevice, UnknownDevice
 
 
@@ -54,7 +55,7 @@ class CompiledDevice(TorchDevice):
         torch._inductor.config.compile_threads = 1
         self._know(via)
         try:
-            self.compiler = torch._dynamo.lookup_backend(via)
+            self.compiler = lookup_backend(via)
         except InvalidBackend:
             known = ", ".join(torch._dynamo.list_backends())
             raise UnknownDevice(

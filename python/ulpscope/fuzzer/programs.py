@@ -21,6 +21,7 @@ import torch
 from .. import _core
 from ..calls.callable import parameters
 from ..calls.foreign import theirs
+from ..calls.torch_older import is_autocast_on
 from ..calls.torch_private import disable_current_modes
 from ..session import stress
 from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
@@ -202,7 +203,7 @@ def called(function, args, kwargs, word=None):
         return shown(theirs(function, *given(args), **given(named)))
     if now.inside:  # of a function that is a step itself
         return theirs(function, *given(args), **given(named))
-    now.bodily |= torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+    now.bodily |= is_autocast_on("cpu") or is_autocast_on("cuda")
     now.steps.add(function, word or Word("own", getattr(function, "__qualname__", repr(function))), noted(args), noted(named))
     now.inside = True
     try:

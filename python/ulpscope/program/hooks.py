@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
 
 from .. import _core
 from ..calls.foreign import unhurt
+from ..calls.torch_older import is_compiling
 from ..calls.torch_private import private_backend
 
 EXIT_S = 10  # what the program's own os._exit waits for us
@@ -294,7 +295,7 @@ class Modules:
         return self._add(f"({type(module).__qualname__})", module)
 
     def _enter(self, module, args):
-        if torch.compiler.is_compiling():  # it would break the graph for us
+        if is_compiling():  # it would break the graph for us
             return
         met = self.known.get(id(module))
         number = met[1] if met else 0
@@ -306,7 +307,7 @@ class Modules:
             self.forwards.enter()
 
     def _leave(self, module, args, output):
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
         if self.forwards is not None:
             self.forwards.leave(module, args, output)

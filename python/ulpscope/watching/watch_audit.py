@@ -20,6 +20,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import unhurt
+from ..calls.torch_older import accelerator, autocast_dtype, device_module, is_autocast_on, is_compiling
 from ..calls.torch_private import tree_flatten, tree_map
 from . import watch_rows
 
@@ -60,8 +61,8 @@ def _random_streams(states):
 
 
 def _device_module():
-    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return torch.get_device_module(device) if device is not None else None
+    device = accelerator()
+    return device_module(device) if device is not None else None
 
 
 def _streams():
@@ -82,7 +83,7 @@ def _set_streams(states):
 
 def _autocast(device):
     """What autocast does now, for torch.autocast; None: nothing."""
-    return (device, torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+    return (device, autocast_dtype(device)) if is_autocast_on(device) else None
 
 
 _Told = collections.namedtuple("_Told", "args kwargs buffers streams autocast out_grads")
@@ -132,7 +133,7 @@ class Audit:
                         self.model.register_forward_hook(self._end)]  # fmt: skip
 
     def _begin(self, module, args, kwargs):
-        if self.busy or torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
+        if self.busy or is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         if self.batch is not None:
             self.batch.stop()  # what comes now belongs to another one

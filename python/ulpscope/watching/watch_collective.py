@@ -11,6 +11,7 @@ Needs of torch: callbacks behind a backward (the engine's queue_callback)."""
 
 import torch
 
+from ..calls import torch_older
 from ..calls.torch_private import backward_engine
 from . import watch_rows
 
@@ -123,7 +124,7 @@ def on_its_way(whole, known, rows):
     if found.is_cpu:
         return whole, known, found, None
     host = watch_rows.to_host(found)
-    event = torch.Event(found.device)
+    event = torch_older.event(found.device)
     event.record()
     return whole, known, host, event
 

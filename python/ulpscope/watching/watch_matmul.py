@@ -14,6 +14,8 @@ import collections
 import torch
 
 from .. import _core
+from ..calls import torch_older
+from ..calls.torch_older import is_compiling
 from ..program import hooks
 from . import watch_rows
 
@@ -124,7 +126,7 @@ class Products:
         if product.y.device.type in watch_rows.NO_DOUBLES:
             return
         host = watch_rows.to_host(product.sums())
-        event = torch.Event(product.y.device)
+        event = torch_older.event(product.y.device)
         event.record()
         self.waiting.append((tag, product.kept(), host, event))
         if len(self.waiting) > MOST_WAITING:
@@ -150,7 +152,7 @@ class Linears:
                         if isinstance(module, torch.nn.Linear)]  # fmt: skip
 
     def _after(self, module, args, result):
-        if torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
+        if is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         self.n += 1
         # the weight of this call, which a functional one has put there; one that is computed at each look

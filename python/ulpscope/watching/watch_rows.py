@@ -6,7 +6,7 @@ expression for all tensors of a dtype and size, so that a model of many layers h
 of one; results are copied to the host behind the device's work and are read one step later, where they
 have arrived. Hashes are the same on every device.
 
-Needs of torch: that an accelerator's events can be asked whether they have come (torch.Event)."""
+Needs of torch: that an accelerator's events can be asked whether they have come (torch.Event, or its module's)."""
 
 import collections
 import struct
@@ -15,6 +15,7 @@ import torch
 
 from .. import _core
 from ..calls.replay import raw_bytes
+from ..calls.torch_older import event
 
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/reference/metrics.md, "Sums of a watch"
 MOST_WAITING = 64  # batches whose results have not come: the oldest is given up then
@@ -109,7 +110,7 @@ class _Waiting:
     def __init__(self, tag, device, parts):
         self.tag = tag
         self.floats, self.counts = (to_host(torch.cat(part)) for part in zip(*parts))
-        self.event = torch.Event(device)
+        self.event = event(device)
         self.event.record()
 
     def has_come(self):

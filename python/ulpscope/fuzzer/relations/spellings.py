@@ -9,6 +9,7 @@ import torch
 
 from ...calls.older import zip_equal
 from ...calls.replay import TensorAt, is_write, written_names
+from ...calls.torch_private import TensorBase
 from ...judges.in_rows import varied
 from ...judges.rows import put, tensor_of
 from .variant import Variant, new_argument, same
@@ -113,7 +114,7 @@ class _AsMethod:
 
 def method(call, answer, number):
     space, name = _plain_op(call)
-    if space != "aten" or not hasattr(torch._C.TensorBase, name) or "args[0]" not in call.views:
+    if space != "aten" or not hasattr(TensorBase, name) or "args[0]" not in call.views:
         return None
     if getattr(getattr(torch.Tensor, name), "__module__", "") == "torch._tensor":
         return None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways on without what newer torch has: each gives what torch's own gives, on a torch from which it was taken."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from ulpscope.calls import torch_older, torch_private
+from ulpscope.program import lacks
+
+GONE = ["Event", "accelerator", "get_device_module", "get_autocast_dtype"]
+
+
+def loaded(module):
+    spec = importlib.util.spec_from_file_location("without", module.__file__)
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def older(monkeypatch):
+    """Both modules as an older torch has them."""
+    enabled = torch.is_autocast_enabled
+    for name in GONE:
+        monkeypatch.delattr(torch, name)
+    monkeypatch.delattr(torch.compiler, "is_compiling")
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device="cuda": enabled(device))
+    for name in ("_ForceDispatchKeyGuard", "_dispatch_key_for_device", "_jit_resolve_packet"):
+        monkeypatch.delattr(torch._C, name)
+    return loaded(torch_older), loaded(torch_private)
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated")
+def test_what_is_public(older):
+    public, _ = older
+    assert not public.is_compiling()
+    assert public.device_module("cuda") is torch.cuda
+    assert not public.is_autocast_on("cpu") and not public.is_autocast_on("cuda")
+    torch.set_autocast_cpu_enabled(True)
+    assert public.is_autocast_on("cpu") and public.autocast_dtype("cpu") is torch.bfloat16
+    torch.set_autocast_cpu_enabled(False)
+    assert not public.is_autocast_on("cpu") and not public.is_autocast_on("nothing")
+    assert public.accelerator() is None or torch.device(public.accelerator())
+
+
+def test_a_backend_by_its_name():
+    assert callable(torch_older.lookup_backend("eager"))
+
+
+def test_keys_set_one_by_one_and_back(older):
+    _, private = older
+    lazy = private.DispatchKeySet(private.key_named("Conjugate")) | private.DispatchKeySet(private.key_named("Negative"))
+    before = private.included_keys(), private.excluded_keys()
+    wanted = before[0] | private.DispatchKeySet(private.DispatchKey.Functionalize), before[1] | lazy
+    with private.ForceDispatchKeyGuard(*wanted):
+        assert (private.included_keys(), private.excluded_keys()) == wanted
+        with private.ForceDispatchKeyGuard(before[0], wanted[1] - lazy):
+            assert (private.included_keys(), private.excluded_keys()) == before
+    assert (private.included_keys(), private.excluded_keys()) == before
+
+
+def test_a_key_by_the_name_of_a_device(older):
+    _, private = older
+    for device in ("cpu", "cuda", "xpu", "meta", private.private_backend()):
+        assert private.key_for_device(device) == torch_private.key_for_device(device)
+
+
+X = torch.ones(2, 2)
+CALLS = [("add", (X, X), {}), ("add", (X, 1), {}), ("add", (X, X), {"out": X.clone()}), ("sum", (X,), {}), ("sum", (X, [0]), {}),
+         ("matmul", (X, X), {}), ("max", (X,), {}), ("max", (X, 0), {}), ("linear", (X, X), {}), ("add", ("no", X), {})]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, args, kwargs", CALLS)
+def test_an_overload_by_its_arguments(monkeypatch, name, args, kwargs):
+    packet = getattr(torch.ops.aten, name)
+    wanted = torch_private.resolved(packet, args, kwargs)
+    monkeypatch.delattr(torch._C, "_jit_resolve_packet")
+    assert torch_private.resolved(packet, args, kwargs) == wanted
+
+
+def test_what_a_torch_lacks_is_told(monkeypatch):
+    assert lacks.lacking() == [] and lacks.sentence() == "nothing that is known of"
+    monkeypatch.delattr(torch, "Event")
+    monkeypatch.setattr(lacks, "MODULES", [("torch.nn.no_such.thing", "a thing", "there is none")])
+    assert [what for what, _ in lacks.lacking()] == ["events of any device", "a thing"]
+    assert "a thing (there is none)" in lacks.sentence()
