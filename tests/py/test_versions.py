@@ -110,6 +110,15 @@ def test_glue_of_the_companion_is_taken_where_nothing_can_be_compiled(elsewhere)
     assert "intercept prebuilt (no C++ compiler" in glue.told()[0]
 
 
+@pytest.mark.parametrize("text, package", [
+    ("a.h:8:10: fatal error: pybind11/pybind11.h: No such file or directory", "pybind11-dev"),
+    ("a.h:8:10: fatal error: 'fmt/format.h' file not found", "libfmt-dev"),
+    ("a.h:8:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+    ("a.h:8:10: fatal error: other/other.h: No such file or directory", ""), ("error: no such member", "")])  # fmt: skip
+def test_a_header_that_is_missing_is_told_with_its_package(text, package):
+    assert glue._missing(text) == (f"; install it (Debian: apt-get install {package})" if package else "")
+
+
 @pytest.mark.parametrize("wrong", [lambda: ("0" * 16, glue.fits()), lambda: (glue.sources_digest(), "torch1.0-abi1-cp39-x86_64")])
 def test_glue_of_another_torch_or_of_other_sources_is_not_taken(elsewhere, wrong):
     place = elsewhere.joinpath(*wrong())

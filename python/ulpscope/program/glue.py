@@ -278,7 +278,18 @@ def _run(command: list[str], log: Path) -> None:
         log.write_text(f"{shlex.join(command)}\n{done.stdout}")
         raise GlueError(
             f"the glue does not compile against torch {_torch_version()}: "
-            f"{_first_error(done.stdout)} (the compiler's whole answer: {log})")
+            f"{_first_error(done.stdout)}{_missing(done.stdout)} (the compiler's whole answer: {log})")
+
+
+# Torch's headers include these, and a distribution's torch comes without them: Debian's package of each.
+_HEADERS = {"pybind11": "pybind11-dev", "fmt": "libfmt-dev", "ATen": "libtorch-dev", "Python.h": "python3-dev"}
+
+
+def _missing(output: str) -> str:
+    """Which package brings the header that was not found; "" where none was missed."""
+    found = re.search(r"fatal error: '?([^'\s:]+)'?(?:: No such file| file not found)", output)
+    package = _HEADERS.get(found.group(1).split("/")[0]) if found else None
+    return f"; install it (Debian: apt-get install {package})" if package else ""
 
 
 def _first_error(output: str) -> str:
