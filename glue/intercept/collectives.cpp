@@ -70,6 +70,33 @@ const char *name_of(const c10d::ReduceOp &op)
     return i < sizeof names / sizeof *names ? names[i] : "unused";
 }
 
+/* ---- what older torch has otherwise, asked for by feature ---- */
+
+/* Without waiting for streams in the callback, where torch can be told so. */
+template <typename Future, typename Callback>
+auto when_over(Future &future, Callback callback, int)
+    -> decltype(future.addCallback(callback, /*uses_future=*/false))
+{
+    future.addCallback(callback, false);
+}
+
+template <typename Future, typename Callback>
+void when_over(Future &future, Callback callback, long)
+{
+    future.addCallback(callback);
+}
+
+template <typename Group>
+auto group_name(const Group &group, int) -> decltype(std::string(group.getGroupName()))
+{
+    return group.getGroupName();
+}
+
+template <typename Group> std::string group_name(const Group &, long)
+{
+    return "";
+}
+
 } // namespace
 #endif
 
@@ -80,7 +107,7 @@ std::string describe_object(const IValue &value)
         if (const auto op = as<c10d::ReduceOp>(value))
             return std::string("ReduceOp ") + name_of(*op);
         if (const auto group = as<c10d::ProcessGroup>(value))
-            return "ProcessGroup " + group->getGroupName() + " rank " +
+            return "ProcessGroup " + group_name(*group, 0) + " rank " +
                    std::to_string(group->getRank()) + " of " +
                    std::to_string(group->getSize());
     } catch (const std::exception &) { /* a group without a name or a backend */
@@ -118,8 +145,8 @@ Ended await_work(const IValue *results, size_t n, bool paired)
     const auto future = paired ? nullptr : future_of(*work);
     if (!future) return Ended::unknown;
     const auto over = std::make_shared<std::promise<void>>();
-    future->addCallback([over](c10::ivalue::Future &) { over->set_value(); },
-                        /*uses_future=*/false);
+    when_over(
+        *future, [over](c10::ivalue::Future &) { over->set_value(); }, 0);
     const std::chrono::milliseconds patience(patience_ms.load());
     if (over->get_future().wait_for(patience) != std::future_status::ready) {
         patience_ms = patience.count() / 2;

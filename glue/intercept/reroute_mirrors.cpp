@@ -49,9 +49,12 @@ IValue with_tensors(const IValue &value,
         return list;
     }
     if (value.isOptionalTensorList()) {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const std::optional<at::Tensor> &t : value.toOptionalTensorVector())
-            list.push_back(t ? std::optional<at::Tensor>(f(*t)) : t);
+        const auto tensors = value.toOptionalTensorVector();
+        /* std's, or older torch's own */
+        using Optional = typename decltype(tensors)::value_type;
+        c10::List<Optional> list;
+        for (const Optional &t : tensors)
+            list.push_back(t ? Optional(f(*t)) : t);
         return list;
     }
     if (value.isTuple()) {

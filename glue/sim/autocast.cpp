@@ -13,6 +13,7 @@ using namespace at::autocast; // as torch's own files do
 
 void register_autocast(torch::Library &m)
 {
+#ifdef AT_FORALL_LOWER_PRECISION_FP // before, torch kept its lists to itself
 #define LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
 #define FULL(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
 #define FULL_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
@@ -22,6 +23,9 @@ void register_autocast(torch::Library &m)
 #undef LOWER
 #undef FULL
 #undef FULL_DTYPE
+#else
+    (void)m;
+#endif
 }
 
 } // namespace usc_sim

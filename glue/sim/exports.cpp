@@ -63,13 +63,30 @@ bool has(const c10::OperatorHandle &op, DispatchKey key)
     return op.hasKernelForDispatchKey(key);
 }
 
+// The text that came with the kernel that an operator runs at a key; out of its table as text
+// where torch hands out no kernels.
+template <typename Handle>
+auto kernel_text(const Handle &op, DispatchKey key, int)
+    -> decltype(op.getComputedKernelForDispatchKey(key).debug())
+{
+    return op.getComputedKernelForDispatchKey(key).debug();
+}
+
+template <typename Handle>
+std::string kernel_text(const Handle &op, DispatchKey key, long)
+{
+    const std::string table = "\n" + op.dumpComputedTable();
+    const size_t at = table.find(std::string("\n") + c10::toString(key) + ": ");
+    return at == std::string::npos ? ""
+                                   : table.substr(at + 1, table.find('\n', at + 1) - at);
+}
+
 // A kernel of its own, not one that a mode of ours put before a composite (reroute.cpp).
 bool has_cpu_kernel(const c10::OperatorHandle &op)
 {
     return has(op, DispatchKey::CPU) &&
-           op.getComputedKernelForDispatchKey(DispatchKey::CPU)
-                   .debug()
-                   .find("ulpscope reroute") == std::string::npos;
+           kernel_text(op, DispatchKey::CPU, 0).find("ulpscope reroute") ==
+               std::string::npos;
 }
 
 // Where an operator has a CPU kernel and a composite one, the composite would win over

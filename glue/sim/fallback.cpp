@@ -115,9 +115,11 @@ class Call
             return list;
         }
         if (v.isOptionalTensorList()) {
-            c10::List<std::optional<at::Tensor>> list;
-            for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
-                list.push_back(t ? std::optional<at::Tensor>(tensor(*t, a, write)) : t);
+            const auto tensors = v.toOptionalTensorVector();
+            using Optional = typename decltype(tensors)::value_type; // older torch's own
+            c10::List<Optional> list;
+            for (const Optional &t : tensors)
+                list.push_back(t ? Optional(tensor(*t, a, write)) : t);
             return list;
         }
         if (v.isDevice() && v.toDevice().type() == DEVICE) {

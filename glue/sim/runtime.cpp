@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, devices, streams, events and generators of the simulated accelerator, as torch
-// asks for them. Every stream is synchronous.
+// asks for them. Every stream is synchronous. What only some torch asks for stands without
+// `override`: where torch asks, it is the answer, where not, nobody calls it.
 #include "sim_glue.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/Allocator.h>
+#if __has_include(<c10/core/CachingDeviceAllocator.h>)
 #include <c10/core/CachingDeviceAllocator.h>
+#define HAS_STATS
+#endif
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
@@ -13,6 +18,13 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace c10
+{
+struct DeviceAllocator; // newer torch defines it
+}
 
 namespace usc_sim
 {
@@ -51,10 +63,23 @@ Device with_index(Device device)
 
 // ---- memory
 
-class DeviceMemory final : public c10::DeviceAllocator
+template <typename T, typename = void> struct IsThere : std::false_type {
+};
+template <typename T>
+struct IsThere<T, std::void_t<decltype(sizeof(T))>> : std::true_type {
+};
+using AllocatorOfDevices = std::conditional_t<IsThere<c10::DeviceAllocator>::value,
+                                              c10::DeviceAllocator, c10::Allocator>;
+using Mempool = std::pair<unsigned long long, unsigned long long>; // c10::MempoolId_t
+
+class DeviceMemory final : public AllocatorOfDevices
 {
   public:
-    c10::DataPtr allocate(size_t size) override
+    c10::DataPtr allocate(size_t size)
+    {
+        return allocate_on(current, size);
+    }
+    c10::DataPtr allocate(size_t size) const
     {
         return allocate_on(current, size);
     }
@@ -62,7 +87,7 @@ class DeviceMemory final : public c10::DeviceAllocator
     {
         return usc_sim_free;
     }
-    void copy_data(void *to, const void *from, size_t size) const override
+    void copy_data(void *to, const void *from, size_t size) const
     {
         usc_error err{};
         check(usc_sim_open(to, USC_SIM_WRITE, &err), err);
@@ -75,18 +100,23 @@ class DeviceMemory final : public c10::DeviceAllocator
         check(status, err);
     }
 
-    bool initialized() override
+    bool initialized()
     {
         return true;
     }
-    void emptyCache(c10::MempoolId_t) override
+    void emptyCache(Mempool)
     {
         usc_sim_empty_cache();
     }
-    void recordStream(const c10::DataPtr &, Stream) override
+    void emptyCache()
+    {
+        usc_sim_empty_cache();
+    }
+    void recordStream(const c10::DataPtr &, Stream)
     {
     } // nothing is ever pending
-    c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device) override
+#ifdef HAS_STATS
+    c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device)
     {
         const usc_sim_stats s = usc_sim_memory_stats(device);
         c10::CachingDeviceAllocator::DeviceStats stats;
@@ -97,10 +127,11 @@ class DeviceMemory final : public c10::DeviceAllocator
         stats.num_device_alloc = s.n_maps;
         return stats;
     }
-    void resetAccumulatedStats(DeviceIndex) override
+#endif
+    void resetAccumulatedStats(DeviceIndex)
     {
     }
-    void resetPeakStats(DeviceIndex device) override
+    void resetPeakStats(DeviceIndex device)
     {
         usc_sim_reset_peak(device);
     }
@@ -109,7 +140,11 @@ class DeviceMemory final : public c10::DeviceAllocator
 class PinnedMemory final : public c10::Allocator
 {
   public:
-    c10::DataPtr allocate(size_t size) override
+    c10::DataPtr allocate(size_t size)
+    {
+        return std::as_const(*this).allocate(size);
+    }
+    c10::DataPtr allocate(size_t size) const
     {
         void *p = usc_sim_host_malloc(size);
         TORCH_CHECK_WITH(OutOfMemoryError, p != nullptr, "sim: no pinned memory for ",
@@ -120,7 +155,7 @@ class PinnedMemory final : public c10::Allocator
     {
         return usc_sim_host_free;
     }
-    void copy_data(void *to, const void *from, size_t size) const override
+    void copy_data(void *to, const void *from, size_t size) const
     {
         std::memcpy(to, from, size);
     }
@@ -179,7 +214,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     }
 
     // torch.Stream("sim") asks for device -1, the current one.
-    Stream getStream(Device d) const override
+    Stream getStream(Device d) const noexcept override
     {
         d = with_index(d);
         return Stream(Stream::UNSAFE, d, current_stream[d.index()]);
@@ -188,7 +223,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         return Stream(Stream::DEFAULT, with_index(d));
     }
-    Stream getNewStream(Device d, int) const override
+    Stream getNewStream(Device d, int) const
     {
         static std::atomic<c10::StreamId> next{1};
         return Stream(Stream::UNSAFE, with_index(d), next++);
@@ -197,7 +232,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         return getNewStream(d, 0);
     }
-    Stream exchangeStream(Stream s) const override
+    Stream exchangeStream(Stream s) const noexcept override
     {
         const Stream old = getStream(s.device());
         current_stream[s.device_index()] = s.id();
@@ -211,7 +246,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         usc_sim_wait(stream.device_index());
     }
-    void synchronizeDevice(DeviceIndex device) const override
+    void synchronizeDevice(DeviceIndex device) const
     {
         usc_sim_wait(device);
     }
@@ -233,11 +268,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         return true;
     }
-    void synchronizeEvent(void *) const override
+    void synchronizeEvent(void *) const
     {
         usc_sim_wait(current_device());
     }
-    double elapsedTime(void *from, void *to, DeviceIndex) const override
+    double elapsedTime(void *from, void *to, DeviceIndex) const
     {
         return 1e-6 * static_cast<double>(*static_cast<int64_t *>(to) -
                                           *static_cast<int64_t *>(from));
@@ -298,63 +333,67 @@ class Generator final : public c10::GeneratorImpl
 class Hooks final : public at::PrivateUse1HooksInterface
 {
   public:
-    bool isBuilt() const override
+    bool isBuilt() const
     {
         return true;
     }
-    bool isAvailable() const override
+    bool isAvailable() const
     {
         return true;
     }
-    bool hasPrimaryContext(DeviceIndex) const override
+    bool hasPrimaryContext(DeviceIndex) const
     {
         return true;
     }
-    DeviceIndex deviceCount() const override
+    DeviceIndex deviceCount() const
     {
         return USC_SIM_N_DEVICES;
     }
-    DeviceIndex getCurrentDevice() const override
+    DeviceIndex getCurrentDevice() const
     {
         return current;
     }
-    void setCurrentDevice(DeviceIndex d) const override
+    void setCurrentDevice(DeviceIndex d) const
     {
         set_current_device(d);
     }
-    DeviceIndex exchangeDevice(DeviceIndex d) const override
+    DeviceIndex exchangeDevice(DeviceIndex d) const
     {
         const DeviceIndex old = current;
         set_current_device(d);
         return old;
     }
-    DeviceIndex maybeExchangeDevice(DeviceIndex d) const override
+    DeviceIndex maybeExchangeDevice(DeviceIndex d) const
     {
         return d < 0 ? current : exchangeDevice(d);
     }
-    const at::Generator &getDefaultGenerator(DeviceIndex d) const override
+    const at::Generator &getDefaultGenerator(DeviceIndex d) const
     {
         return default_generator(d);
     }
-    at::Generator getNewGenerator(DeviceIndex d) const override
+    const at::Generator &getDefaultGenerator(DeviceIndex d)
+    {
+        return default_generator(d);
+    }
+    at::Generator getNewGenerator(DeviceIndex d) const
     {
         return at::make_generator<Generator>(d < 0 ? current : d);
     }
-    Device getDeviceFromPtr(void *p) const override
+    Device getDeviceFromPtr(void *p) const
     {
         const int device = usc_sim_device_of(p);
         TORCH_CHECK(device >= 0, "sim: ", p, " is not device memory");
         return {DEVICE, static_cast<DeviceIndex>(device)};
     }
-    bool isPinnedPtr(const void *p) const override
+    bool isPinnedPtr(const void *p) const
     {
         return usc_sim_is_pinned(p);
     }
-    c10::Allocator *getPinnedMemoryAllocator() const override
+    c10::Allocator *getPinnedMemoryAllocator() const
     {
         return &pinned_memory();
     }
-    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t size) const override
+    void resizePrivateUse1Bytes(const c10::Storage &storage, size_t size) const
     {
         resize_storage(storage, size);
     }
