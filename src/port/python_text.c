@@ -262,7 +262,9 @@ void usc_port_load_device(usc_port_job *job)
     }
     if (i >= job->n_sig) return;
     size_t start = usc_port_sig(job, i)->start;
-    if (start > 0 && job->text[start - 1] != '\n') return; /* behind a ; of one line */
+    const bool marked = start == 3 && memcmp(job->text, "\xEF\xBB\xBF", 3) == 0;
+    if (start > 0 && job->text[start - 1] != '\n' && !marked)
+        return; /* behind a ; of one line */
     const char *newline = memchr(job->text, '\r', job->n) != NULL ? "\r\n" : "\n";
     usc_port_edit_put(job, start, start,
                       usc_port_format(job, "import %s%s", module, newline));
