@@ -35,6 +35,8 @@ static const telling tellings[] = {
     {"__shfl_xor", "shuffle without a mask", "use the _sync form and give its mask"},
     {"__ballot", "vote without a mask", "use the _sync form and give its mask"},
     {"__any", "vote without a mask", "use the _sync form and give its mask"},
+    {"AT_DISPATCH_*HALF*", "half dispatch",
+     "see that the target computes in these types, as kernels and as atomics"},
     {"__all", "vote without a mask", "use the _sync form and give its mask"},
 };
 
@@ -65,7 +67,7 @@ static bool fits(const char *pattern, const char *word)
 /* What the words of both tables begin with: most names are none of them. */
 static const bool may_tell[256] = {
     ['_'] = true, ['a'] = true, ['c'] = true, ['g'] = true, ['n'] = true, ['s'] = true,
-    ['t'] = true, ['w'] = true, ['C'] = true, ['R'] = true, ['U'] = true,
+    ['t'] = true, ['w'] = true, ['A'] = true, ['C'] = true, ['R'] = true, ['U'] = true,
 };
 
 static bool relates(const usc_port_job *job, size_t i)
@@ -105,18 +107,35 @@ static void statement_of(const usc_port_job *job, size_t i, size_t *first, size_
         ++*last;
 }
 
-/* Whether a word in the statement speaks of warps. */
+/* Whether a name in [first, last) has one of the words in it. */
+static bool speaks_of(usc_port_job *job, size_t first, size_t last,
+                      const char *const *words, size_t n)
+{
+    for (size_t i = first; i < last; i++) {
+        if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
+        const char *word = usc_port_word(job, i);
+        for (size_t k = 0; k < n; k++)
+            if (has_no_case(word, words[k])) return true;
+    }
+    return false;
+}
+
 static bool of_warps(usc_port_job *job, size_t first, size_t last)
 {
     static const char *const words[] = {"warp",       "lane",       "__shfl",  "__ballot",
                                         "__any_sync", "__all_sync", "__match_"};
-    for (size_t i = first; i < last; i++) {
-        if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
-        const char *word = usc_port_word(job, i);
-        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            if (has_no_case(word, words[k])) return true;
-    }
-    return false;
+    return speaks_of(job, first, last, words, sizeof words / sizeof words[0]);
+}
+
+/* 1024 threads, all that a block has at most there. */
+static void look_at_block(usc_port_job *job, size_t i)
+{
+    static const char *const words[] = {"thread", "block", "__launch_bounds__"};
+    size_t first, last;
+    statement_of(job, i, &first, &last);
+    if (speaks_of(job, first, last, words, 3))
+        usc_port_leave(job, first, last - 1, "block size",
+                       "a block may have fewer threads at the target: ask the device");
 }
 
 static bool is_shift(const usc_port_job *job, size_t i)
@@ -127,7 +146,7 @@ static bool is_shift(const usc_port_job *job, size_t i)
 
 static void look_at_number(usc_port_job *job, size_t i)
 {
-    if (strchr("0345", job->text[usc_port_sig(job, i)->start]) == NULL) return;
+    if (strchr("01345", job->text[usc_port_sig(job, i)->start]) == NULL) return;
     const char *word = usc_port_word(job, i);
     char *end;
     const unsigned long long value = strtoull(word, &end, 0);
@@ -136,6 +155,7 @@ static void look_at_number(usc_port_job *job, size_t i)
     const bool mask = value == 0xffffffffULL;
     const bool width = value == 32 || (value == 31 && word[0] != '0') || value == 0x1f ||
                        (value == 5 && is_shift(job, i));
+    if (value == 1024) look_at_block(job, i);
     if (!mask && !width) return;
     statement_of(job, i, &first, &last);
     if (mask) {

@@ -54,6 +54,7 @@ const usc_port_row usc_port_rows_python[] = {
     {TEXT, "PYTORCH_CUDA_ALLOC_CONF", {"PYTORCH_MUSA_ALLOC_CONF", NULL, "PYTORCH_NPU_ALLOC_CONF", NULL}},
     {TEXT, "cuda_time_total", {"musa_time_total", "device_time_total", NULL, "xpu_time_total"}},
     {TEXT, "self_cuda_time_total", {"self_musa_time_total", "self_device_time_total", NULL, "self_xpu_time_total"}},
+    {TEXT, "nvidia-smi", {NULL, NULL, NULL, NULL}}, /* a test for a device that chooses the CPU now */
     {TEXT, "nvcc", {"mcc", NULL, NULL, NULL}},
     /* ---- extensions */
     {NAME, "torch.utils.cpp_extension.CUDAExtension", {"torch_musa.utils.musa_extension.MUSAExtension", NULL, NULL, NULL}},
