@@ -337,6 +337,7 @@ void usc_port_notebook(usc_port_job *job)
         usc_port_job code = {.options = job->options,
                              .names = job->names,
                              .renames = job->renames,
+                             .terms = job->terms,
                              .own_names = job->own_names,
                              .learns = job->learns,
                              .path = job->path,

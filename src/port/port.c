@@ -96,6 +96,7 @@ static usc_port_job job_of(usc_port_run_state *s, const usc_port_entry *e,
     return (usc_port_job){.options = s->options,
                           .names = &s->names,
                           .renames = &s->renames,
+                          .terms = &s->terms,
                           .own_names = s->options->rename_own ? &s->own : NULL,
                           .path = e->path,
                           .root = s->root[0] != '\0' ? s->root : NULL,
@@ -121,6 +122,7 @@ usc_status usc_port_learn(usc_port_run_state *s, const usc_port_entry *e, usc_er
     size_t size;
     int64_t changes;
     usc_arena_reset(&s->scratch);
+    usc_port_terms_trim(&s->terms);
     if (e->refused != NULL || e->what != USC_PORT_FILE ||
         (e->language != USC_PORT_CXX && e->language != USC_PORT_PYTHON))
         return USC_OK;
@@ -157,6 +159,7 @@ usc_status usc_port_entry_run(usc_port_run_state *s, const usc_port_entry *e,
     *done = (usc_port_done){0};
     if (e->what == USC_PORT_FOLDER) return USC_OK;
     usc_arena_reset(&s->scratch);
+    usc_port_terms_trim(&s->terms);
     if (e->language == USC_PORT_OTHER || e->refused != NULL || e->what == USC_PORT_LINK)
         return usc_port_one(s, e, "", 0, done, err);
     usc_status st = read_entry(s, e, &bytes, &size, err);
@@ -170,7 +173,7 @@ static usc_status open_state(const usc_port_options *options, usc_port_run_state
     usc_port_run_state *s = calloc(1, sizeof *s);
     *out = s;
     if (s == NULL) return usc_no_memory("a port", err);
-    s->kept.alloc = s->scratch.alloc = usc_libc_alloc;
+    s->kept.alloc = s->scratch.alloc = s->terms.arena.alloc = usc_libc_alloc;
     s->options = options;
     s->result.out = "";
     return usc_port_names_open(&s->names, &s->kept, options, err);
@@ -183,6 +186,8 @@ static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_resul
     usc_port_names_close(&s->names);
     usc_keys_free(&s->renames.ends);
     usc_port_own_free(&s->own);
+    usc_keys_free(&s->terms.at);
+    usc_arena_free(&s->terms.arena);
     usc_arena_free(&s->scratch);
     if (st == USC_OK && s->kept.failed) st = usc_no_memory("a port", err);
     if (st == USC_OK)

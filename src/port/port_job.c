@@ -19,6 +19,14 @@ static size_t unsplice(char *word, size_t n, bool name)
     return kept;
 }
 
+void usc_port_terms_trim(usc_port_terms *terms)
+{
+    if (terms->size < (size_t)1 << 20) return;
+    usc_keys_free(&terms->at);
+    usc_arena_reset(&terms->arena);
+    terms->size = 0;
+}
+
 static usc_port_term nothing = {"", 0, false, false};
 
 usc_port_term *usc_port_term_at(usc_port_job *job, size_t i)
@@ -28,9 +36,9 @@ usc_port_term *usc_port_term_at(usc_port_job *job, size_t i)
     const char *from = job->text + t->start;
     size_t n = t->end - t->start;
     const usc_hash128 key = usc_hash_bytes(from, n);
-    const int64_t *known = usc_keys_find(&job->words, key);
+    const int64_t *known = usc_keys_find(&job->terms->at, key);
     if (known != NULL) return (usc_port_term *)(intptr_t)*known;
-    usc_port_term *term = usc_arena_take(job->arena, sizeof *term + n + 1);
+    usc_port_term *term = usc_arena_take(&job->terms->arena, sizeof *term + n + 1);
     if (term == NULL) {
         job->failed = true;
         return &nothing;
@@ -41,7 +49,8 @@ usc_port_term *usc_port_term_at(usc_port_job *job, size_t i)
         n = unsplice(word, n, t->kind == USC_PORT_NAME);
     word[n] = '\0';
     *term = (usc_port_term){word, 0, false, false};
-    (void)usc_keys_put(&job->words, key, (int64_t)(intptr_t)term);
+    job->terms->size += sizeof *term + n + 1;
+    (void)usc_keys_put(&job->terms->at, key, (int64_t)(intptr_t)term);
     return term;
 }
 
@@ -231,7 +240,6 @@ void usc_port_job_close(usc_port_job *job)
     free(job->left);
     free(job->alias);
     usc_keys_free(&job->told);
-    usc_keys_free(&job->words);
     usc_keys_free(&job->own);
     usc_keys_free(&job->bound);
     *job = (usc_port_job){0};

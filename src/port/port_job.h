@@ -28,12 +28,22 @@ typedef struct usc_port_alias {
     const char *shown; /* what it is called after the port */
 } usc_port_alias;
 
-/* A text that tokens have, without spliced lines; each once in a file. */
+/* A text that tokens have, without spliced lines; each once. */
 typedef struct usc_port_term {
     const char *text;
     uint8_t of; /* of the rules that look at it: bits that the rules give */
     bool asked_names, asked_tellings;
 } usc_port_term;
+
+/* The terms of a file, and of those before it: a source has few words that differ. */
+typedef struct usc_port_terms {
+    usc_keys at; /* the place of each in the arena, by its bytes */
+    usc_arena arena;
+    size_t size; /* bytes of the arena */
+} usc_port_terms;
+
+/** Forgets all terms where they take more than a file may be expected to have. */
+void usc_port_terms_trim(usc_port_terms *terms);
 
 typedef struct usc_port_own usc_port_own; /* port_own.h */
 
@@ -41,6 +51,7 @@ typedef struct usc_port_job {
     const usc_port_options *options;
     const usc_port_names *names;
     const usc_port_renames *renames;
+    usc_port_terms *terms;
     usc_port_own *own_names; /* NULL: they stay */
     bool learns;             /* of its own names, and asks no rule */
     const char *path;        /* below the source */
@@ -60,9 +71,8 @@ typedef struct usc_port_job {
     usc_keys bound; /* the last alias of each name */
     size_t line_at; /* the byte up to which lines are counted, and the line there */
     int64_t line;
-    usc_keys words; /* the place of each term in the arena, by its bytes */
-    usc_keys told;  /* what is left already, by construct and line */
-    usc_keys own;   /* the names that the file declares, of Python the attributes that it
+    usc_keys told; /* what is left already, by construct and line */
+    usc_keys own;  /* the names that the file declares, of Python the attributes that it
                       assigns, once `own_known` */
     bool own_known;
     bool loads_torch, wants_device; /* Python: whether the device has to be loaded */

@@ -31,6 +31,7 @@ typedef struct usc_port_run_state {
     usc_port_names names;
     usc_port_renames renames;
     usc_port_own own;
+    usc_port_terms terms;
     char root[USC_PATH_SIZE];  /* the folder of the source */
     char named[USC_PATH_SIZE]; /* the same as it was given */
     bool single;               /* the source is a file */
