@@ -126,7 +126,11 @@ static int run(usc_query *q, const char *sql, sql_rows *rows)
     }
     if (end.more && rows->form == SQL_TABLE)
         (void)fprintf(stderr, "ulpscope: there are more rows (--limit)\n");
-    return cli_close_output(CLI_SAME);
+    if (end.no_results && !rows->every)
+        (void)fprintf(stderr,
+                      "ulpscope: a trace holds no verdicts: ulpscope check judges "
+                      "it; ask the folder of its results\n");
+    return cli_close_output(end.no_results && !rows->every ? CLI_TROUBLE : CLI_SAME);
 }
 
 /* The views and their columns, where no question is asked. */
@@ -142,7 +146,7 @@ static int show_views(usc_query *q, sql_form form)
                               "\"rows\", '%s' AS \"a row is\"",
                               i > 0 ? " UNION ALL " : "", view[i].name, view[i].name,
                               view[i].about);
-    sql_rows rows = {.form = form};
+    sql_rows rows = {.form = form, .every = true};
     const int code = run(q, sql, &rows);
     for (int i = 0; code == CLI_SAME && form == SQL_TABLE && i < n_views; i++)
         (void)printf("\n%s: %s\n", view[i].name, view[i].columns);

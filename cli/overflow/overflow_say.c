@@ -34,6 +34,7 @@ static void put_source(const usc_call *call, const overflow_source *s)
     char said[512];
     usc_flow_say(call, e, said, sizeof said);
     show_plain(said);
+    show_own_line(call, "\n       ");
     if (s->sentence != NULL) {
         (void)printf("\n       %s: ", overflow_text(s->told));
         show_plain(s->sentence);

@@ -31,6 +31,10 @@ void show_given(const usc_call *call);
 void show_state(const usc_call *call);
 void show_stack(const usc_call *call);
 
+/** `at FILE:LINE, FUNCTION` of the innermost frame that is of no installed package, with
+ * `before` in front; nothing where there is none. */
+void show_own_line(const usc_call *call, const char *before);
+
 /** Whether a text is JSON. */
 bool show_json_valid(const char *json);
 

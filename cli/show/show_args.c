@@ -161,6 +161,33 @@ void show_state(const usc_call *call)
     usc_arguments_free(&state);
 }
 
+static bool is_installed(const char *file)
+{
+    return strstr(file, "/site-packages/") != NULL ||
+           strstr(file, "/dist-packages/") != NULL || file[0] == '<';
+}
+
+void show_own_line(const usc_call *call, const char *before)
+{
+    usc_arguments frames;
+    if (is_empty(call->frames)) return;
+    if (usc_members_read(call->frames, &frames, NULL) != USC_OK) return;
+    for (int64_t i = 0; i < frames.n; i++) {
+        const usc_value *frame = &frames.argument[i].value;
+        if (frame->kind != USC_VALUE_LIST || frame->n < 3) continue;
+        if (frame->item[0].kind != USC_VALUE_TEXT || is_installed(frame->item[0].text))
+            continue;
+        (void)printf("%sat ", before);
+        put_scalar(&frame->item[0]);
+        fputs(":", stdout);
+        put_scalar(&frame->item[1]);
+        fputs(", ", stdout);
+        put_scalar(&frame->item[2]);
+        break;
+    }
+    usc_arguments_free(&frames);
+}
+
 void show_stack(const usc_call *call)
 {
     static const char *const after[] = {":", " in ", "\n"}; /* file, line, function */

@@ -19,6 +19,7 @@ typedef struct sql_rows {
     int n_columns;
     char **cell; /* of a table: titles, then rows */
     int64_t n_cells, room;
+    bool every;     /* all views, where no question was asked */
     bool failed;    /* no memory */
     char twice[64]; /* the name that two columns have, which JSON cannot */
 } sql_rows;

@@ -18,7 +18,7 @@ from multiprocessing import process
 from pathlib import Path
 
 from . import _core
-from .calls.foreign import unhurt
+from .calls.foreign import INSTALLED, unhurt
 from .program import capture, cuda_as, hooks, observing, reroute
 from .program.live import live_check
 from .program.nan import nan_tracker
@@ -53,7 +53,15 @@ class Nan:
 
     def said(self, most):
         births = self.mode.births()[:most]
-        return [birth.sentence for birth in births], len(births)
+        return [birth.sentence + _own_line(birth.stack) for birth in births], len(births)
+
+
+def _own_line(stack):
+    """Where in the program: the innermost line of a stack that is of no installed package."""
+    for file, line, function in stack:
+        if not file.startswith("<") and not any(f"/{part}/" in file for part in INSTALLED):
+            return f"; at {file}:{line}, {function}"
+    return ""
 
 
 class _Checked(live_check):

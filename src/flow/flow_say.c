@@ -31,6 +31,24 @@ static void add_counts(usc_line *to, const usc_call *call, const usc_flow_event 
                  text_of(call->arg[e->arg].path));
 }
 
+/* Between what the inputs lie: a root of what is negative, a logarithm or a divisor of 0
+ * are no matter of size. */
+static void add_ranges(usc_line *to, const usc_call *call)
+{
+    enum { MOST = 3 };
+    int n = 0;
+    for (int i = 0; i < call->n_args && n < MOST; i++) {
+        const usc_call_arg *arg = &call->arg[i];
+        usc_range c;
+        if (arg->role != USC_ROLE_IN || !usc_call_arg_range(arg, &c)) continue;
+        usc_line_add(to, "%s %s ", n++ > 0 ? "," : ";", text_of(arg->path));
+        if (c.min == c.max)
+            usc_line_add(to, "is %.3g", c.min);
+        else
+            usc_line_add(to, "lies from %.3g to %.3g", c.min, c.max);
+    }
+}
+
 /* How large the inputs were, and what the output's dtype ends at. */
 static void add_sizes(usc_line *to, const usc_call *call, const usc_flow_event *e)
 {
@@ -43,6 +61,7 @@ static void add_sizes(usc_line *to, const usc_call *call, const usc_flow_event *
     usc_line_add(to, "; all inputs are finite, the largest value is %.3g (%s)",
                  e->largest, text_of(call->arg[e->from].path));
     if (ends > 0) usc_line_add(to, ", %s ends at %.6g", name, ends);
+    add_ranges(to, call);
 }
 
 void usc_flow_say(const usc_call *call, const usc_flow_event *e, char *out, size_t size)

@@ -21,7 +21,8 @@ struct usc_query {
     sqlite3 *handle;
     usc_query_member member[USC_QUERY_MOST];
     int n, n_traces, n_results;
-    bool made; /* the views are there */
+    bool made;  /* the views are there */
+    bool asked; /* for verdicts, and there are no results */
     char lacks[USC_PATH_SIZE];
     char refused[160]; /* why the statement may not be prepared */
     const usc_query_sink *sink;

@@ -139,6 +139,7 @@ usc_status usc_query_run(usc_query *q, const char *sql, const usc_query_sink *si
     sqlite3_stmt *s = NULL;
     *end = (usc_query_end){0};
     q->sink = sink;
+    q->asked = false;
     usc_status st = USC_OK;
     if (!q->made) {
         st = usc_query_make_views(q, err);
@@ -154,6 +155,7 @@ usc_status usc_query_run(usc_query *q, const char *sql, const usc_query_sink *si
     for (int i = 0; b != NULL && i < MOST_COLUMNS; i++)
         free(b->digits[i]);
     free(b);
+    end->no_results = q->asked;
     sqlite3_progress_handler(q->handle, 0, NULL, NULL);
     return st;
 }

@@ -108,7 +108,7 @@ def test_words_of_a_birth(captured, tmp_path):
     done = ulpscope("overflow", trace, "-o", tmp_path / "out")
     assert done.returncode == 0
     for words in ("born: ", "float16 ends at 65504", "normal: ", "carries it on|carry it on",
-                  "the first of step 1 is born at call", "0 abnormal"):  # fmt: skip
+                  "the first of step 1 is born at call", "0 abnormal", "args[0] lies from ", "\n       at "):  # fmt: skip
         assert any(word in done.stdout for word in words.split("|")), (words, done.stdout)
     assert (tmp_path / "out" / "result.db").is_file()
     assert "no list of steps" in ulpscope("overflow", trace, "--step", "x").stderr

@@ -37,6 +37,7 @@ def test_a_birth_is_said_and_found(tmp_path):
     assert (done.returncode, done.stdout) == (1, "done\n"), done.stderr
     said = done.stderr.splitlines()
     assert said[0].startswith("NaN is born in aten::sqrt, call ") and ", step 1, forward: 4 NaN among 4" in said[0]
+    assert "; args[0] is -1; at " in said[0] and said[0].endswith(", <module>"), said[0]
     assert said[1].startswith("ulpscope: 1 birth of NaN or Inf in ") and len(said) == 2
     assert not [name for name in os.listdir(tmp_path) if name.startswith("ulpscope")]
 

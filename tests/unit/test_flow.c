@@ -273,7 +273,7 @@ static void test_births_are_kept_and_counted_and_storages_forgotten(void **state
         "Inf is born in aten::mul, call 11, step 1, forward, module net.0: 5 +Inf among "
         "8 "
         "elements of out[0]; all inputs are finite, the largest value is 300 (args[0]), "
-        "float16 ends at 65504");
+        "float16 ends at 65504; args[0] lies from -300 to 2");
     assert_int_equal(entered->event.kind, USC_FLOW_ENTERED);
     assert_non_null(strstr(entered->sentence, "NaN entered at aten::mm"));
     usc_births_forget(b, 7);

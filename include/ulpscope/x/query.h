@@ -95,8 +95,9 @@ typedef struct usc_query_sink {
 
 typedef struct usc_query_end {
     int64_t n_rows;
-    bool stopped; /* by `stop` */
-    bool more;    /* `row` wanted no more, and there was more */
+    bool stopped;    /* by `stop` */
+    bool more;       /* `row` wanted no more, and there was more */
+    bool no_results; /* verdicts or causes were asked for, and nothing was judged */
 } usc_query_end;
 
 /**
