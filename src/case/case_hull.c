@@ -165,7 +165,8 @@ static bool is_between(const usc_case *c, double d, double low, double high)
 {
     const double nearest = fmin(fmax(d, low), high);
     const double same = c->hull->few ? NEAR_FEW * ROUNDING : SAME;
-    return usc_case_distance(c, d, nearest) <= same * fmax(fabs(low), fabs(high));
+    return isfinite(nearest) &&
+           usc_case_distance(c, d, nearest) <= same * fmax(fabs(low), fabs(high));
 }
 
 static int larger_first(const void *a, const void *b)

@@ -72,7 +72,8 @@ static usc_status after_steps(usc_case *c, usc_error *err)
 /* Whether the device gives the very value that a replay gave, rounded to its dtype. */
 static bool met(const usc_case *c, double got, double value)
 {
-    return isfinite(got) && usc_case_distance(c, got, value) <= SAME * fabs(value);
+    return isfinite(got) && isfinite(value) &&
+           usc_case_distance(c, got, value) <= SAME * fabs(value);
 }
 
 static usc_status check_list(const usc_case *c, int64_t *n, usc_error *err)

@@ -310,3 +310,16 @@ def test_a_number_alone(name):
         assert judge_call(fn, args, outputs=kernel(*args), cause=False).verdict == "pass", words
     for words, kernel in wrong.items():
         assert judge_call(fn, args, outputs=kernel(*args), cause=False).verdict == "reduced", words
+
+
+def test_a_run_without_a_number_speaks_for_none():
+    """Where squares overflow in float32 the truth may stand, or Inf (unjudged), and no number between."""
+    x = torch.randn(40, 60) * 1e22
+    for outputs, verdict in (
+        (x.double().norm(dim=-1).float(), "pass"),
+        (torch.full((40,), torch.inf), "unjudged"),
+        (torch.full((40,), torch.finfo(torch.float32).max), "wrong"),
+        (torch.full((40,), 1e30), "wrong"),
+    ):
+        found = judge_call(lambda x: x.norm(dim=-1), (x,), outputs=outputs, cause=False)
+        assert found.verdict == verdict, found.sentence
