@@ -124,7 +124,7 @@ def rows(g):
     return (g.x(20, g.size(50)),), {}
 
 
-@op("argmax", lambda x: x.argmax(-1), rows, tags="move order", bugs="skip_last magnitude", profiles=NO_NAN)
+@op("argmax", lambda x: x.argmax(-1), rows, tags="move", bugs="skip_last magnitude", profiles=NO_NAN)
 def argmax(A, x):
     v = A.input(x).v
     v = np.abs(v) if A.bug == "magnitude" else v
@@ -151,7 +151,7 @@ def sort(A, x):
     return A.like(np.take_along_axis(v, i, -1)), i
 
 
-@op("max_indices", lambda x: tuple(torch.max(x, -1)), rows, tags="move order", bugs="second", profiles=NO_NAN)
+@op("max_indices", lambda x: tuple(torch.max(x, -1)), rows, tags="move", bugs="second", profiles=NO_NAN)
 def max_indices(A, x):
     v = A.input(x).v
     i = ordered(A, v, 2)[..., int(A.bug == "second")][..., None]

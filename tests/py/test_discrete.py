@@ -130,13 +130,7 @@ def reversed_scatter(x, index, source):
 
 # name: (function, arguments, what the device computes)
 HONEST = {
-    "argmax": (argmax, (TIED,), last_argmax),
-    "argmin of dim 0": (lambda x: x.argmin(0), (TIED,), lambda x: last_argmax(-x, 0)),
-    "argmax of all": (torch.argmax, (TIED,), lambda x: (x.view(-1) == x.max()).nonzero()[-1, 0]),
-    "argmax kept": (lambda x: x.argmax(1, keepdim=True), (TIED,), lambda x: last_argmax(x)[:, None]),
-    "argmax of integers": (argmax, (TIED.long(),), last_argmax),
-    "max": (lambda x: x.max(1), (TIED,), lambda x: (x.amax(1), last_argmax(x))),
-    "max of integers": (lambda x: x.max(1), (TIED.int(),), lambda x: (x.amax(1), last_argmax(x))),
+    "argmax": (argmax, (TIED,), lambda x: first_of(x, x.amax(-1))),
     "median": (lambda x: x.median(-1), (TIED,), lambda x: (m := x.median(-1)[0], first_of(x, m))),
     "kthvalue": (lambda x: x.kthvalue(5), (TIED,),
                  lambda x: (m := x.kthvalue(5)[0], first_of(x, m))),
@@ -165,6 +159,13 @@ HONEST = {
                                     gradient(lambda x: x.clamp(0, 1))),
 }  # fmt: skip
 WRONG = {
+    "argmax: the last of equals": (argmax, (TIED,), last_argmax),
+    "argmin of dim 0: the last of equals": (lambda x: x.argmin(0), (TIED,), lambda x: last_argmax(-x, 0)),
+    "argmax of all: the last of equals": (torch.argmax, (TIED,), lambda x: (x.view(-1) == x.max()).nonzero()[-1, 0]),
+    "argmax kept: the last": (lambda x: x.argmax(1, keepdim=True), (TIED,), lambda x: last_argmax(x)[:, None]),
+    "argmax of integers: the last of equals": (argmax, (TIED.long(),), last_argmax),
+    "max: the last of equals": (lambda x: x.max(1), (TIED,), lambda x: (x.amax(1), last_argmax(x))),
+    "max of integers: the last of equals": (lambda x: x.max(1), (TIED.int(),), lambda x: (x.amax(1), last_argmax(x))),
     "off by one": (argmax, (X,), lambda x: (argmax(x) + 1) % 40),
     "one index off": (argmax, (X,), lambda x: argmax(x) - (torch.arange(24) == 5).long()),
     "wrong dim": (argmax, (X[:, :24],), lambda x: x.argmax(0)),
@@ -269,9 +270,9 @@ def answering(change):
 
 @pytest.mark.parametrize(
     "op, args, change, verdict",
-    [("aten::argmax", (TIED, 1), lambda out, x, d: last_argmax(x), "pass"),
+    [("aten::argmax", (TIED, 1), lambda out, x, d: last_argmax(x), "wrong"),
      ("aten::argmax", (X, 1), lambda out, x, d: x.argmin(1), "wrong"),
-     ("aten::max.dim", (TIED, 1), lambda out, x, d: (out[0], last_argmax(x)), "pass"),
+     ("aten::max.dim", (TIED, 1), lambda out, x, d: (out[0], last_argmax(x)), "wrong"),
      ("aten::max.dim", (TIED.long(), 1), lambda out, x, d: (out[0] - 1, out[1]), "wrong"),
      ("aten::kthvalue", (TIED, 5), lambda out, x, k: (out[0], first_of(x, out[0])), "pass"),
      ("aten::sort.stable", (TIED,), lambda out, x: sorted_otherwise(x), "pass"),

@@ -21,6 +21,8 @@ INDEX_OPS = {
     "_embedding_bag_forward_only": 3,
 }  # fmt: skip
 CUMULATIVE = {"cummax", "cummin", "_cummax_helper", "_cummin_helper"}
+# Those of which torch's documentation says that the first of equal values is meant, and of no NaN.
+FIRST_OF_EQUALS = {"argmax", "argmin", "max", "min"}
 LAST_DIM = {"topk", "sort", "argsort", "kthvalue", "mode"}  # where no dim is given
 OUT_OF_WINDOW = "fractional"  # their windows hang on samples
 
@@ -78,6 +80,14 @@ def _place(path):
     """Which result a path is: 1 for "out[1]"."""
     inner = path.removeprefix("out[").removesuffix("]")
     return int(inner) if inner.isdigit() and path != inner else None
+
+
+def leaves_none(choice: Choice) -> bool:
+    """Whether documentation leaves nothing to choose between equal values."""
+    if choice.arguments.get("stable"):
+        return True
+    first = choice.name in FIRST_OF_EQUALS and choice.slack == 0
+    return first and not bool(choice.values.isnan().any())
 
 
 def choice_fields(choice):
