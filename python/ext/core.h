@@ -68,6 +68,7 @@ int py_generate_add(PyObject *module);
 int py_held_add(PyObject *module);
 int py_inject_add(PyObject *module);
 int py_judge_add(PyObject *module);
+int py_measures_add(PyObject *module);
 /** A sink's write that appends to the bytes object at `ctx`; NULL there, with an
  * exception set, where memory ran out. */
 usc_status py_append(void *ctx, const char *bytes, size_t n, usc_error *err);
@@ -87,5 +88,12 @@ int py_products_add(PyObject *module);
 int py_trace_add(PyObject *module);
 int py_value_add(PyObject *module);
 int py_watch_add(PyObject *module);
+
+/** The table `name` of the glue at `path`, which stays loaded: kernels live in it. NULL
+ * with ImportError set. */
+const void *core_glue(const char *path, const char *name);
+
+/* A C function of any of the calling conventions, as a method table wants it. */
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 
 #endif

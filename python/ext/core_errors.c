@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <ctype.h>
+#include <dlfcn.h>
 #include <stdio.h>
 
 /* E_NOT_FOUND: NotFoundError */
@@ -104,4 +105,14 @@ PyObject *core_raise(const core_state *state, usc_status status, const usc_error
         PyErr_SetObject(kind, error);
     Py_DECREF(error);
     return NULL;
+}
+
+const void *core_glue(const char *path, const char *name)
+{
+    assert(path && name);
+    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const void *const table = library == NULL ? NULL : dlsym(library, name);
+    if (table == NULL)
+        PyErr_Format(PyExc_ImportError, "interception glue: %s", dlerror());
+    return table;
 }

@@ -23,6 +23,7 @@
     X(held)                                                                              \
     X(inject)                                                                            \
     X(judge)                                                                             \
+    X(measures)                                                                          \
     X(kept)                                                                              \
     X(launch)                                                                            \
     X(pattern)                                                                           \

@@ -80,8 +80,6 @@ static bool has_found(void *ctx)
     return usc_births_count(ctx, NULL) > 0;
 }
 
-#define METHOD(f) (PyCFunction)(void (*)(void))(f)
-
 static PyMethodDef methods[] = {
     {"count", METHOD(births_count), METH_NOARGS, "count() -> births, kept or not."},
     {"read", METHOD(births_read), METH_O, "read(first) -> list of dicts from there on."},

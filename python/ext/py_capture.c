@@ -7,7 +7,6 @@
 #include "py_place.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -60,16 +59,6 @@ static void give_back(capture_object *self)
     --self->n_users;
 }
 
-static const usc_intercept_table *load_glue(const char *path)
-{
-    void *const library =
-        dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays: kernels live in it */
-    void *const table = library == NULL ? NULL : dlsym(library, USC_INTERCEPT_TABLE);
-    if (table == NULL)
-        PyErr_Format(PyExc_ImportError, "interception glue: %s", dlerror());
-    return table;
-}
-
 static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"path",       "glue",       "stats_only", "ops",
@@ -96,7 +85,7 @@ static PyObject *capture_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
         return NULL;
     }
     if (births != Py_None) path = Py_NewRef(Py_None);
-    const usc_intercept_table *table = load_glue(glue);
+    const usc_intercept_table *table = core_glue(glue, USC_INTERCEPT_TABLE);
     capture_object *self = NULL;
     if (table != NULL && (frames == NULL || py_place_reset(frames, n_open > 0) == 0))
         self = (capture_object *)type->tp_alloc(type, 0);
@@ -426,8 +415,6 @@ static void capture_dealloc(capture_object *self)
     type->tp_free(self);
     Py_DECREF(type);
 }
-
-#define METHOD(f) (PyCFunction)(void (*)(void))(f)
 
 static PyMethodDef methods[] = {
     {"begin_step", METHOD(capture_begin), METH_O, "begin_step(n): records from here on."},

@@ -357,8 +357,6 @@ static PyObject *case_kept(PyObject *self_object, PyObject *unused)
 
 /* ---- the type ---- */
 
-#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef case_methods[] = {
     {"begin", METHOD(case_begin), METH_VARARGS | METH_KEYWORDS,
      "begin(path, device, *, bytes, dtype, captured, free, exact, ...): the next output; "

@@ -336,8 +336,6 @@ static PyMethodDef functions[] = {
 
 /* ---- the type ---- */
 
-#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef methods[] = {
     {"ask", cause_ask, METH_VARARGS,
      "ask(look) -> (code, text, left): see usc_cause_ask; \"plain\", \"kinds\", "

@@ -7,7 +7,6 @@
 #include "../../glue/intercept/reroute_glue.h"
 
 #include <assert.h>
-#include <dlfcn.h>
 #include <string.h>
 
 typedef struct reroute_object {
@@ -17,15 +16,6 @@ typedef struct reroute_object {
     bool entered;
     PyObject *function;
 } reroute_object;
-
-static const usc_reroute_table *load_glue(const char *path)
-{
-    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* stays */
-    void *const table = library == NULL ? NULL : dlsym(library, USC_REROUTE_TABLE);
-    if (table == NULL)
-        PyErr_Format(PyExc_ImportError, "interception glue: %s", dlerror());
-    return table;
-}
 
 static int64_t *thread_numbers(PyObject *threads, int64_t *n)
 {
@@ -67,7 +57,7 @@ static PyObject *reroute_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
                                      &length, &options.modules) ||
         !kind_named(kind, &options.kind))
         return NULL;
-    const usc_reroute_table *const table = load_glue(glue);
+    const usc_reroute_table *const table = core_glue(glue, USC_REROUTE_TABLE);
     int64_t *numbers = NULL;
     if (table == NULL || (threads != NULL && (numbers = thread_numbers(
                                                   threads, &options.n_threads)) == NULL))
@@ -225,8 +215,6 @@ static PyObject *reroute_reset_place(reroute_object *self, PyObject *unused)
     self->glue->leave_modules(self->route);
     Py_RETURN_NONE;
 }
-
-#define METHOD(f) (PyCFunction)(void (*)(void))(f)
 
 static PyMethodDef methods[] = {
     {"leave", METHOD(reroute_leave), METH_NOARGS, "leave(): takes it back."},

@@ -438,8 +438,6 @@ static PyMethodDef functions[] = {
 
 /* ---- the type ---- */
 
-#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
-
 static PyMethodDef methods[] = {
     {"put", METHOD(result_put), METH_O,
      "put(row): writes one verdict; metrics are (output, name, value, text) and examples "

@@ -287,8 +287,6 @@ static void watch_dealloc(watch_object *self)
     Py_DECREF(type);
 }
 
-#define METHOD(f) (PyCFunction)(void (*)(void))(f)
-
 static PyMethodDef methods[] = {
     {"tensor", METHOD(watch_tensor), METH_VARARGS | METH_KEYWORDS,
      "tensor(name, dtype, ndim=0, sharded=False) -> id."},

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "generate/fuzz_lay.h"
 
 typedef struct draw {
     usc_stream d;
@@ -221,88 +222,6 @@ static usc_stress kind_of_case(draw *c)
 
 /* ---- layouts ---- */
 
-/* Axes from the one that runs slowest to the one that runs fastest. */
-typedef struct order {
-    int axis[USC_MAX_DIMS];
-} order;
-
-/* As the example has them: larger strides run slower, equal ones as they come. */
-static order example_order(const usc_fuzz_tensor *t)
-{
-    order o = {0};
-    for (int i = 0; i < t->ndim; i++) {
-        int at = i;
-        while (at > 0 && t->strides[o.axis[at - 1]] < t->strides[i]) {
-            o.axis[at] = o.axis[at - 1];
-            at--;
-        }
-        o.axis[at] = i;
-    }
-    return o;
-}
-
-static order rows_first(const usc_fuzz_tensor *t)
-{
-    order o = {0};
-    for (int i = 0; i < t->ndim; i++)
-        o.axis[i] = i;
-    return o;
-}
-
-/* Moves what stands at `from` to the end. */
-static void to_the_end(order *o, int from, int n)
-{
-    const int moved = o->axis[from];
-    for (int i = from; i + 1 < n; i++)
-        o->axis[i] = o->axis[i + 1];
-    o->axis[n - 1] = moved;
-}
-
-typedef enum layout {
-    AS_EXAMPLE = 0, /* and up to 6 */
-    ROW_MAJOR = 7,
-    TRANSPOSED = 8,
-    CHANNELS_LAST,
-    REVERSED,
-    EVERY_SECOND,
-    ROWS_APART,
-    WITH_OFFSET,
-    EXPANDED,
-    N_LAYOUTS
-} layout;
-
-static order order_of(const usc_fuzz_tensor *t, layout kind)
-{
-    order o = kind >= ROW_MAJOR ? rows_first(t) : example_order(t);
-    if (kind == TRANSPOSED && t->ndim > 1) to_the_end(&o, t->ndim - 2, t->ndim);
-    if (kind == CHANNELS_LAST && t->ndim > 2) to_the_end(&o, 1, t->ndim);
-    for (int i = 0; kind == REVERSED && i < t->ndim; i++)
-        o.axis[i] = t->ndim - 1 - i;
-    return o;
-}
-
-/* Strides of a layout; room behind the last element, `before` in front of the first. */
-static usc_status lay_out(usc_fuzz_tensor *t, layout kind, int64_t before, int64_t behind,
-                          int flat, usc_error *err)
-{
-    const order o = order_of(t, kind);
-    int64_t step = kind == EVERY_SECOND ? 2 : 1, last = 0, part;
-    bool fits = true;
-    for (int i = t->ndim; i-- > 0;) {
-        const int axis = o.axis[i];
-        const int64_t size = t->sizes[axis];
-        t->strides[axis] = axis == flat ? 0 : step;
-        if (axis == flat) continue;
-        fits &= usc_mul_i64(size > 0 ? size - 1 : 0, step, &part);
-        fits &= usc_add_i64(last, part, &last);
-        fits &= usc_mul_i64(step, size > 0 ? size : 1, &step);
-        if (kind == ROWS_APART && i == t->ndim - 1) fits &= usc_add_i64(step, 3, &step);
-    }
-    t->offset = before;
-    fits &= usc_add_i64(last, before + behind + 1, &t->room);
-    return fits ? USC_OK : usc_error_set(err, USC_E_RANGE, -1, "fuzz: sizes overflow");
-}
-
 /* The axis along which an expanded tensor repeats itself; -1 for none. */
 static int flat_axis(draw *c, const usc_fuzz_tensor *t, layout kind)
 {
@@ -319,7 +238,7 @@ static usc_status place(draw *c, int i, usc_error *err)
     if (c->which->attempt >= 2) kind = AS_EXAMPLE;
     const int flat = flat_axis(c, t, kind);
     const bool moves = kind == WITH_OFFSET;
-    return lay_out(t, kind, moves ? before : 0, moves ? behind : 0, flat, err);
+    return usc_fuzz_lay(t, kind, moves ? before : 0, moves ? behind : 0, flat, err);
 }
 
 static void keep_part(draw *c, int i)
