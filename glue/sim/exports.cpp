@@ -169,6 +169,11 @@ void register_all()
         new_library("aten", key)
             .impl("_copy_from", torch::CppFunction::makeFallthrough());
 
+    // Older torch left it to the device: an operator without a gradient of its own runs.
+    if (!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(
+            DispatchKey::AutogradPrivateUse1))
+        new_library("_", DispatchKey::AutogradPrivateUse1)
+            .fallback(torch::CppFunction::makeFallthrough());
     new_library("_", DispatchKey::AutocastPrivateUse1)
         .fallback(torch::CppFunction::makeFallthrough());
     register_autocast(new_library("aten", DispatchKey::AutocastPrivateUse1));
