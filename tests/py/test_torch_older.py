@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ulpscope.calls import torch_older, torch_private
-from ulpscope.program import lacks
+from ulpscope.program import capture, lacks
 
 GONE = ["Event", "accelerator", "get_device_module", "get_autocast_dtype"]
 
@@ -86,3 +86,18 @@ def test_what_a_torch_lacks_is_told(monkeypatch):
     monkeypatch.setattr(lacks, "MODULES", [("torch.nn.no_such.thing", "a thing", "there is none")])
     assert [what for what, _ in lacks.lacking()] == ["events of any device", "a thing"]
     assert "a thing (there is none)" in lacks.sentence()
+
+
+def test_a_library_whose_file_torch_keeps_to_itself_is_found_where_it_is_held(tmp_path, monkeypatch):
+    (tmp_path / "held_by.py").write_text("import torch\nlibrary = torch.library.Library('held', 'DEF')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import held_by
+
+    class Session:
+        def places(self):
+            return [("held::op", said), ("aten::add", "registered at x.cpp:1")]
+
+    said = "registered at /dev/null:2"
+    assert held_by.__file__ in capture.operator_sources(Session())
+    said = "registered at elsewhere.cpp:2"
+    assert held_by.__file__ not in capture.operator_sources(Session())

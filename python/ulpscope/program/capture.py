@@ -284,8 +284,10 @@ def operator_sources(session):
     from ..calls import functions
 
     folder = os.path.dirname(torch.__file__)
-    found = set(torch.ops.loaded_libraries)
+    found, unplaced = set(torch.ops.loaded_libraries), set()
     for name, said in session.places():
+        if said.startswith("registered at /dev/null:"):  # a torch that keeps the file to itself
+            unplaced.add(name.split("::")[0])
         place = re.fullmatch(r"registered at (.*\.py):\d+", said)
         file = place.group(1) if place else ""
         if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
@@ -293,6 +295,7 @@ def operator_sources(session):
             file = function.__code__.co_filename if function is not None else ""
         if file and not file.startswith(folder) and os.path.isfile(file):
             found.add(os.path.abspath(file))
+    found |= {file for file in _holding_libraries(unplaced) if not file.startswith(folder)}
     for function in functions.registered.values():
         with contextlib.suppress(TypeError):  # of no file
             found.add(os.path.abspath(inspect.getfile(function)))
@@ -300,6 +303,18 @@ def operator_sources(session):
     if script and os.path.abspath(script) in found and not guarded(script):
         found.remove(os.path.abspath(script))
     return sorted(found)
+
+
+def _holding_libraries(namespaces):
+    """Files of the modules that hold a torch.library.Library of one of these namespaces."""
+    import torch
+
+    kind = torch.library.Library
+    for module in list(sys.modules.values()) if namespaces else ():
+        held = [v for v in list(getattr(module, "__dict__", {}).values()) if type(v) is kind and v.ns in namespaces]
+        file = getattr(module, "__file__", None)
+        if held and file and os.path.isfile(file):
+            yield os.path.abspath(file)
 
 
 def custom_operator(name):
