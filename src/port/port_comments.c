@@ -5,7 +5,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "port/port_job.h"
+#include "port/port_own.h"
 
 /* A run of bytes that may be a path; names and what joins them. */
 typedef struct run {
@@ -92,6 +92,9 @@ static void port_run(usc_port_job *job, run r, bool python)
         const char *to = n > 0 && whole ? row_of(job, text + at, &n, python) : NULL;
         if (n == 0) n = end - at;
         if (to == NULL) to = word_of(job, text + at, n);
+        if (to == NULL && job->own_names != NULL)
+            to = usc_port_own_to(job, usc_port_format(job, "%.*s", (int)n, text + at),
+                                 python);
         if (to != NULL) usc_port_edit_put(job, at, at + n, to);
         at = end > at ? end : at + 1;
     }

@@ -20,18 +20,33 @@ static const char *part_of(const char *word, const char *device)
         bool same = low || all || islower((unsigned char)at[1]);
         for (size_t i = 1; i < n; i++)
             same &= (isupper((unsigned char)at[i]) != 0) == all;
-        const bool begins = at == word || !isalpha((unsigned char)at[-1]) ||
+        /* Transpose2DCUDAKernel: a word in capitals that another one follows */
+        const bool next =
+            all && isupper((unsigned char)at[n]) && islower((unsigned char)at[n + 1]);
+        const bool begins = at == word || !isalpha((unsigned char)at[-1]) || next ||
                             (!low && islower((unsigned char)at[-1]));
         if (same && begins && !islower((unsigned char)at[n])) return at;
     }
     return NULL;
 }
 
+/* The rest of a word: of the guard of a header (NMS_CUDA_CUH) with the header's ending. */
+static const char *with_ending(usc_port_job *job, const char *word)
+{
+    const size_t n = strlen(word), blank = n > 0 && word[n - 1] == '_';
+    const bool back = job->options->target == USC_PORT_CUDA;
+    if (usc_port_ending(job->options->target, back ? ".muh" : ".cuh") == NULL ||
+        n < 4 + blank || strncmp(word + n - blank - 4, back ? "_MUH" : "_CUH", 4) != 0)
+        return word;
+    return usc_port_format(job, "%.*s%s%s", (int)(n - blank - 4), word,
+                           back ? "_CUH" : "_MUH", blank ? "_" : "");
+}
+
 /* The word with the target's name in place of each such part. */
 static const char *renamed(usc_port_job *job, const char *word, const char *to)
 {
     const char *at = part_of(word, job->names->device);
-    if (at == NULL) return word;
+    if (at == NULL) return with_ending(job, word);
     char part[16];
     size_t n = 0;
     for (; to[n] != '\0' && n + 1 < sizeof part; n++) {
@@ -124,14 +139,18 @@ static const char *spoilt_import(usc_port_job *job, const statement *s)
                : "is imported from elsewhere";
 }
 
+/* Whether a macro joins the name at i with others: x ## _cuda. */
+static bool is_joined(const usc_port_job *job, size_t i)
+{
+    return usc_port_sig(job, i)->directive &&
+           ((usc_port_at(job, i - 1, "#") && usc_port_at(job, i - 2, "#")) ||
+            (usc_port_at(job, i + 1, "#") && usc_port_at(job, i + 2, "#")));
+}
+
 /* Why the name at i is not to be followed; NULL: it is. */
 static const char *spoilt(usc_port_job *job, size_t i, bool python, const statement *s)
 {
-    if (!python)
-        return (usc_port_at(job, i - 1, "#") || usc_port_at(job, i + 1, "#")) &&
-                       usc_port_sig(job, i)->directive
-                   ? "is joined to others in a macro"
-                   : NULL;
+    if (!python) return is_joined(job, i) ? "is joined to others in a macro" : NULL;
     if (usc_port_at(job, s->first, "from") || usc_port_at(job, s->first, "import"))
         return spoilt_import(job, s);
     if (usc_port_at(job, i - 1, ".")) return "is an attribute of something, too";
@@ -186,27 +205,43 @@ static bool is_foreign(const usc_port_job *job, size_t i)
     return false;
 }
 
+/* What an own name becomes; NULL: it is none. *why: it stays. */
+static const char *own_to(usc_port_job *job, const char *word, bool python,
+                          const char **why)
+{
+    bool known = false;
+    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
+    const usc_port_own_name *own = find(job->own_names, word, python);
+    if (to == NULL || own == NULL || !own->declared ||
+        part_of(word, job->names->device) == NULL)
+        return NULL;
+    const char *name = renamed(job, word, to);
+    const usc_port_own_name *taken = find(job->own_names, name, python);
+    *why = taken != NULL && taken->there ? "would be a name that is there already"
+                                         : own->why;
+    return name;
+}
+
+const char *usc_port_own_to(usc_port_job *job, const char *word, bool python)
+{
+    const char *why = NULL;
+    const char *to = job->own_names != NULL ? own_to(job, word, python, &why) : NULL;
+    return why == NULL ? to : NULL;
+}
+
 void usc_port_own_apply(usc_port_job *job, bool python)
 {
-    bool known_device = false;
-    const char *to =
-        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known_device);
-    for (size_t i = 0; i < job->n_sig && to != NULL; i++) {
+    for (size_t i = 0; i < job->n_sig; i++) {
         if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
-        const char *word = usc_port_word(job, i);
+        const char *word = usc_port_word(job, i), *why = NULL;
         if (part_of(word, job->names->device) == NULL) continue;
-        if (!python && usc_port_sig(job, i)->directive &&
-            (usc_port_at(job, i - 1, "#") || usc_port_at(job, i + 1, "#")))
+        if (!python && is_joined(job, i))
             usc_port_leave(job, i, i, "joined name",
                            "what a macro joins is not followed: see that it fits");
-        const usc_port_own_name *own = find(job->own_names, word, python);
-        if (own == NULL || !own->declared || is_foreign(job, i)) continue;
-        const char *name = renamed(job, word, to), *why = own->why;
-        const usc_port_own_name *taken = find(job->own_names, name, python);
-        if (taken != NULL && taken->there) why = "would be a name that is there already";
-        if (why == NULL)
+        const char *name = is_foreign(job, i) ? NULL : own_to(job, word, python, &why);
+        if (name != NULL && why == NULL)
             usc_port_replace(job, i, name);
-        else
+        else if (name != NULL)
             usc_port_leave(
                 job, i, i, usc_port_format(job, "'%s'", word),
                 usc_port_format(job, "%s: name it %s by hand, or leave it", why, name));

@@ -25,6 +25,9 @@ void usc_port_own_learn(usc_port_job *job, usc_port_own *own, bool python);
 /** Renames in a file what can be renamed in all of them, and leaves the others. */
 void usc_port_own_apply(usc_port_job *job, bool python);
 
+/** What a name becomes; NULL: stays. */
+const char *usc_port_own_to(usc_port_job *job, const char *word, bool python);
+
 void usc_port_own_free(usc_port_own *own);
 
 #endif
