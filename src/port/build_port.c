@@ -20,12 +20,9 @@ static bool follow(usc_port_job *job, size_t start, size_t end)
         while (to < end && job->text[to] != '\0' && in_path(job->text[to]))
             to++;
         const char *word = usc_port_format(job, "%.*s", (int)(to - at), job->text + at);
-        const char *dot = to > at ? strrchr(word, '.') : NULL;
-        const char *ending = usc_port_ending(job->options->target, dot);
-        if (ending != NULL && usc_port_renamed(job, word[0] == '/' ? word + 1 : word)) {
-            usc_port_edit_put(job, at + (size_t)(dot - word), to, ending);
-            any = true;
-        }
+        const char *name = to > at ? usc_port_new_name(job, word) : NULL;
+        if (name != NULL) usc_port_edit_put(job, at, to, name);
+        any |= name != NULL;
         at = to > at ? to : to + 1;
     }
     return any;

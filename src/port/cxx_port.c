@@ -256,10 +256,9 @@ static void port_include(usc_port_job *job, size_t i)
     const char *path = usc_port_format(job, "%.*s", (int)(n - 2), header + 1);
     bool known = false;
     const char *to = usc_port_to(job, USC_PORT_INCLUDE, path, strlen(path), &known);
-    const char *dot = strrchr(path, '.');
-    const char *ending = usc_port_ending(job->options->target, dot);
-    if (ending != NULL && usc_port_renamed(job, path))
-        to = usc_port_format(job, "%.*s%s", (int)(dot - path), path, ending);
+    const char *own = usc_port_new_name(job, path);
+    if (own != NULL)
+        to = own;
     else if (known && to == NULL)
         usc_port_leave(job, i, i, "header",
                        usc_port_advice(job, USC_PORT_INCLUDE, path,

@@ -70,11 +70,9 @@ static bool port_path(usc_port_job *job, run r)
 {
     const char *path =
         usc_port_format(job, "%.*s", (int)(r.end - r.start), job->text + r.start);
-    const char *dot = strrchr(path, '.');
-    const char *ending = usc_port_ending(job->options->target, dot);
-    if (ending == NULL || !usc_port_renamed(job, path)) return false;
-    usc_port_edit_put(job, r.start + (size_t)(dot - path), r.end, ending);
-    return true;
+    const char *name = usc_port_new_name(job, path);
+    if (name != NULL) usc_port_edit_put(job, r.start, r.end, name);
+    return name != NULL;
 }
 
 static void port_run(usc_port_job *job, run r, bool python)

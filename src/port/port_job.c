@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/port_job.h"
+#include "port/port_own.h"
 
 #include <fnmatch.h>
 #include <stdarg.h>
@@ -230,6 +230,27 @@ bool usc_port_renamed(const usc_port_job *job, const char *path)
         for (size_t i = 0; i < job->renames->n; i++)
             if (fnmatch(rest + 1, job->renames->path[i], 0) == 0) return true;
     return false;
+}
+
+const char *usc_port_new_path(usc_port_job *job, const char *path)
+{
+    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
+    const char *dot = strrchr(base, '.');
+    if (dot == NULL) return NULL;
+    const char *stem = usc_port_format(job, "%.*s", (int)(dot - base), base);
+    const char *own = job->options->rename_own ? usc_port_own_part(job, stem) : stem;
+    const char *ending = usc_port_ending(job->options->target, dot);
+    if (ending == NULL && strcmp(own, stem) == 0) return NULL;
+    return usc_port_format(job, "%.*s%s%s", (int)(base - path), path, own,
+                           ending != NULL ? ending : dot);
+}
+
+const char *usc_port_new_name(usc_port_job *job, const char *path)
+{
+    if (usc_port_language_of(path, job->options->target) != USC_PORT_CXX ||
+        !usc_port_renamed(job, path[0] == '/' ? path + 1 : path))
+        return NULL;
+    return usc_port_new_path(job, path);
 }
 
 void usc_port_job_close(usc_port_job *job)

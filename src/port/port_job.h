@@ -144,6 +144,13 @@ bool usc_port_renames_add(usc_port_renames *r, const char *path);
 /** Whether a path (a text in a source, with globs) names files that are renamed. */
 bool usc_port_renamed(const usc_port_job *job, const char *path);
 
+/** The path with the name that its file gets at the target, whether or not there is such a
+ * file; NULL: the same. */
+const char *usc_port_new_path(usc_port_job *job, const char *path);
+
+/** The same of a path that names renamed files; NULL for others. */
+const char *usc_port_new_name(usc_port_job *job, const char *path);
+
 /** Whether a glob (*, ?, [...], ** as *) matches a path or its last part. */
 bool usc_port_glob(const char *glob, const char *path);
 

@@ -222,6 +222,13 @@ static const char *own_to(usc_port_job *job, const char *word, bool python,
     return name;
 }
 
+const char *usc_port_own_part(usc_port_job *job, const char *word)
+{
+    bool known = false;
+    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
+    return to != NULL ? renamed(job, word, to) : word;
+}
+
 const char *usc_port_own_to(usc_port_job *job, const char *word, bool python)
 {
     const char *why = NULL;

@@ -25,6 +25,9 @@ void usc_port_own_learn(usc_port_job *job, usc_port_own *own, bool python);
 /** Renames in a file what can be renamed in all of them, and leaves the others. */
 void usc_port_own_apply(usc_port_job *job, bool python);
 
+/** A word with the target's name in place of the source's; the same word where it has none. */
+const char *usc_port_own_part(usc_port_job *job, const char *word);
+
 /** What a name becomes; NULL: stays. */
 const char *usc_port_own_to(usc_port_job *job, const char *word, bool python);
 

@@ -168,6 +168,7 @@ static usc_hash128 key_of_path(const char *path)
 /* Which files get another ending; one whose new name is taken keeps its own. */
 static usc_status rename_all(usc_port_run_state *s, usc_keys *taken, usc_error *err)
 {
+    usc_port_job job = {.options = s->options, .names = &s->names, .arena = &s->kept};
     const char **path = usc_arena_take(&s->kept, (s->n_entries + 1) * sizeof *path);
     if (path == NULL) return usc_no_memory("names", err);
     s->renames.path = path;
@@ -176,16 +177,11 @@ static usc_status rename_all(usc_port_run_state *s, usc_keys *taken, usc_error *
     if (taken->failed) return usc_no_memory("names", err);
     for (size_t i = 0; i < s->n_entries; i++) {
         usc_port_entry *e = &s->entry[i];
-        const char *dot = strrchr(e->path, '.');
-        const char *ending = usc_port_ending(s->options->target, dot);
-        if (e->what != USC_PORT_FILE || e->language != USC_PORT_CXX || ending == NULL ||
-            e->refused != NULL)
+        if (e->what != USC_PORT_FILE || e->language != USC_PORT_CXX || e->refused != NULL)
             continue;
-        const size_t n = (size_t)(dot - e->path);
-        char *to = usc_arena_take(&s->kept, n + 5);
-        if (to == NULL) return usc_no_memory("names", err);
-        memcpy(to, e->path, n);
-        (void)snprintf(to + n, 5, "%s", ending);
+        const char *to = usc_port_new_path(&job, e->path);
+        if (job.failed) return usc_no_memory("names", err);
+        if (to == NULL) continue;
         if (usc_keys_find(taken, key_of_path(to)) != NULL) {
             e->refused = "its new name is taken";
             continue;

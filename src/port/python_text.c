@@ -122,13 +122,13 @@ static bool takes_key(usc_port_job *job, size_t i)
 /* The text of a source file, with its ending replaced; NULL: it is none. */
 static const char *port_source(usc_port_job *job, const char *text)
 {
-    const char *dot = strrchr(text, '.');
-    const char *ending = usc_port_ending(job->options->target, dot);
-    if (ending == NULL) return NULL;
-    if (dot == text ? !usc_port_renamed(job, "*.cu") && !usc_port_renamed(job, "*.cuh")
-                    : !usc_port_renamed(job, text))
-        return NULL;
-    return usc_port_format(job, "%.*s%s", (int)(dot - text), text, ending);
+    const char *ending =
+        text[0] == '.' ? usc_port_ending(job->options->target, text) : NULL;
+    if (ending == NULL) return usc_port_new_name(job, text);
+    return usc_port_renamed(job, "*.cu") || usc_port_renamed(job, "*.cuh") ||
+                   usc_port_renamed(job, "*.mu") || usc_port_renamed(job, "*.muh")
+               ? ending
+               : NULL;
 }
 
 /* What a text becomes; NULL: stays, or is left (*left). */
