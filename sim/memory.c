@@ -84,7 +84,9 @@ static void hand_out(block *b, size_t size)
     b->user = b->base;
     if (b->segment->whole) b->user += (b->size - size) & ~(ALIGNMENT - 1);
     b->asked = size;
-    b->live = b->fresh = true;
+    b->live = true;
+    /* Kernels that were launched on it before are still to find it as they left it. */
+    b->fresh = b->n_pins == 0;
     b->zoned = false;
     b->allocated = usc_sim_get_label();
     b->opened = b->freed = "";

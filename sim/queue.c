@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +17,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static queue queues[USC_SIM_N_DEVICES][USC_SIM_N_STREAMS];
 static int n_handed_out[USC_SIM_N_DEVICES][2];
 static bool launch_blocking;
+static atomic_bool has_worked;
 static bool bad_fork; /* the parent had threads, which this child lacks */
 static _Thread_local int64_t current[USC_SIM_N_DEVICES];
 static _Thread_local bool in_command;
@@ -168,11 +170,14 @@ static void run_command(queue *q, entry *e)
 {
     usc_error err = {.status = USC_OK, .where = -1, .text = ""};
     const bool outer = in_command;
+    const usc_sim_stream chosen = usc_sim_stream_current(q->stream.device);
     usc_sim_unlock();
     in_command = true;
+    usc_sim_stream_set_current(q->stream); /* what it allocates is the stream's */
     const usc_status st = e->command.run(e->command.ctx, &err);
     if (e->command.drop != NULL) e->command.drop(e->command.ctx);
     in_command = outer;
+    usc_sim_stream_set_current(chosen);
     usc_sim_lock();
     if (st != USC_OK) note_failure(q, e, st, &err);
 }
@@ -248,6 +253,7 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
         q->head = e;
     q->tail = e;
     q->n_submitted++;
+    has_worked = true;
     if (scheduled)
         usc_sim_schedule_submitted();
     else
@@ -300,6 +306,11 @@ usc_status usc_sim_queue_tell(queue *q, usc_error *err)
     q->failure.status = USC_OK;
     return f.status != USC_OK ? usc_error_set(err, f.status, f.where, "%s", f.text)
                               : USC_OK;
+}
+
+bool usc_sim_has_worked(void)
+{
+    return atomic_load_explicit(&has_worked, memory_order_relaxed);
 }
 
 uint64_t usc_sim_queue_ticket(usc_sim_stream s)

@@ -158,6 +158,7 @@ void install(const std::vector<std::string> &patterns)
 
 void register_all()
 {
+    usc_sim_set_launch_blocking(true);
     register_runtime();
     Library &everywhere = new_library("_", DispatchKey::PrivateUse1);
     everywhere.fallback(boxed_fallback());
@@ -242,6 +243,13 @@ EXPORT void usc_glue_sim_settle()
     } catch (const std::exception &) {
         // The process ends either way.
     }
+}
+
+/// 0: kernels run when their turn comes; 1: in step, as at the start.
+EXPORT void usc_glue_sim_set_launch_blocking(int on)
+{
+    usc_sim::launching_later = on == 0;
+    usc_sim_set_launch_blocking(on != 0);
 }
 
 EXPORT int usc_glue_sim_device_count()

@@ -50,8 +50,9 @@ struct Pair {
 class Call
 {
   public:
-    Call(const c10::OperatorHandle &op, torch::jit::Stack *stack)
-        : op_(op), schema_(op.schema()), stack_(stack), faults_(op)
+    Call(const c10::OperatorHandle &op, torch::jit::Stack *stack,
+         const std::vector<at::Tensor> *outputs)
+        : op_(op), schema_(op.schema()), stack_(stack), outputs_(outputs), faults_(op)
     {
         launch_.allow_mixed = schema_.name() == "aten::copy_";
     }
@@ -149,12 +150,25 @@ class Call
                     static_cast<int>(launch_.index()), " and cpu in ", schema_.name());
     }
 
+    // What was foretold about a result was its shape, dtype and strides.
+    at::Tensor into_output(const at::Tensor &t)
+    {
+        const at::Tensor &out = outputs_->at(i_output_++);
+        TORCH_CHECK(
+            t.defined() == out.defined() &&
+                (!t.defined() || (t.sizes() == out.sizes() && t.dtype() == out.dtype())),
+            "its meta function foretells another result than its kernel gives");
+        if (t.defined()) launch_.host(out, true).copy_(t);
+        return out;
+    }
+
     at::Tensor moved(const at::Tensor &t)
     {
-        if (!t.defined()) return t;
+        if (!t.defined()) return outputs_ != nullptr ? into_output(t) : t;
         for (const Pair &p : pairs_)
             if (p.host.is_same(t)) return p.device;
         if (t._is_zerotensor()) return launch_.device(at::zeros(t.sizes(), t.options()));
+        if (outputs_ != nullptr) return into_output(t);
         if (faults_.any() && t.device().type() == c10::kCPU)
             faults_.output(t, faults_.remember(launch_.destination(t)));
         return launch_.device(t);
@@ -173,6 +187,8 @@ class Call
     const c10::OperatorHandle &op_;
     const c10::FunctionSchema &schema_;
     torch::jit::Stack *stack_;
+    const std::vector<at::Tensor> *outputs_;
+    size_t i_output_ = 0;
     Faults faults_;
     Launch launch_;
     std::vector<Pair> pairs_;
@@ -188,6 +204,23 @@ std::string full_name(const c10::OperatorHandle &op)
     return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
 
+// Of the first tensor or device among the arguments; else the current one.
+static c10::DeviceIndex device_of(const c10::OperatorHandle &op,
+                                  const torch::jit::Stack &stack)
+{
+    for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size();
+         i++) {
+        const IValue &v = stack[i];
+        if (v.isTensor() && on_device(v.toTensor())) return v.toTensor().device().index();
+        if (v.isTensorList())
+            for (const at::Tensor &t : v.toTensorVector())
+                if (on_device(t)) return t.device().index();
+        if (v.isDevice() && v.toDevice().type() == DEVICE && v.toDevice().has_index())
+            return v.toDevice().index();
+    }
+    return current_device();
+}
+
 void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *stack)
 {
     TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(DispatchKey::CPU) ||
@@ -195,7 +228,27 @@ void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *
                                 "sim: there is no kernel for ", full_name(op),
                                 ", neither here nor on the CPU");
     install_where_faults_need_it();
-    Call(op, stack).run();
+    if (launching_later && launch_later(op, stack)) return;
+    // What runs here and now runs behind what is queued.
+    if (usc_sim_has_worked()) catch_up(device_of(op, *stack));
+    run_kernel(op, stack, nullptr);
+}
+
+void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
+                const std::vector<at::Tensor> *outputs)
+{
+    struct Label {
+        explicit Label(const char *name) : outer(usc_sim_get_label())
+        {
+            usc_sim_set_label(name);
+        }
+        ~Label()
+        {
+            usc_sim_set_label(outer);
+        }
+        const char *outer;
+    } label(op.operator_name().name.c_str());
+    Call(op, stack, outputs).run();
 }
 
 } // namespace usc_sim

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, devices, streams, events and generators of the simulated accelerator, as torch
-// asks for them. Every stream is synchronous. What only some torch asks for stands without
-// `override`: where torch asks, it is the answer, where not, nobody calls it.
+// asks for them. What only some torch asks for stands without `override`: where torch
+// asks, it is the answer, where not, nobody calls it.
 #include "sim_glue.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #if __has_include(<c10/core/CachingDeviceAllocator.h>)
@@ -15,7 +14,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <thread>
 #include <type_traits>
@@ -47,18 +45,29 @@ using c10::DeviceIndex;
 using c10::Stream;
 
 thread_local DeviceIndex current = 0;
-thread_local c10::StreamId current_stream[USC_SIM_N_DEVICES];
-
-void check(usc_status status, const usc_error &err)
-{
-    if (status == USC_E_NOMEM || status == USC_E_RANGE)
-        TORCH_CHECK_WITH(OutOfMemoryError, false, err.text);
-    TORCH_CHECK(status == USC_OK, err.text);
-}
 
 Device with_index(Device device)
 {
     return device.has_index() ? device : Device(DEVICE, current);
+}
+
+// torch's number of a stream is the device's.
+usc_sim_stream of(const Stream &s)
+{
+    return {s.device_index(), s.id()};
+}
+
+Stream to_torch(usc_sim_stream s)
+{
+    return Stream(Stream::UNSAFE, Device(DEVICE, static_cast<DeviceIndex>(s.device)),
+                  s.id);
+}
+
+void record_stream(const c10::DataPtr &data, const Stream &stream)
+{
+    usc_error err{};
+    if (data.get() != nullptr)
+        check(usc_sim_record_stream(data.get(), of(stream), &err), err);
 }
 
 // ---- memory
@@ -112,9 +121,16 @@ class DeviceMemory final : public AllocatorOfDevices
     {
         usc_sim_empty_cache();
     }
-    void recordStream(const c10::DataPtr &, Stream)
+    void recordStream(const c10::DataPtr &data, Stream stream)
     {
-    } // nothing is ever pending
+        record_stream(data, stream);
+    }
+    std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device)
+    {
+        size_t n_free = 0, total = 0;
+        usc_sim_memory_info(device, &n_free, &total);
+        return {n_free, total};
+    }
 #ifdef HAS_STATS
     c10::CachingDeviceAllocator::DeviceStats getDeviceStats(DeviceIndex device)
     {
@@ -123,7 +139,14 @@ class DeviceMemory final : public AllocatorOfDevices
         stats.allocated_bytes[0].current = s.allocated_size;
         stats.allocated_bytes[0].peak = s.peak_size;
         stats.reserved_bytes[0].current = s.reserved_size;
+        stats.reserved_bytes[0].peak = s.peak_reserved;
+        stats.active_bytes[0].current = s.allocated_size + s.waiting_size;
+        stats.requested_bytes[0].current = s.requested_size;
+        stats.allocation[0].current = s.n_live;
         stats.allocation[0].allocated = s.n_allocs;
+        stats.segment[0].current = s.n_segments;
+        stats.num_alloc_retries = s.n_retries;
+        stats.num_ooms = s.n_ooms;
         stats.num_device_alloc = s.n_maps;
         return stats;
     }
@@ -175,12 +198,6 @@ PinnedMemory &pinned_memory()
 
 // ---- device guard, streams, events
 
-int64_t now()
-{
-    using namespace std::chrono;
-    return duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
-}
-
 class Guard final : public c10::impl::DeviceGuardImplInterface
 {
   public:
@@ -216,117 +233,92 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     // torch.Stream("sim") asks for device -1, the current one.
     Stream getStream(Device d) const noexcept override
     {
-        d = with_index(d);
-        return Stream(Stream::UNSAFE, d, current_stream[d.index()]);
+        return to_torch(usc_sim_stream_current(with_index(d).index()));
     }
     Stream getDefaultStream(Device d) const override
     {
         return Stream(Stream::DEFAULT, with_index(d));
     }
-    Stream getNewStream(Device d, int) const
+    Stream getNewStream(Device d, int priority) const
     {
-        static std::atomic<c10::StreamId> next{1};
-        return Stream(Stream::UNSAFE, with_index(d), next++);
+        return to_torch(usc_sim_stream_next(with_index(d).index(), priority < 0));
     }
-    Stream getStreamFromGlobalPool(Device d, bool) const override
+    Stream getStreamFromGlobalPool(Device d, bool high) const override
     {
-        return getNewStream(d, 0);
+        return getNewStream(d, high ? -1 : 0);
     }
     Stream exchangeStream(Stream s) const noexcept override
     {
         const Stream old = getStream(s.device());
-        current_stream[s.device_index()] = s.id();
+        usc_sim_stream_set_current(of(s));
         return old;
     }
-    bool queryStream(const Stream &) const override
+    bool queryStream(const Stream &stream) const override
     {
-        return true;
+        return usc_sim_stream_query(of(stream));
     }
     void synchronizeStream(const Stream &stream) const override
     {
+        usc_error err{};
         usc_sim_wait(stream.device_index());
+        check(usc_sim_stream_synchronize(of(stream), &err), err);
     }
     void synchronizeDevice(DeviceIndex device) const
     {
+        usc_error err{};
+        device = device < 0 ? current : device;
         usc_sim_wait(device);
+        check(usc_sim_device_synchronize(device, &err), err);
+    }
+    void recordDataPtrOnStream(const c10::DataPtr &data,
+                               const Stream &stream) const override
+    {
+        record_stream(data, stream);
     }
 
-    // An event is the time at which it was recorded.
-    void record(void **event, const Stream &, DeviceIndex, c10::EventFlag) const override
+    void record(void **event, const Stream &stream, DeviceIndex,
+                c10::EventFlag flag) const override
     {
-        if (*event == nullptr) *event = new int64_t;
-        *static_cast<int64_t *>(*event) = now();
+        usc_error err{};
+        if (*event == nullptr) {
+            usc_sim_event *made = nullptr;
+            const bool timing = flag == c10::EventFlag::BACKEND_DEFAULT;
+            check(usc_sim_event_create(timing, &made, &err), err);
+            *event = made;
+        }
+        check(usc_sim_event_record(event_of(*event), of(stream), &err), err);
     }
     void destroyEvent(void *event, DeviceIndex) const noexcept override
     {
-        delete static_cast<int64_t *>(event);
+        usc_sim_event_free(event_of(event));
     }
-    void block(void *, const Stream &) const override
+    void block(void *event, const Stream &stream) const override
     {
+        usc_error err{};
+        check(usc_sim_stream_wait(of(stream), event_of(event), &err), err);
     }
-    bool queryEvent(void *) const override
+    bool queryEvent(void *event) const override
     {
-        return true;
+        return usc_sim_event_query(event_of(event));
     }
-    void synchronizeEvent(void *) const
+    void synchronizeEvent(void *event) const
     {
-        usc_sim_wait(current_device());
+        usc_error err{};
+        usc_sim_wait(current);
+        check(usc_sim_event_synchronize(event_of(event), &err), err);
     }
     double elapsedTime(void *from, void *to, DeviceIndex) const
     {
-        return 1e-6 * static_cast<double>(*static_cast<int64_t *>(to) -
-                                          *static_cast<int64_t *>(from));
+        usc_error err{};
+        double ms = 0;
+        check(usc_sim_event_elapsed(event_of(from), event_of(to), &ms, &err), err);
+        return ms;
     }
-};
-
-// ---- generators: the CPU's, claiming to live on the device, so that the stream of
-// ---- numbers for a seed is the CPU's too
-
-class Generator final : public c10::GeneratorImpl
-{
-  public:
-    explicit Generator(DeviceIndex index,
-                       at::Generator generator = at::detail::createCPUGenerator())
-        : GeneratorImpl(Device(DEVICE, index),
-                        c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-          cpu(std::move(generator))
-    {
-    }
-    void set_current_seed(uint64_t seed) override
-    {
-        cpu.set_current_seed(seed);
-    }
-    uint64_t current_seed() const override
-    {
-        return cpu.current_seed();
-    }
-    uint64_t seed() override
-    {
-        return cpu.seed();
-    }
-    void set_offset(uint64_t offset) override
-    {
-        cpu.set_offset(offset);
-    }
-    uint64_t get_offset() const override
-    {
-        return cpu.get_offset();
-    }
-    void set_state(const c10::TensorImpl &state) override
-    {
-        cpu.unsafeGetGeneratorImpl()->set_state(state);
-    }
-    c10::intrusive_ptr<c10::TensorImpl> get_state() const override
-    {
-        return cpu.unsafeGetGeneratorImpl()->get_state();
-    }
-
-    at::Generator cpu;
 
   private:
-    Generator *clone_impl() const override
+    static usc_sim_event *event_of(void *event)
     {
-        return new Generator(device().index(), cpu.clone());
+        return static_cast<usc_sim_event *>(event);
     }
 };
 
@@ -377,7 +369,7 @@ class Hooks final : public at::PrivateUse1HooksInterface
     }
     at::Generator getNewGenerator(DeviceIndex d) const
     {
-        return at::make_generator<Generator>(d < 0 ? current : d);
+        return new_generator(d < 0 ? current : d);
     }
     Device getDeviceFromPtr(void *p) const
     {
@@ -400,6 +392,19 @@ class Hooks final : public at::PrivateUse1HooksInterface
 };
 
 } // namespace
+
+void check(usc_status status, const usc_error &err)
+{
+    if (status == USC_E_NOMEM || status == USC_E_RANGE)
+        TORCH_CHECK_WITH(OutOfMemoryError, false, err.text);
+    TORCH_CHECK(status == USC_OK, err.text);
+}
+
+void catch_up(c10::DeviceIndex device)
+{
+    usc_error err{};
+    check(usc_sim_stream_synchronize(usc_sim_stream_current(device), &err), err);
+}
 
 c10::DeviceIndex current_device()
 {
@@ -426,24 +431,9 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size)
     return {p, p, usc_sim_free, Device(DEVICE, device)};
 }
 
-at::Generator &default_generator(c10::DeviceIndex device)
-{
-    static std::vector<at::Generator> *all = [] {
-        auto *made = new std::vector<at::Generator>;
-        for (DeviceIndex i = 0; i < USC_SIM_N_DEVICES; i++)
-            made->push_back(at::make_generator<Generator>(i));
-        return made;
-    }();
-    return all->at(static_cast<size_t>(device < 0 ? current : device));
-}
-
-at::Generator &cpu_generator(const at::Generator &sim_generator)
-{
-    return static_cast<Generator *>(sim_generator.unsafeGetGeneratorImpl())->cpu;
-}
-
 void resize_storage(const c10::Storage &storage, size_t size)
 {
+    catch_up(storage.device().index());
     c10::DataPtr fresh = allocate_on(storage.device().index(), size);
     const size_t kept = std::min(size, storage.nbytes());
     if (kept > 0) device_memory().copy_data(fresh.get(), storage.data(), kept);

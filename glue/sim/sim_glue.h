@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this folder share. Together they register the simulated accelerator
-// (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory, guard
-// and generator; launch.cpp how a kernel gets at device memory; fallback.cpp the boxed
-// kernel that nearly every operator runs through; faults.cpp what planted faults do to
-// it; storage_ops.cpp the operators about storage; recurrent.cpp cells
-// that the CPU lacks; exports.cpp registration and what
-// Python calls.
+// (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory and guard;
+// generator.cpp random numbers; launch.cpp how a kernel gets at device memory;
+// fallback.cpp the boxed kernel that nearly every operator runs through; faults.cpp what
+// planted faults do to it; later.cpp kernels that run when their stream's turn comes;
+// place.cpp where they were launched; storage_ops.cpp the operators about storage;
+// recurrent.cpp cells that the CPU lacks; exports.cpp registration and what Python calls.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -13,7 +13,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceType.h>
 #include <c10/util/SmallVector.h>
-#include <ulpscope_sim/sim.h>
+#include <ulpscope_sim/memory.h>
 
 #include <atomic>
 #include <memory>
@@ -36,10 +36,14 @@ c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index); // throws where there is no such device
 c10::Allocator *allocator();
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size);
+at::Generator new_generator(c10::DeviceIndex device);
 at::Generator &default_generator(c10::DeviceIndex device); // -1: the current device's
 at::Generator &cpu_generator(const at::Generator &sim_generator);
 void resize_storage(const c10::Storage &storage, size_t size); // keeps what fits
-void register_runtime();                                       // allocator, guard, hooks
+void check(usc_status status, const usc_error &err);           // raises what torch would
+// Waits for what this thread's stream of a device has to run.
+void catch_up(c10::DeviceIndex device);
+void register_runtime(); // allocator, guard, hooks
 
 inline bool on_device(const at::Tensor &t)
 {
@@ -157,6 +161,25 @@ std::string full_name(const c10::OperatorHandle &op); // ns::name.overload
 extern std::atomic<bool> used_other_threads;          // than the one that loaded the glue
 void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
               torch::jit::Stack *stack);
+
+// Runs the CPU's kernel on `stack`, here and now. Where `outputs` are given (device
+// tensors, undefined ones included), results are written there instead of made.
+void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
+                const std::vector<at::Tensor> *outputs);
+
+// ---- later.cpp
+
+// Queues the kernel on the current stream and puts results on the stack that are going to
+// hold what it computes; false: this call has to run now, and nothing was done.
+bool launch_later(const c10::OperatorHandle &op, torch::jit::Stack *stack);
+// Queues a copy; false as above.
+bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking);
+extern std::atomic<bool> launching_later; // whether the two above do anything
+
+// ---- place.cpp
+
+// The innermost Python line of this thread that is not torch's own, "train.py:12".
+void write_place(char *out, size_t size);
 
 // ---- storage_ops.cpp, autocast.cpp, exports.cpp
 

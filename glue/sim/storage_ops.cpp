@@ -56,8 +56,11 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
 
 Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
 {
-    if (to.is_cpu() && !non_blocking) usc_sim_wait(from.device().index());
     install_where_faults_need_it();
+    if (launching_later && copy_later(from, to, non_blocking)) return to;
+    if (to.is_cpu() && !non_blocking) usc_sim_wait(from.device().index());
+    for (const Tensor &t : {from, to})
+        if (on_device(t) && usc_sim_has_worked()) catch_up(t.device().index());
     Launch launch;
     launch.allow_mixed = true;
     launch.host(to, true).copy_(launch.host(from, false));
@@ -82,6 +85,17 @@ const Tensor &resize_(const Tensor &t, IntArrayRef sizes,
     if (impl->numel() > 0 && t.storage().nbytes() < needed)
         resize_storage(t.storage(), needed);
     return t;
+}
+
+void record_stream(Tensor &t, c10::Stream stream)
+{
+    TORCH_CHECK(stream.device_type() == DEVICE, "sim: a stream of ", stream.device(),
+                " cannot be recorded on a tensor of ", t.device());
+    usc_error err{};
+    if (t.storage().data() != nullptr)
+        check(usc_sim_record_stream(t.storage().data(),
+                                    {stream.device_index(), stream.id()}, &err),
+              err);
 }
 
 Tensor &set_storage_offset(Tensor &t, c10::Storage storage, int64_t offset,
@@ -160,6 +174,7 @@ void register_storage_ops(torch::Library &aten)
     aten.impl("_copy_from", copy_from);
     aten.impl("_copy_from_and_resize", copy_from_and_resize);
     aten.impl("resize_", resize_);
+    aten.impl("record_stream", record_stream);
     aten.impl("set_", set_empty);
     aten.impl("set_.source_Storage", set_storage);
     aten.impl("set_.source_Storage_storage_offset", set_storage_offset);

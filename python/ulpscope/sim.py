@@ -10,8 +10,9 @@ unless a fault is planted::
         y = a @ b
 
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
-between them. Streams are synchronous; LSTM cells, collectives and device timelines of the
-profiler are not there.
+between them. Kernels run in step with the program unless ``ULPSCOPE_SIM_LAUNCH_BLOCKING=0`` or
+:func:`set_launch_blocking` lets them run when their stream's turn comes. Collectives and device
+timelines of the profiler are not there.
 """
 
 from __future__ import annotations
@@ -23,14 +24,18 @@ import sys
 
 import torch
 
+from . import sim_memory
 from .calls.older import zip_equal
 from .calls.torch_private import has_kernel, private_backend
 from .program import glue
+from .sim_memory import (_dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache,  # noqa: F401
+                         get_guard, max_memory_allocated, max_memory_reserved, mem_get_info,
+                         memory_allocated, memory_reserved, memory_snapshot, memory_stats,
+                         memory_summary, reset_peak_memory_stats, set_guard,
+                         set_per_process_memory_fraction, set_protection)
 
-Stream = torch.Stream
 
-
-class _Event:
+class _NoEvent:
     """For a torch without events of its own: the device is done as soon as it is asked."""
 
     def __init__(self, *_, **__):
@@ -45,19 +50,31 @@ class _Event:
         return True
 
 
-Event = getattr(torch, "Event", _Event)
+class Stream(torch.Stream):
+    """A queue of commands: those in it run one after the other. Streams of priority below 0 begin first."""
+
+    def __new__(cls, device=None, priority: int = 0, **kwargs):
+        if kwargs:
+            return super().__new__(cls, **kwargs)
+        return super().__new__(cls, device=torch.device("sim", _index(device)), priority=priority)
 
 
-class _Error(ctypes.Structure):  # usc_error
-    _fields_ = [("status", ctypes.c_int), ("where", ctypes.c_int64),
-                ("text", ctypes.c_char * 512)]
+class _AnyEvent(type):
+    def __instancecheck__(cls, it) -> bool:
+        return isinstance(it, torch.Event) and it.device.type == "sim"
 
 
-class _Stats(ctypes.Structure):  # usc_sim_stats
-    _fields_ = [(name, ctypes.c_int64) for name in (
-        "allocated_size", "peak_size", "reserved_size", "n_allocs", "n_maps", "n_opens",
-        "n_waits", "requested_size", "waiting_size", "peak_reserved", "n_live", "n_segments",
-        "n_retries", "n_ooms")]
+class _Event(metaclass=_AnyEvent):  # torch.Event asks for itself where it is given another one
+    """A point in a stream, to wait for or, with ``enable_timing``, to measure from."""
+
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+        return torch.Event(device="sim", enable_timing=enable_timing, blocking=blocking,
+                           interprocess=interprocess)
+
+
+Event = _Event if hasattr(torch, "Event") else _NoEvent
+if not hasattr(torch, "accelerator"):  # an older torch makes its streams otherwise
+    Stream = torch.Stream  # noqa: F811
 
 
 class _Info(ctypes.Structure):  # usc_sim_fault_info
@@ -75,6 +92,10 @@ class _Fault(ctypes.Structure):  # usc_sim_fault
                 ("n_changed", ctypes.c_int64)]
 
 
+class _Schedule(ctypes.Structure):  # usc_sim_schedule_options
+    _fields_ = [("seed", ctypes.c_uint64), ("delay", ctypes.c_double)]
+
+
 def _load_runtime() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(glue.PACKAGE / "libulpscope_sim.so"))
     lib.usc_sim_fault_plant.argtypes = [
@@ -83,8 +104,10 @@ def _load_runtime() -> ctypes.CDLL:
     lib.usc_sim_fault_get.argtypes = [ctypes.c_size_t, ctypes.POINTER(_Fault)]
     lib.usc_sim_fault_get.restype = ctypes.c_bool
     lib.usc_sim_fault_info_of.restype = ctypes.POINTER(_Info)
-    lib.usc_sim_memory_stats.restype = _Stats
-    lib.usc_sim_set_protection.argtypes = [ctypes.c_bool]
+    lib.usc_sim_schedule.argtypes = [ctypes.POINTER(_Schedule)]
+    lib.usc_sim_launch_blocking.restype = ctypes.c_bool
+    lib.usc_sim_device_synchronize.argtypes = [ctypes.c_int, ctypes.POINTER(_Error)]
+    sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
 
@@ -261,20 +284,89 @@ def get_device_name(device=None) -> str:
     return "Ulpscope simulated accelerator"
 
 
-def synchronize(device=None) -> None:
-    """Returns at once: nothing is ever pending."""
+# ---- streams -----------------------------------------------------------------------------
 
 
-def current_stream(device=None) -> torch.Stream:
+def synchronize(device: object = None) -> None:
+    """Waits for all streams of a device, and raises what a kernel there said."""
+    error = _Error()
+    _lib.usc_sim_wait(_index(device))
+    if _lib.usc_sim_device_synchronize(_index(device), ctypes.byref(error)) != 0:
+        raise RuntimeError(error.text.decode())
+
+
+def current_stream(device: object = None) -> torch.Stream:
     index = _index(device)
     if not hasattr(torch, "accelerator"):
         return torch.Stream(stream_id=0, device_index=index, device_type=20)  # PrivateUse1
     return torch.accelerator.current_stream(torch.device("sim", index))
 
 
-def stream(stream: torch.Stream) -> torch.Stream:
-    """A context manager that makes ``stream`` the current one."""
-    return stream
+def default_stream(device: object = None) -> torch.Stream:
+    now = current_stream(device)
+    return torch.Stream(stream_id=0, device_index=now.device_index, device_type=now.device_type)
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Makes ``stream`` the one this thread uses on its device; None: nothing changes."""
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
+
+
+class stream:
+    """A context manager that makes ``stream`` the current one; None: nothing changes."""
+
+    def __init__(self, stream: torch.Stream | None):
+        self._wanted = stream
+
+    def __enter__(self) -> None:
+        if self._wanted is not None:
+            self._wanted.__enter__()
+
+    def __exit__(self, *error) -> None:
+        if self._wanted is not None:
+            self._wanted.__exit__(*error)
+
+
+def set_launch_blocking(on: bool) -> None:
+    """Off: a kernel runs when its stream's turn comes, and not when it is called."""
+    synchronize_all()
+    _lib_glue.usc_glue_sim_set_launch_blocking(int(bool(on)))
+
+
+def launch_blocking() -> bool:
+    return _lib.usc_sim_launch_blocking()
+
+
+def synchronize_all() -> None:
+    for i in range(device_count()):
+        synchronize(i)
+
+
+class schedule:
+    """From now on a seed, and not the machine, orders what the program left unordered: a wait that is
+    missing shows with one of few seeds, and each time with that one. ``delay`` is how much is held back
+    until somebody waits, from 0 to 1. Ends with ``off()`` or the ``with`` block."""
+
+    def __init__(self, seed: int, delay: float = 0.9):
+        if not 0 <= delay <= 1:
+            raise ValueError(f"sim: a delay of {delay}; it is in 0 to 1")
+        self._blocking = launch_blocking()
+        set_launch_blocking(False)
+        _lib.usc_sim_schedule(ctypes.byref(_Schedule(seed & (2**64 - 1), delay)))
+
+    def off(self) -> None:
+        _lib.usc_sim_schedule(None)
+        set_launch_blocking(self._blocking)
+
+    def __enter__(self) -> schedule:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.off()
+
+
+# ---- random numbers ------------------------------------------------------------------------
 
 
 def manual_seed(seed: int) -> None:
@@ -312,37 +404,6 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
-def memory_stats(device=None) -> dict[str, int]:
-    """The counters of ``usc_sim_stats``: bytes and blocks since the process began."""
-    stats = _lib.usc_sim_memory_stats(_index(device))
-    return {name: getattr(stats, name) for name, _ in _Stats._fields_}
-
-
-def memory_allocated(device=None) -> int:
-    return memory_stats(device)["allocated_size"]
-
-
-def max_memory_allocated(device=None) -> int:
-    return memory_stats(device)["peak_size"]
-
-
-def memory_reserved(device=None) -> int:
-    return memory_stats(device)["reserved_size"]
-
-
-def reset_peak_memory_stats(device=None) -> None:
-    _lib.usc_sim_reset_peak(_index(device))
-
-
-def empty_cache() -> None:
-    _lib.usc_sim_empty_cache()
-
-
-def set_protection(on: bool) -> None:
-    """Off: memory stays open and host accesses go unnoticed, for runs that need speed."""
-    _lib.usc_sim_set_protection(bool(on))
-
-
 def tell_idle() -> None:
     """Names, at the end of a program that used the device, the faults of ULPSCOPE_SIM_FAULTS that no
     call met. A check's workers do not: what one of them did not meet another did."""
@@ -355,11 +416,22 @@ def tell_idle() -> None:
               "below them there: layer_norm as native_layer_norm, linear as addmm)", file=sys.stderr)  # fmt: skip
 
 
+def _finish() -> None:
+    """What is queued runs before the process ends; an error that nobody waited for is told."""
+    error = _Error()
+    if _lib.usc_sim_device_synchronize(-1, ctypes.byref(error)) != 0:
+        print(f"ulpscope: sim: {error.text.decode()}", file=sys.stderr)
+
+
 _lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
 _register()
+if os.environ.get("ULPSCOPE_SIM_GUARD"):
+    set_guard(os.environ["ULPSCOPE_SIM_GUARD"])
+set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "1") != "0")
 if _planted():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
+atexit.register(_finish)

@@ -1,42 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of the allocator in ulpscope_sim/memory.h: which stream gets which block,
-// what there is of it, and what a violation says before the process dies of it.
-#include <ulpscope_sim/memory.h>
+// and what there is of it.
+#include "sim_allocs.h"
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-static const usc_sim_stream A = {0, 1}, B = {0, 2};
-
-static void ok(usc_status st)
-{
-    assert_int_equal(st, USC_OK);
-}
-
-static char *take(usc_sim_stream s, size_t size)
-{
-    void *p = NULL;
-    ok(usc_sim_malloc_on(s, size, &p, NULL));
-    return p;
-}
-
-static int start(void **state)
-{
-    (void)state;
-    usc_sim_empty_cache();
-    usc_sim_set_guard(USC_SIM_GUARD_STRICT);
-    return 0;
-}
 
 static usc_status pass_gate(void *gate, usc_error *err)
 {
@@ -52,10 +21,6 @@ static void hold(usc_sim_stream s, sem_t *gate)
     sem_init(gate, 0, 0);
     ok(usc_sim_submit(s, &c, NULL));
 }
-
-static const usc_sim_guard guards[] = {USC_SIM_GUARD_STRICT, USC_SIM_GUARD_PAGES,
-                                       USC_SIM_GUARD_OPEN};
-#define N_GUARDS 3
 
 /* ---- streams ---------------------------------------------------------------------- */
 
@@ -132,6 +97,27 @@ static void test_a_launched_kernel_may_open_what_was_freed(void **state)
         usc_sim_unpin(p);
         assert_int_equal(usc_sim_open(p, USC_SIM_READ, NULL), USC_E_ARG);
     }
+}
+
+static void
+test_a_launched_kernel_finds_its_bytes_in_a_block_handed_out_again(void **state)
+{
+    (void)state;
+    char *p = take(A, 4000);
+    ok(usc_sim_open(p, USC_SIM_WRITE, NULL));
+    memset(p, 7, 4000);
+    usc_sim_close(p, USC_SIM_WRITE);
+    usc_sim_pin(p);
+    usc_sim_free(p);
+    char *q = take(A, 1000); /* of the same page, and with other bytes around it */
+    assert_in_range((uintptr_t)q, (uintptr_t)p, (uintptr_t)p + 4000);
+    ok(usc_sim_open(p, USC_SIM_WRITE, NULL));
+    for (int i = 0; i < 4000; i++)
+        assert_int_equal(p[i], 7);
+    memset(p, 8, 4000);
+    usc_sim_close(p, USC_SIM_WRITE);
+    usc_sim_unpin(p);
+    usc_sim_free(q);
 }
 
 static void test_a_copy_ends_after_its_blocks_are_freed(void **state)
@@ -357,190 +343,14 @@ static void test_history_keeps_the_last_actions(void **state)
     assert_false(usc_sim_history_get(0, &info));
 }
 
-/* ---- who did it -------------------------------------------------------------------------- */
-
-static char said[2048];
-static struct sigaction watching[2]; /* cmocka has a handler of its own in each test */
-
-/* Whether a child process that does this dies of SIGSEGV; what it says is in said[]. */
-static bool dies(void (*act)(char *), char *at)
-{
-    int ends[2], status = 0;
-    size_t n = 0;
-    ssize_t got;
-    assert_int_equal(pipe(ends), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-        dup2(ends[1], STDERR_FILENO);
-        sigaction(SIGSEGV, &watching[0], NULL);
-        sigaction(SIGBUS, &watching[1], NULL);
-        act(at);
-        _exit(0);
-    }
-    close(ends[1]);
-    while ((got = read(ends[0], said + n, sizeof said - 1 - n)) > 0)
-        n += (size_t)got;
-    said[n] = '\0';
-    close(ends[0]);
-    assert_int_equal(waitpid(child, &status, 0), child);
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* theirs comes next */
-    return status != 0;
-#else
-    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
-#endif
-}
-
-static void read_it(char *at)
-{
-    (void)*(volatile char *)at;
-}
-
-static void write_it(char *at)
-{
-    *(volatile char *)at = 1;
-}
-
-static void write_as_kernel(char *at)
-{
-    usc_sim_set_label("aten::bad_, launched at train.py:3");
-    if (usc_sim_open(at, USC_SIM_READ, NULL) == USC_OK) write_it(at);
-}
-
-static void overrun(char *at)
-{
-    usc_sim_set_label("aten::long_");
-    if (usc_sim_open(at, USC_SIM_WRITE, NULL) != USC_OK) return;
-    at[100] = 1; /* of 100 bytes: in the same page, and within the alignment */
-    usc_sim_close(at, USC_SIM_WRITE);
-}
-
-static void write_all(char *at)
-{
-    if (usc_sim_open(at, USC_SIM_WRITE, NULL) != USC_OK) return;
-    memset(at, 1, 100);
-    usc_sim_close(at, USC_SIM_WRITE);
-}
-
-static void underrun(char *at)
-{
-    if (usc_sim_open(at, USC_SIM_WRITE, NULL) != USC_OK) return;
-    at[-1] = 1;
-    usc_sim_close(at, USC_SIM_WRITE);
-}
-
-static void test_a_violation_tells_who_and_where(void **state)
-{
-    (void)state;
-    usc_sim_set_label("aten::empty");
-    char *p = take(A, 100);
-    usc_sim_set_label(NULL);
-    assert_true(dies(read_it, p + 8));
-    assert_non_null(strstr(said, "ulpscope: sim:0: the host "));
-    assert_non_null(
-        strstr(said, "byte 8 of a block of 100 bytes, allocated by aten::empty\n"));
-    assert_true(dies(write_as_kernel, p));
-    assert_non_null(strstr(said, "aten::bad_, launched at train.py:3 "));
-    assert_true(dies(read_it, p + 128));
-    assert_non_null(strstr(said, "28 bytes behind a block of 100 bytes"));
-    usc_sim_free(p);
-    assert_true(dies(read_it, p));
-    assert_non_null(strstr(said, "allocated by aten::empty, freed by the host"));
-}
-
-static void test_bytes_around_a_block_are_watched(void **state)
-{
-    (void)state;
-    char *p = take(A, 100);
-    assert_true(dies(overrun, p));
-    assert_non_null(strstr(said, "aten::long_ wrote to "));
-    assert_non_null(strstr(said, "0 bytes behind a block of 100 bytes"));
-    assert_true(dies(underrun, p));
-    assert_non_null(strstr(said, "1 bytes before a block of 100 bytes"));
-    assert_false(dies(write_all, p));
-    usc_sim_free(p);
-}
-
-static void test_shared_pages_are_closed_when_nobody_has_them_open(void **state)
-{
-    (void)state;
-    usc_sim_set_guard(USC_SIM_GUARD_PAGES);
-    char *p = take(A, 100), *q = take(A, 100);
-    assert_int_equal((uintptr_t)p / 4096, (uintptr_t)q / 4096);
-    assert_true(dies(read_it, p));
-    ok(usc_sim_open(p, USC_SIM_READ, NULL));
-    assert_false(dies(read_it, q)); /* of the same page */
-    assert_true(dies(write_it, p));
-    ok(usc_sim_open(q, USC_SIM_WRITE, NULL));
-    assert_false(dies(write_it, p));
-    usc_sim_close(q, USC_SIM_WRITE);
-    assert_true(dies(write_it, p));
-    usc_sim_close(p, USC_SIM_READ);
-    assert_true(dies(read_it, p));
-    usc_sim_set_guard(USC_SIM_GUARD_OPEN);
-    assert_false(dies(write_it, p));
-    usc_sim_set_guard(USC_SIM_GUARD_PAGES);
-    assert_true(dies(read_it, p));
-    usc_sim_free(p);
-    usc_sim_free(q);
-}
-
-static void test_poison_is_what_nobody_has_written(void **state)
-{
-    (void)state;
-    for (int g = 0; g < N_GUARDS; g++) {
-        usc_sim_set_guard(guards[g]);
-        usc_sim_set_poison(true);
-        float *p = (float *)(void *)take(A, 4 * sizeof *p);
-        ok(usc_sim_open(p, USC_SIM_READ, NULL));
-        assert_true(p[0] != p[0] && p[3] != p[3]);
-        usc_sim_close(p, USC_SIM_READ);
-        ok(usc_sim_open(p, USC_SIM_WRITE, NULL));
-        p[0] = 2;
-        usc_sim_close(p, USC_SIM_WRITE);
-        ok(usc_sim_open(p, USC_SIM_READ, NULL));
-        assert_true(p[0] == 2);
-        usc_sim_close(p, USC_SIM_READ);
-        usc_sim_free(p);
-        usc_sim_set_poison(false);
-    }
-}
-
-/* A handler that was there before the device first had memory. */
-static void leave(int number)
-{
-    (void)number;
-    _exit(0);
-}
-
-static void send_bus(char *at)
-{
-    (void)at;
-    raise(SIGBUS);
-    raise(SIGSEGV); /* never reached */
-}
-
-static void test_a_fault_of_other_code_goes_where_it_went(void **state)
-{
-    (void)state;
-    assert_true(dies(write_it, (char *)(uintptr_t)16));
-    assert_null(strstr(said, "ulpscope"));
-    assert_false(dies(send_bus, NULL)); /* leave() has it */
-    assert_string_equal(said, "");
-}
-
-#define IT(name) cmocka_unit_test_setup(name, start)
-
 int main(void)
 {
-    signal(SIGBUS, leave);
-    usc_sim_free(take(A, 1)); /* from here on faults are watched */
-    sigaction(SIGSEGV, NULL, &watching[0]);
-    sigaction(SIGBUS, NULL, &watching[1]);
     const struct CMUnitTest tests[] = {
         IT(test_a_freed_block_comes_back_on_its_stream_alone),
         IT(test_a_block_waits_for_the_streams_that_used_it),
         IT(test_record_stream_refuses_what_is_not_there),
         IT(test_a_launched_kernel_may_open_what_was_freed),
+        IT(test_a_launched_kernel_finds_its_bytes_in_a_block_handed_out_again),
         IT(test_a_copy_ends_after_its_blocks_are_freed),
         IT(test_small_blocks_share_pages_and_join_again),
         IT(test_large_blocks_are_pieces_of_one_mapping),
@@ -550,11 +360,6 @@ int main(void)
         IT(test_a_fraction_limits_a_device),
         IT(test_a_snapshot_has_every_block),
         IT(test_history_keeps_the_last_actions),
-        IT(test_a_violation_tells_who_and_where),
-        IT(test_bytes_around_a_block_are_watched),
-        IT(test_shared_pages_are_closed_when_nobody_has_them_open),
-        IT(test_poison_is_what_nobody_has_written),
-        IT(test_a_fault_of_other_code_goes_where_it_went),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

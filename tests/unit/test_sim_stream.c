@@ -1,93 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of command queues in ulpscope_sim/stream.h. No device memory is touched here,
-// so that this runs under TSan, too. A command that must not have ended yet waits at a
-// gate, and nothing sleeps.
-#include <ulpscope_sim/stream.h>
+// so that this runs under TSan, too.
+#include "sim_commands.h"
 
 #include <pthread.h>
-#include <semaphore.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static const usc_sim_stream MAIN = {0, 0};
-
-static void ok(usc_status st)
-{
-    assert_int_equal(st, USC_OK);
-}
-
-static usc_sim_stream another(void)
-{
-    return usc_sim_stream_next(0, false);
-}
-
-/* ---- what commands do ------------------------------------------------------------ */
-
-static usc_status pass_gate(void *gate, usc_error *err)
-{
-    (void)err;
-    while (sem_wait(gate) != 0)
-        ;
-    return USC_OK;
-}
-
-static usc_status open_gate(void *gate, usc_error *err)
-{
-    (void)err;
-    sem_post(gate);
-    return USC_OK;
-}
-
-static usc_status go_wrong(void *ctx, usc_error *err)
-{
-    return usc_error_set(err, USC_E_SHAPE, 2, "%s", (const char *)ctx);
-}
-
-static atomic_int n_logged;
-static int logged[64];
-
-static usc_status log_it(void *number, usc_error *err)
-{
-    (void)err;
-    logged[atomic_fetch_add(&n_logged, 1)] = *(const int *)number;
-    return USC_OK;
-}
-
-static int numbers[] = {0, 1, 2, 3, 4, 5, 6, 7};
-
-static usc_status submit(usc_sim_stream s, usc_status (*run)(void *, usc_error *),
-                         void *ctx, usc_error *err)
-{
-    const usc_sim_command c = {
-        .run = run, .ctx = ctx, .name = "aten::test", .place = "here.py:7"};
-    return usc_sim_submit(s, &c, err);
-}
-
-static void log_on(usc_sim_stream s, int number)
-{
-    ok(submit(s, log_it, &numbers[number], NULL));
-}
-
-static void wait_for_all(void)
-{
-    usc_error err;
-    ok(usc_sim_device_synchronize(-1, &err));
-}
-
-static int start(void **state)
-{
-    (void)state;
-    n_logged = 0;
-    return 0;
-}
 
 static usc_sim_event *event_of(bool timing)
 {
@@ -390,112 +309,6 @@ static void test_launch_blocking_waits_for_what_is_pending(void **state)
     wait_for_all();
 }
 
-/* ---- order by a seed ---------------------------------------------------------------- */
-
-static void set_seed(uint64_t seed, double delay)
-{
-    usc_sim_schedule(&(usc_sim_schedule_options){.seed = seed, .delay = delay});
-}
-
-/* Two streams of three commands; `ordered`: the second begins behind the first. The order
- * comes back as digits. */
-static int order_of(uint64_t seed, bool ordered)
-{
-    const usc_sim_stream a = {0, 1}, b = {0, 2};
-    n_logged = 0;
-    set_seed(seed, 0.5);
-    for (int i = 0; i < 3; i++)
-        log_on(a, i);
-    if (ordered) ok(usc_sim_stream_wait_stream(b, a, NULL));
-    for (int i = 3; i < 6; i++)
-        log_on(b, i);
-    wait_for_all();
-    usc_sim_schedule(NULL);
-    int order = 0;
-    for (int i = 0; i < n_logged; i++)
-        order = 10 * order + logged[i] + 1;
-    return order;
-}
-
-static void test_a_seed_orders_what_is_unordered(void **state)
-{
-    (void)state;
-    int n_other = 0;
-    for (uint64_t seed = 0; seed < 20; seed++) {
-        const int order = order_of(seed, false);
-        assert_int_equal(order, order_of(seed, false));
-        n_other += order != 123456;
-        assert_int_equal(order_of(seed, true), 123456);
-    }
-    assert_in_range(n_other, 5, 20);
-}
-
-static void test_delay_is_how_much_waits(void **state)
-{
-    (void)state;
-    set_seed(1, 1);
-    log_on(MAIN, 1);
-    assert_int_equal(n_logged, 0);
-    ok(usc_sim_stream_synchronize(MAIN, NULL));
-    assert_int_equal(n_logged, 1);
-    set_seed(1, 0);
-    log_on(MAIN, 2);
-    assert_int_equal(n_logged, 2);
-    set_seed(1, 1);
-    log_on(MAIN, 3);
-    while (!usc_sim_stream_query(MAIN)) /* who asks again and again gets there */
-        ;
-    assert_int_equal(n_logged, 3);
-    log_on(MAIN, 4);
-    usc_sim_schedule(NULL); /* waits */
-    assert_int_equal(n_logged, 4);
-}
-
-static void test_high_priority_begins_first(void **state)
-{
-    (void)state;
-    for (uint64_t seed = 0; seed < 20; seed++) {
-        const usc_sim_stream low = usc_sim_stream_next(0, false);
-        const usc_sim_stream high = usc_sim_stream_next(0, true);
-        n_logged = 0;
-        set_seed(seed, 1);
-        log_on(low, 1);
-        log_on(high, 2);
-        log_on(high, 3);
-        wait_for_all();
-        assert_true(logged[0] == 2 && logged[1] == 3 && logged[2] == 1);
-    }
-    usc_sim_schedule(NULL);
-}
-
-static void *log_many(void *stream)
-{
-    for (int i = 0; i < 4; i++) {
-        log_on(*(usc_sim_stream *)stream, i);
-        ok(usc_sim_stream_synchronize(*(usc_sim_stream *)stream, NULL));
-    }
-    return NULL;
-}
-
-static void test_many_threads_use_it_at_once(void **state)
-{
-    (void)state;
-    for (int scheduled = 0; scheduled < 2; scheduled++) {
-        pthread_t threads[4];
-        usc_sim_stream streams[4];
-        n_logged = 0;
-        if (scheduled) set_seed(3, 0.5);
-        for (int i = 0; i < 4; i++) {
-            streams[i] = another();
-            pthread_create(&threads[i], NULL, log_many, &streams[i]);
-        }
-        for (int i = 0; i < 4; i++)
-            pthread_join(threads[i], NULL);
-        assert_int_equal(n_logged, 16);
-    }
-    usc_sim_schedule(NULL);
-}
-
 /* ---- copies, forks ------------------------------------------------------------------ */
 
 static void test_a_copy_takes_its_turn(void **state)
@@ -531,8 +344,6 @@ static void test_a_forked_child_is_refused(void **state)
     assert_int_equal(status, 0);
 }
 
-#define IT(name) cmocka_unit_test_setup(name, start)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -551,10 +362,6 @@ int main(void)
         IT(test_a_command_that_waits_is_refused),
         IT(test_launch_blocking_runs_in_step),
         IT(test_launch_blocking_waits_for_what_is_pending),
-        IT(test_a_seed_orders_what_is_unordered),
-        IT(test_delay_is_how_much_waits),
-        IT(test_high_priority_begins_first),
-        IT(test_many_threads_use_it_at_once),
         IT(test_a_copy_takes_its_turn),
         IT(test_a_forked_child_is_refused),
     };

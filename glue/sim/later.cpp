@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that run when their stream's turn comes. What a call gives is foretold by its
+// meta function: results are made at once, and the kernel fills them later. Calls whose
+// results cannot be foretold (item, nonzero, random numbers, out= that grows) run at once,
+// behind what is queued.
+#include "sim_glue.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+namespace usc_sim
+{
+
+std::atomic<bool> launching_later{false};
+
+namespace
+{
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::IValue;
+using torch::jit::Stack;
+
+// ---- which operators
+
+bool is_plain(const c10::TypePtr &type)
+{
+    switch (type->kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::SymIntType:
+    case c10::TypeKind::SymFloatType:
+    case c10::TypeKind::SymBoolType:
+        return true;
+    case c10::TypeKind::OptionalType:
+    case c10::TypeKind::ListType:
+        return is_plain(type->containedType(0));
+    default: // devices, generators, storages, layouts: rare, and seldom on a hot path
+        return false;
+    }
+}
+
+bool returns_tensors(const c10::FunctionSchema &schema)
+{
+    for (const c10::Argument &r : schema.returns()) {
+        const c10::TypePtr &t = r.type();
+        const bool list = t->kind() == c10::TypeKind::ListType;
+        if ((list ? t->containedType(0) : t)->kind() != c10::TypeKind::TensorType)
+            return false;
+        if (r.alias_info() != nullptr && !r.alias_info()->isWrite()) return false;
+    }
+    return true;
+}
+
+bool decide(const c10::OperatorHandle &op)
+{
+    for (const c10::Argument &a : op.schema().arguments())
+        if (!is_plain(a.type()) &&
+            a.type()->str().find("ScalarType") == std::string::npos)
+            return false;
+    return op.hasComputedKernelForDispatchKey(DispatchKey::Meta) &&
+           cell_kernel(op) == nullptr && returns_tensors(op.schema()) &&
+           !op.hasTag(at::Tag::dynamic_output_shape) &&
+           !op.hasTag(at::Tag::data_dependent_output) &&
+           !op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+bool can_wait(const c10::OperatorHandle &op)
+{
+    static std::mutex one_at_a_time;
+    static auto *known = new std::unordered_map<const c10::FunctionSchema *, bool>;
+    const std::lock_guard<std::mutex> hold(one_at_a_time);
+    const auto found = known->find(&op.schema());
+    if (found != known->end()) return found->second;
+    return (*known)[&op.schema()] = decide(op);
+}
+
+// ---- tensors that stand for others
+
+// Maps each tensor of a stack; equal storages give equal storages.
+class Twins
+{
+  public:
+    virtual ~Twins() = default;
+    std::vector<c10::Storage> storages, twins;
+
+    // Whose twins they are is known while they are made, and no longer.
+    void let_go()
+    {
+        storages.clear();
+    }
+
+    at::Tensor of(const at::Tensor &t)
+    {
+        if (!t.defined()) return t;
+        if (!on_device(t)) return of_number(t);
+        c10::Storage twin;
+        for (size_t i = 0; i < storages.size(); i++)
+            if (storages[i].is_alias_of(t.storage())) twin = twins[i];
+        if (!twin) {
+            twin = make(t);
+            storages.push_back(t.storage());
+            twins.push_back(twin);
+        }
+        at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+            c10::Storage(twin), DispatchKeySet(key), t.dtype());
+        c10::TensorImpl *impl = made.unsafeGetTensorImpl();
+        impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
+        if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+        if (t.is_conj()) impl->_set_conj(true);
+        if (t.is_neg()) impl->_set_neg(true);
+        return made;
+    }
+
+    IValue of(const IValue &v)
+    {
+        if (v.isTensor()) return of(v.toTensor());
+        if (v.isTensorList()) {
+            c10::List<at::Tensor> list;
+            for (const at::Tensor &t : v.toTensorVector())
+                list.push_back(of(t));
+            return list;
+        }
+        if (v.isOptionalTensorList()) {
+            c10::List<std::optional<at::Tensor>> list;
+            for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
+                list.push_back(t ? std::optional<at::Tensor>(of(*t)) : t);
+            return list;
+        }
+        return v;
+    }
+
+  protected:
+    explicit Twins(DispatchKey k) : key(k)
+    {
+    }
+    virtual c10::Storage make(const at::Tensor &t) = 0;
+    virtual at::Tensor of_number(const at::Tensor &t) = 0; // one element, of the host
+    const DispatchKey key;
+};
+
+// Of no memory: what a meta function computes on.
+class Metas final : public Twins
+{
+  public:
+    Metas() : Twins(DispatchKey::Meta)
+    {
+    }
+
+  private:
+    c10::Storage make(const at::Tensor &t) override
+    {
+        return c10::make_intrusive<c10::StorageImpl>(
+            c10::StorageImpl::use_byte_size_t(), t.storage().nbytes(),
+            c10::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta),
+            true);
+    }
+    at::Tensor of_number(const at::Tensor &t) override
+    {
+        return t;
+    }
+};
+
+// Of the same device memory, without owning it: a kernel that was launched does not keep
+// its arguments alive, only where they lie. The blocks are pinned, not the tensors.
+class Frozen final : public Twins
+{
+  public:
+    Frozen() : Twins(DispatchKey::PrivateUse1)
+    {
+    }
+    ~Frozen() override
+    {
+        for (const void *address : pinned_)
+            usc_sim_unpin(address);
+    }
+
+  private:
+    c10::Storage make(const at::Tensor &t) override
+    {
+        void *address = const_cast<void *>(t.storage().data());
+        usc_sim_pin(address);
+        pinned_.push_back(address);
+        return c10::make_intrusive<c10::StorageImpl>(
+            c10::StorageImpl::use_byte_size_t(), t.storage().nbytes(),
+            c10::DataPtr(
+                address, nullptr, [](void *) {}, t.device()),
+            allocator(), true);
+    }
+    // As it is now: the program may change it before the kernel runs.
+    at::Tensor of_number(const at::Tensor &t) override
+    {
+        const at::AutoDispatchBelowADInplaceOrView below_autograd;
+        at::Tensor copy = t.clone();
+        if (t.unsafeGetTensorImpl()->is_wrapped_number())
+            copy.unsafeGetTensorImpl()->set_wrapped_number(true);
+        return copy;
+    }
+    std::vector<void *> pinned_;
+};
+
+template <class Visit> void each_tensor(const IValue &v, Visit visit)
+{
+    if (v.isTensor()) visit(v.toTensor());
+    if (v.isTensorList())
+        for (const at::Tensor &t : v.toTensorVector())
+            visit(t);
+    if (v.isOptionalTensorList())
+        for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
+            if (t) visit(*t);
+}
+
+// ---- launches
+
+struct Launched {
+    explicit Launched(const c10::OperatorHandle &o) : op(o)
+    {
+    }
+    c10::OperatorHandle op;
+    Frozen frozen;
+    Stack stack;
+    std::vector<at::Tensor> outputs;
+};
+
+// No exception may cross the device's C.
+template <class Act> usc_status guarded(usc_error *err, Act act)
+{
+    try {
+        act();
+        return USC_OK;
+    } catch (const c10::Error &e) {
+        return usc_error_set(err, USC_E_ARG, -1, "%s", e.what_without_backtrace());
+    } catch (const std::exception &e) {
+        return usc_error_set(err, USC_E_ARG, -1, "%s", e.what());
+    }
+}
+
+usc_status run_launched(void *ctx, usc_error *err)
+{
+    auto *l = static_cast<Launched *>(ctx);
+    TORCH_INTERNAL_ASSERT(l != nullptr);
+    return guarded(err, [l] { run_kernel(l->op, &l->stack, &l->outputs); });
+}
+
+template <class T> void drop(void *ctx)
+{
+    delete static_cast<T *>(ctx);
+}
+
+template <class T>
+void submit(usc_sim_stream stream, std::unique_ptr<T> work,
+            usc_status (*run)(void *, usc_error *), const char *name)
+{
+    usc_sim_command c{};
+    c.run = run;
+    c.drop = &drop<T>;
+    c.ctx = work.release(); // dropped in each case
+    std::strncpy(c.name, name, sizeof c.name - 1);
+    write_place(c.place, sizeof c.place);
+    usc_error err{};
+    check(usc_sim_submit(stream, &c, &err), err);
+}
+
+// Of all arguments, but for numbers of the host that are only read. None: there is none,
+// or an argument that a kernel cannot wait with.
+std::optional<c10::DeviceIndex> common_device(const c10::FunctionSchema &schema,
+                                              const Stack &args)
+{
+    std::optional<c10::DeviceIndex> device;
+    bool fine = true;
+    for (size_t i = 0; i < args.size(); i++) {
+        const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
+        const bool written = alias != nullptr && alias->isWrite();
+        each_tensor(args[i], [&](const at::Tensor &t) {
+            if (!t.defined() || (t.is_cpu() && t.dim() == 0 && !written)) return;
+            if (!on_device(t) || t.layout() != c10::kStrided || t._is_zerotensor())
+                fine = false;
+            else if (!device)
+                device = t.device().index();
+            else
+                fine = fine && *device == t.device().index();
+        });
+    }
+    return fine ? device : std::nullopt;
+}
+
+bool foretell(const c10::OperatorHandle &op, Stack &out)
+{
+    try {
+        const at::AutoDispatchBelowADInplaceOrView below_autograd;
+        const c10::impl::ExcludeDispatchKeyGuard no_autocast{
+            c10::autocast_dispatch_keyset};
+        op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &out);
+        return true;
+    } catch (const std::exception &) {
+        return false; // the kernel itself has the better sentence
+    }
+}
+
+struct Foretold {
+    const Stack &args, &metas; // argument by argument
+    c10::DeviceIndex device;
+    std::vector<at::Tensor> fresh;
+    bool fine = true;
+
+    // A result that is an argument stays that argument; others are made.
+    at::Tensor result(const at::Tensor &m)
+    {
+        if (!m.defined()) {
+            fresh.push_back(m);
+            return m;
+        }
+        at::Tensor same;
+        bool shares = false;
+        for (size_t i = 0; i < args.size(); i++) {
+            std::vector<at::Tensor> theirs, ours;
+            each_tensor(metas[i], [&](const at::Tensor &t) { theirs.push_back(t); });
+            each_tensor(args[i], [&](const at::Tensor &t) { ours.push_back(t); });
+            for (size_t k = 0; k < theirs.size(); k++) {
+                if (theirs[k].is_same(m)) same = ours[k];
+                shares = shares || (theirs[k].defined() && theirs[k].is_alias_of(m));
+            }
+        }
+        if (same.defined()) return same;
+        if (shares || m.storage_offset() != 0 || m.is_conj() || m.is_neg()) {
+            fine = false;
+            return {};
+        }
+        fresh.push_back(at::empty_strided(
+            m.sizes(), m.strides(), m.options().device(c10::Device(DEVICE, device))));
+        return fresh.back();
+    }
+};
+
+// An out= argument that grew is more than a kernel can do later.
+bool kept_their_shapes(const Stack &args, const Stack &metas)
+{
+    bool kept = true;
+    for (size_t i = 0; i < args.size(); i++) {
+        std::vector<at::Tensor> theirs;
+        each_tensor(metas[i], [&](const at::Tensor &t) { theirs.push_back(t); });
+        size_t k = 0;
+        each_tensor(args[i], [&](const at::Tensor &t) {
+            const at::Tensor &m = theirs[k++];
+            kept = kept && (!t.defined() ||
+                            (m.sizes() == t.sizes() && m.strides() == t.strides()));
+        });
+    }
+    return kept;
+}
+
+} // namespace
+
+bool launch_later(const c10::OperatorHandle &op, Stack *stack)
+{
+    usc_sim_fault planted;
+    if (!can_wait(op) || usc_sim_fault_get(0, &planted)) return false;
+    const auto first =
+        stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+    const Stack args(first, stack->end());
+    const auto device = common_device(op.schema(), args);
+    if (!device) return false;
+
+    Metas metas;
+    Stack meta_args;
+    for (const IValue &v : args)
+        meta_args.push_back(metas.of(v));
+    Stack foretold = meta_args;
+    if (!foretell(op, foretold) || !kept_their_shapes(args, meta_args)) return false;
+    Foretold results{args, meta_args, *device};
+    for (IValue &v : foretold) {
+        if (v.isTensor()) {
+            v = results.result(v.toTensor());
+            continue;
+        }
+        c10::List<at::Tensor> list;
+        for (const at::Tensor &m : v.toTensorVector())
+            list.push_back(results.result(m));
+        v = list;
+    }
+    if (!results.fine) return false;
+
+    auto launched = std::make_unique<Launched>(op);
+    for (const IValue &v : args)
+        launched->stack.push_back(launched->frozen.of(v));
+    for (const at::Tensor &t : results.fresh)
+        launched->outputs.push_back(launched->frozen.of(t));
+    launched->frozen.let_go();
+    submit(usc_sim_stream_current(*device), std::move(launched), &run_launched,
+           op.operator_name().name.c_str());
+    stack->erase(first, stack->end());
+    for (const IValue &v : foretold)
+        stack->push_back(v);
+    return true;
+}
+
+namespace
+{
+
+// Host tensors are owned until the copy has run; device memory is pinned.
+struct Copy {
+    Frozen frozen;
+    at::Tensor from, to;
+};
+
+usc_status run_copy(void *ctx, usc_error *err)
+{
+    auto *c = static_cast<Copy *>(ctx);
+    return guarded(err, [c] {
+        Launch launch;
+        launch.allow_mixed = true;
+        const at::Tensor to = launch.host(c->to, true);
+        to.copy_(launch.host(c->from, false));
+    });
+}
+
+void order(usc_sim_stream behind, usc_sim_stream other)
+{
+    usc_error err{};
+    check(usc_sim_stream_wait_stream(behind, other, &err), err);
+}
+
+} // namespace
+
+// Between devices and between device and pinned memory a copy takes its turn; from other
+// host memory it does as well, of bytes that are set aside now, as hardware's driver does.
+bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
+{
+    if (from.layout() != c10::kStrided || to.layout() != c10::kStrided ||
+        from._is_zerotensor() || !(on_device(from) || on_device(to)))
+        return false;
+    const auto pinned = [](const at::Tensor &t) {
+        return t.is_cpu() && usc_sim_is_pinned(t.storage().data());
+    };
+    at::Tensor source = from;
+    if (!on_device(from) && !pinned(from)) {
+        const at::AutoDispatchBelowADInplaceOrView below_autograd;
+        source = from.clone();
+    } else if (!(on_device(from) && on_device(to)) &&
+               !(non_blocking && (pinned(from) || pinned(to)))) {
+        return false;
+    }
+    auto copy = std::make_unique<Copy>();
+    copy->from = on_device(source) ? copy->frozen.of(source) : source;
+    copy->to = on_device(to) ? copy->frozen.of(to) : to;
+    copy->frozen.let_go();
+    const auto of = [](const at::Tensor &t) {
+        return usc_sim_stream_current(t.device().index());
+    };
+    const usc_sim_stream stream = on_device(from) ? of(from) : of(to);
+    const bool crosses = on_device(from) && on_device(to) && from.device() != to.device();
+    if (crosses) order(stream, of(to));
+    submit(stream, std::move(copy), &run_copy, "aten::_copy_from");
+    if (crosses) order(of(to), stream);
+    return true;
+}
+
+} // namespace usc_sim

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated device when kernels run later than they are called: the same bits, a wait that a
+program forgot shows, and errors and memory are told as on hardware."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from test_sim import OPERATORS, same, train_gpt
+
+sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
+
+SEEDS = range(20)
+
+
+@pytest.fixture
+def later():
+    """Kernels run when their turn comes."""
+    sim.set_launch_blocking(False)
+    yield
+    sim.set_launch_blocking(True)
+
+
+# ---- the same bits -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
+def test_training_is_the_cpus_bit_by_bit(later, options):
+    losses, parameters = train_gpt("cpu", **options)
+    sim_losses, sim_parameters = train_gpt("sim", **options)
+    assert losses == sim_losses
+    assert all(same(a, b) for a, b in zip(parameters, sim_parameters, strict=True))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_the_cpus(later, name):
+    x = torch.randn(3, 4, 6)
+    expected, x = OPERATORS[name](x), x.to("sim")
+    assert same(OPERATORS[name](x), expected)
+    with sim.schedule(seed=3, delay=1):
+        assert same(OPERATORS[name](x), expected)
+
+
+def test_views_and_out_arguments(later):
+    x = torch.zeros(4, 6, device="sim")
+    x[1:3, ::2].add_(1)
+    x.t()[5].fill_(7)
+    grown = torch.empty(0, device="sim")
+    torch.add(x, x, out=grown)
+    kept = torch.zeros(5, 2, device="sim")
+    torch.mul(torch.ones(5, device="sim"), 3, out=kept[:, 1])
+    y = torch.zeros(4, 6)
+    y[1:3, ::2].add_(1)
+    y.t()[5].fill_(7)
+    assert same(x, y) and same(grown, y + y) and kept.sum().item() == 15
+
+
+# ---- what is pending ---------------------------------------------------------------------
+
+
+def test_nothing_waits_but_who_asks_for_values():
+    with sim.schedule(seed=1, delay=1):
+        x = torch.ones(3, device="sim") + 1
+        for _ in range(4):
+            x = x * 2
+        assert not sim.current_stream().query()
+        assert x.tolist() == [32] * 3
+        assert sim.current_stream().query()
+        y = x + 1
+        sim.synchronize()
+        assert sim.current_stream().query() and y.shape == (3,)
+
+
+def test_streams_are_chosen_by_thread_and_device():
+    a, high = sim.Stream(), sim.Stream(priority=-1)
+    assert isinstance(a, torch.Stream) and a.device == torch.device("sim:0") and a != high
+    with sim.stream(a):
+        assert sim.current_stream() == a and sim.current_stream(1) == sim.default_stream(1)
+        with sim.stream(None):
+            assert sim.current_stream() == a
+    assert sim.current_stream() == sim.default_stream() != a
+    assert sim.Stream("sim:1").device.index == 1
+
+
+def test_events():
+    start, end = (sim.Event(enable_timing=True) for _ in range(2))
+    assert isinstance(start, sim.Event) and start.query()
+    with sim.schedule(seed=1, delay=1):
+        start.record()
+        x = torch.ones(10, device="sim")
+        for _ in range(5):
+            x = x + 1
+        end.record()
+        assert not end.query()
+        end.synchronize()
+        assert end.query() and start.elapsed_time(end) > 0
+    with pytest.raises((RuntimeError, ValueError), match="enable_timing"):
+        plain = sim.Event()
+        plain.record()
+        start.elapsed_time(plain)
+
+
+# ---- a wait that is missing ----------------------------------------------------------------
+
+
+def produce_and_use(wait: bool) -> torch.Tensor:
+    """A kernel on a second stream makes what one on the first reads."""
+    made, side = torch.zeros(8, device="sim"), sim.Stream()
+    side.wait_stream(sim.current_stream())
+    with sim.stream(side):
+        made.fill_(3)
+    if wait:
+        sim.current_stream().wait_stream(side)
+    return (made * 2).cpu()
+
+
+def prefetch(wait: bool) -> torch.Tensor:
+    """Two pinned buffers in turn, copied by a second stream while the first computes."""
+    buffers, side = [torch.empty(4).pin_memory() for _ in range(2)], sim.Stream()
+    done = [None, None]
+    total = torch.zeros(4, device="sim")
+    for i in range(6):
+        if done[i % 2] is not None and wait:
+            done[i % 2].synchronize()
+        buffers[i % 2].fill_(10**i)
+        with sim.stream(side):
+            batch = buffers[i % 2].to("sim", non_blocking=True)
+            done[i % 2] = side.record_event()
+        sim.current_stream().wait_event(done[i % 2])
+        batch.record_stream(sim.current_stream())
+        total += batch
+    return total.cpu()
+
+
+def reuse(record: bool) -> torch.Tensor:
+    """Memory of a stream that another one still reads when it is freed."""
+    side = sim.Stream()
+    x = torch.full((8,), 5.0, device="sim")
+    side.wait_stream(sim.current_stream())
+    with sim.stream(side):
+        y = x + 1
+    if record:
+        x.record_stream(side)
+    del x
+    torch.full((8,), 9.0, device="sim")  # perhaps in its place
+    sim.synchronize()
+    return y.cpu()
+
+
+@pytest.mark.parametrize(("program", "expected"), [(produce_and_use, 6), (prefetch, 111111), (reuse, 6)])
+def test_a_wait_that_is_missing_shows(program, expected):
+    answers = []
+    for seed in SEEDS:
+        with sim.schedule(seed):
+            assert program(True).tolist() == program(True).tolist() == [expected] * len(program(True))
+    for _ in range(2):
+        wrong = []
+        for seed in SEEDS:
+            with sim.schedule(seed):
+                wrong.append(program(False).tolist())
+        answers.append(wrong)
+    assert answers[0] == answers[1]
+    assert any(one != [expected] * len(one) for one in answers[0])
+
+
+# ---- errors -----------------------------------------------------------------------------------
+
+library = torch.library.Library("simlater", "DEF")
+library.define("refuse(Tensor x) -> Tensor")
+
+
+def _refuse(x):
+    raise ValueError("these values cannot be")
+
+
+library.impl("refuse", _refuse, "CPU")
+library.impl("refuse", lambda x: torch.empty_like(x), "Meta")
+
+
+def test_what_a_kernel_says_is_told_at_the_next_wait(later):
+    x = torch.ones(3, device="sim")
+    with pytest.raises(RuntimeError, match="size of tensor a"):
+        x + torch.ones(4, device="sim")  # of shapes: at the call
+    torch.ops.simlater.refuse(x)
+    y = x + 1
+    with pytest.raises(RuntimeError, match=r"simlater::refuse, launched at test_sim_streams.py:\d+: (.|\n)*cannot be"):
+        sim.synchronize()
+    sim.synchronize()
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_with_launch_blocking_it_is_told_at_once():
+    with pytest.raises((RuntimeError, ValueError), match="these values cannot be"):
+        torch.ops.simlater.refuse(torch.ones(3, device="sim"))
+
+
+def test_work_in_flight_at_the_end_is_done_and_its_error_told():
+    code = ("import torch, ulpscope.sim as sim, sys\n"
+            "l = torch.library.Library('bad', 'DEF'); l.define('no(Tensor x) -> Tensor')\n"
+            "def no(x): raise ValueError('it cannot')\n"
+            "l.impl('no', no, 'CPU'); l.impl('no', lambda x: torch.empty_like(x), 'Meta')\n"
+            "x = torch.ones(3, device='sim'); x + 1\n"
+            "if len(sys.argv) > 1: torch.ops.bad.no(x)\n")
+    for more in ([], ["bad"]):
+        done = subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "ULPSCOPE_SIM_LAUNCH_BLOCKING": "0"})
+        assert done.returncode == 0 and ("bad::no" in done.stderr) == bool(more), done.stderr
+        assert more or done.stderr == ""
+
+
+# ---- memory -----------------------------------------------------------------------------------
+
+
+def test_memory_is_told_under_torchs_names(tmp_path):
+    free, total = sim.mem_get_info()
+    assert 0 < free <= total
+    if hasattr(torch.accelerator, "get_memory_info"):
+        assert torch.accelerator.get_memory_info("sim:0") == sim.mem_get_info()
+    x = torch.ones(1000, device="sim")
+    stats = sim.memory_stats()
+    assert stats["requested_bytes.all.current"] >= 4000
+    assert stats["allocated_bytes.all.current"] == sim.memory_allocated()
+    assert "peak allocated" in sim.memory_summary() and sim.max_memory_reserved() >= sim.memory_reserved()
+    sim._record_memory_history()
+    y = x + 1
+    address = y.data_ptr()
+    del y
+    sim._dump_snapshot(str(tmp_path / "s.pickle"))
+    sim._record_memory_history(None)
+    (trace, _), segments = sim._snapshot()["device_traces"], sim.memory_snapshot()
+    assert trace == []
+    blocks = [b for s in segments for b in s["blocks"]]
+    assert sum(b["state"] == "active_allocated" and b["address"] == x.data_ptr() for b in blocks) == 1
+    with open(tmp_path / "s.pickle", "rb") as file:
+        actions = pickle.load(file)["device_traces"][0]
+    mine = [a["action"] for a in actions if a["addr"] == address]
+    assert mine == ["alloc", "free_requested", "free_completed"]
+    assert actions[0]["frames"][0]["name"].startswith("aten::")
+
+
+def test_beyond_a_fraction_there_is_no_memory():
+    sim.empty_cache()
+    sim.set_per_process_memory_fraction(0.0, 1)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate 4.00 MiB. sim:1 has a total capacity"):
+            torch.empty(1 << 20, device="sim:1")
+    finally:
+        sim.set_per_process_memory_fraction(1.0, 1)
+    with pytest.raises(RuntimeError, match="fraction"):
+        sim.set_per_process_memory_fraction(2.0)
+
+
+def test_guards():
+    assert sim.get_guard() == "strict"
+    with pytest.raises(ValueError, match="there is no guard 'none'"):
+        sim.set_guard("none")
+    try:
+        sim.set_guard("pages", poison=True)
+        before = sim.memory_reserved()
+        many = [torch.empty(1, device="sim") for _ in range(1000)]
+        assert sim.memory_reserved() - before <= 2 << 20
+        assert torch.stack(many).isnan().all()
+        assert same(torch.arange(9.0, device="sim").view(3, 3).sum(0), torch.arange(9.0).view(3, 3).sum(0))
+    finally:
+        sim.set_guard("strict")
+
+
+def test_variables_say_how_it_starts():
+    code = "import ulpscope.sim as s; print(s.get_guard(), s.launch_blocking())"
+    starts = ((None, None, "strict True"), ("pages", "0", "pages False"), ("open", "1", "open True"))
+    for guard, blocking, said in starts:
+        more = {"ULPSCOPE_SIM_GUARD": guard, "ULPSCOPE_SIM_LAUNCH_BLOCKING": blocking}
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, **{k: v for k, v in more.items() if v}})
+        assert done.stdout.strip() == said, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "ULPSCOPE_SIM_GUARD": "wide"})
+    assert done.returncode == 1 and "there is no guard 'wide'; there are strict, pages, open" in done.stderr
+
+
+def test_a_tensor_of_the_host_has_no_stream():
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.ones(3).record_stream(sim.Stream())
