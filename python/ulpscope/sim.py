@@ -21,6 +21,7 @@ import atexit
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 
 import torch
 
@@ -28,11 +29,15 @@ from . import sim_memory
 from .calls.older import zip_equal
 from .calls.torch_private import has_kernel, private_backend
 from .program import glue
-from .sim_memory import (_dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache,  # noqa: F401
-                         get_guard, max_memory_allocated, max_memory_reserved, mem_get_info,
-                         memory_allocated, memory_reserved, memory_snapshot, memory_stats,
-                         memory_summary, reset_peak_memory_stats, set_guard,
-                         set_per_process_memory_fraction, set_protection)
+from .sim_memory import (  # noqa: F401
+    _dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache, get_guard,
+    get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved, mem_get_info,
+    memory_allocated, memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict,
+    memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, set_guard,
+    set_per_process_memory_fraction, set_protection)
+from .sim_properties import (  # noqa: F401
+    can_device_access_peer, get_device_capability, get_device_name, get_device_properties, ipc_collect,
+    is_current_stream_capturing, is_tf32_supported)
 
 
 class _NoEvent:
@@ -280,8 +285,11 @@ class device:
         set_device(self._before)
 
 
-def get_device_name(device=None) -> str:
-    return "Ulpscope simulated accelerator"
+class device_of(device):
+    """The same for a tensor's device; one of another device changes nothing."""
+
+    def __init__(self, obj: torch.Tensor):
+        super().__init__(obj.device if obj.device.type == "sim" else current_device())
 
 
 # ---- streams -----------------------------------------------------------------------------
@@ -326,6 +334,9 @@ class stream:
     def __exit__(self, *error) -> None:
         if self._wanted is not None:
             self._wanted.__exit__(*error)
+
+
+StreamContext = stream
 
 
 def set_launch_blocking(on: bool) -> None:
@@ -378,6 +389,16 @@ def manual_seed_all(seed: int) -> None:
         _lib_glue.usc_glue_sim_seed(i, int(seed) & (2**64 - 1))
 
 
+def seed() -> None:
+    """Seeds the current device by chance."""
+    manual_seed(torch.Generator().seed())
+
+
+def seed_all() -> None:
+    """Seeds all devices by chance, and alike."""
+    manual_seed_all(torch.Generator().seed())
+
+
 def initial_seed() -> int:
     return _lib_glue.usc_glue_sim_initial_seed(current_device())
 
@@ -394,6 +415,15 @@ def set_rng_state(new_state: torch.Tensor, device="sim") -> None:
     if _lib_glue.usc_glue_sim_set_rng_state(
             _index(device), state.data_ptr(), state.numel()) != 0:
         raise RuntimeError("sim: these bytes are no generator state")
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    return [get_rng_state(i) for i in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    for i, state in enumerate(new_states):
+        set_rng_state(state, i)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

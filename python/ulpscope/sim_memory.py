@@ -40,6 +40,7 @@ class _Action(ctypes.Structure):  # usc_sim_action_info
 _Visit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_Block))
 
 _lib = _current_device = _device_count = None  # use() sets them
+_fractions: dict[int, float] = {}  # by device
 
 
 def use(lib: ctypes.CDLL, current_device: Callable[[], int], device_count: Callable[[], int]) -> None:
@@ -125,6 +126,28 @@ def set_per_process_memory_fraction(fraction: float, device: object = None) -> N
     """Beyond this part of what the device has, a request raises torch.OutOfMemoryError."""
     error = _Error()
     _checked(_lib.usc_sim_set_memory_fraction(_index(device), fraction, ctypes.byref(error)), error)
+    _fractions[_index(device)] = fraction
+
+
+def get_per_process_memory_fraction(device: object = None) -> float:
+    return _fractions.get(_index(device), 1.0)
+
+
+def memory_stats_as_nested_dict(device: object = None) -> dict:
+    """memory_stats(), a level for each word between dots."""
+    nested: dict = {}
+    for key, value in memory_stats(device).items():
+        *outer, last = key.split(".")
+        at = nested
+        for word in outer:
+            at = at.setdefault(word, {})
+        at[last] = value
+    return nested
+
+
+def reset_accumulated_memory_stats(device: object = None) -> None:
+    """Counters here count since the process began; peaks begin anew."""
+    reset_peak_memory_stats(device)
 
 
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
