@@ -101,6 +101,7 @@ int cmd_doctor(int argc, char **argv)
     if (code == CLI_SAME) {
         int n_wrong = 0;
         doctor_machine(d);
+        (void)fputs("ulpscope doctor: asking Python, which loads torch\n", stderr);
         doctor_python(d);
         for (int i = 0; i < d->n; i++)
             n_wrong += d->finding[i].wrong;

@@ -209,6 +209,23 @@ static int code_of(const overflow_found *f, const arguments *a)
     return code;
 }
 
+/* Whether the trace has calls of a step that was asked for; else what is said of none is
+ * said of nothing. */
+static bool has_steps(const arguments *a, usc_trace *t)
+{
+    usc_calls *calls = NULL;
+    bool has = a->words.n_steps == 0;
+    if (has) return true;
+    int64_t n = 0;
+    if (usc_calls_create(&calls, NULL) != USC_OK) return true;
+    const bool read = usc_trace_read_calls(t, calls, NULL) == USC_OK;
+    const usc_call *call = usc_calls_list(calls, &n);
+    for (int64_t i = 0; read && !has && i < n; i++)
+        has = usc_steps_have(a->words.steps, a->words.n_steps, call[i].step);
+    usc_calls_free(calls);
+    return has || !read;
+}
+
 static int tell(arguments *a, overflow_found *f, usc_trace *t)
 {
     usc_error err;
@@ -216,6 +233,10 @@ static int tell(arguments *a, overflow_found *f, usc_trace *t)
     if (f->n_calls > 0 && !f->statistics)
         return cli_fail("%s has no statistics of its tensors: it cannot tell; capture it "
                         "again",
+                        a->check.trace);
+    if (!has_steps(a, t))
+        return cli_fail("%s holds no call of a step that --step names: ulpscope show "
+                        "lists its steps",
                         a->check.trace);
     int64_t *calls = malloc(MOST_REPLAYED * sizeof *calls);
     if (calls == NULL) return cli_fail("out of memory");

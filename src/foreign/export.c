@@ -26,7 +26,8 @@ static usc_status find_kind(usc_exporting *ex, usc_error *err)
     return ex->kind != NULL
                ? USC_OK
                : usc_error_set(err, USC_E_ARG, -1,
-                               "there is no format '%.40s' of dumps; %s are",
+                               "there is no format '%.40s'; %s are those of dumps, "
+                               "perfetto is a timeline",
                                wanted != NULL ? wanted : "", usc_export_formats());
 }
 

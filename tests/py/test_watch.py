@@ -477,6 +477,7 @@ def test_the_first_step_is_read_once(monkeypatch):
 NOT_WATCHED = {
     "": (torch.float32, 3, "matrix products (matmul_every:100); other operators (audit:100); weights and optimizer state but at"),
     "matmul_every:1,weights_every:1,audit:9": (torch.float32, 3, "matrix products but those of nn.Linear, one of so many; copies"),
+    "audit:9": (torch.float32, 3, "; anything against its past (3 steps, of which the first 8 are what is learnt by)"),
     "mode:asd,enable:true": (torch.float16, 0, "anything (one float16 parameter switches mode asd off"),
     "mode:asd,enable:false": (torch.float32, 0, "anything (mode asd is off"),
     "mode:asd,enable:true,with_checksum:true": (torch.float32, 3, "(with_checksum looks at bfloat16 alone)"),

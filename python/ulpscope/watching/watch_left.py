@@ -5,6 +5,8 @@ import torch
 
 from . import watch_rows
 
+LEARN = 8  # steps, as in src/watch/watch_watched.c
+
 
 def _says(w, key):
     """Whether its configuration switches a key on; the last word counts."""
@@ -45,6 +47,8 @@ def _sound(w):
         left.append("copies of it (one process)")
     elif w.collectives is None:
         left.append("reductions (neither DistributedDataParallel nor FSDP2)")
+    if w.step <= LEARN:
+        left.append(f"anything against its past ({w.step} steps, of which the first {LEARN} are what is learnt by)")
     return left
 
 
