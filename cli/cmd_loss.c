@@ -64,7 +64,7 @@ const cli_page cmd_loss_page = {
     .examples = "  ulpscope loss gpu.log npu.log\n"
                 "  ulpscope loss gpu.csv npu.csv --key train/loss --html loss.html\n"
                 "  ulpscope loss gpu.log npu.log --noise gpu-seed2.log gpu-seed3.log\n"
-                "  ulpscope loss wandb.csv wandb.csv --key 'A=gpu - loss,B=npu - loss'\n"
+                "  ulpscope loss wandb.csv --key 'A=gpu - loss,B=npu - loss'\n"
                 "  ulpscope loss a.log b.log --regex 'step (?P<step>\\d+).*nll "
                 "(?P<loss>\\S+)'\n",
     .codes =
@@ -154,6 +154,8 @@ static bool parse(int argc, char **argv, arguments *a)
         a->names[a->n_names++] = argv[optind];
     if (a->keys != NULL && a->read.regex != NULL)
         return cli_fail("--key and --regex say two things: leave out one") == 0;
+    if (a->n_names == 1 && a->key[0] != NULL && a->key[1] != NULL)
+        a->names[a->n_names++] = a->names[0]; /* two columns of one file */
     if (a->n_names >= 2 && optind == argc) return true;
     return cli_fail("two curves are needed, e.g. ulpscope loss gpu.log npu.log; see "
                     "ulpscope loss --help") == 0;

@@ -262,6 +262,9 @@ def test_one_curve_twice_is_no_comparison(tmp_path):
     assert "is given twice" in loss(write(tmp_path / "a", a), other, "--noise", other, code=2).stderr
     found = json.loads(loss(w, w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0).stdout)
     assert (found["a"]["key"], found["b"]["key"], found["n"]) == ("gpu - loss", "npu - loss", 60)
+    once = loss(w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0)
+    assert json.loads(once.stdout) == found
+    assert "two curves are needed" in loss(w, "--key", "A=gpu - loss", code=2).stderr
 
 
 def test_steps_of_one_side_alone(tmp_path):
