@@ -265,6 +265,26 @@ static void warn_of_models(const usc_diff_summary *s, bool modules)
                   modules ? "" : "; eager against compiled is for --module");
 }
 
+/* Calls pair by their order of steps: step 1 of A is held against step 0 of B where each
+ * has that alone. Other batches and weights are no difference between two devices. */
+static void warn_of_steps(const usc_diff *d, usc_trace *const t[2])
+{
+    int64_t n, step[2] = {0, 0};
+    const usc_diff_row *row = usc_diff_rows(d, &n);
+    for (int side = 0; side < 2 && n > 0; side++) {
+        usc_call call;
+        const int64_t sequence = side == 0 ? row->call_a : row->call_b;
+        if (usc_trace_read_call(t[side], sequence, &call, NULL) != USC_OK) return;
+        step[side] = call.step;
+    }
+    if (step[0] == step[1]) return;
+    (void)fprintf(stderr,
+                  "ulpscope diff: step %lld of A is held against step %lld of B: batches "
+                  "and weights differ between steps of one run, too; capture the same "
+                  "--steps of both\n",
+                  (long long)step[0], (long long)step[1]);
+}
+
 static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
 {
     usc_error err;
@@ -279,6 +299,7 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
         return cli_fail("neither data nor statistics were kept in both traces: nothing "
                         "can be compared; capture them again");
     warn_of_models(&s, a->diff.modules);
+    warn_of_steps(d, t);
     a->words.part = a->diff.phase != NULL;
     diff_unjudged unjudged = {0};
     a->words.judged = !a->no_judge;

@@ -432,7 +432,7 @@ def broken(captured, tmp_path, statement):
     ("PRAGMA user_version = 99", "a newer ulpscope is needed", 2),
     ("UPDATE op SET name = 'x::' || id || name", "hardly anything pairs", 2),
     ("UPDATE meta SET value = '0' WHERE key = 'complete'", "was cut short", 0),
-    ("UPDATE call SET step = step + 7", "", 0)])  # fmt: skip
+    ("UPDATE call SET step = step + 7", "step 0 of A is held against step 7 of B", 0)])  # fmt: skip
 def test_bad_input_is_told_in_a_sentence(captured, tmp_path, statement, words, code):
     copy = broken(captured, tmp_path, statement)
     with sqlite3.connect(copy / "trace.db") as base:
