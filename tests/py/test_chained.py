@@ -262,3 +262,43 @@ def test_sets_end_where_runs_do(function, make, wrong):
     x = make()
     assert ulpscope.judge_call(function, (x,), outputs=function(x)).verdict == "pass"
     assert ulpscope.judge_call(function, (x,), outputs=wrong(x), cause=False).verdict in ("wrong", "reduced")
+
+
+# ---- an extension's own kernel ---------------------------------------------------------
+
+library = torch.library.Library("chained_extension", "DEF")
+
+
+def gated(a, b):
+    return F.silu(a) * b
+
+
+def of_float(a, b):
+    return (F.silu(a.float()) * b.float()).to(a.dtype)
+
+
+for name, kernel in (("gated", gated), ("of_float", of_float)):
+    library.define(f"{name}(Tensor a, Tensor b) -> Tensor")
+    library.impl(name, kernel, "CPU")
+
+GATED_WRONG = {
+    "the sigmoid is rounded": lambda a, b: (a.float() * torch.sigmoid(a.float()).bfloat16().float()).bfloat16() * b,
+    "a constant factor": lambda a, b: gated(a, b) * 1.05,
+    "quick": lambda a, b: a * torch.sigmoid(1.1 * a) * b,
+    "one column is three units off": lambda a, b: torch.where(
+        torch.arange(a.shape[1]) == 5, (gated(a, b).view(torch.int16) + 3).view(a.dtype), gated(a, b)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ["right", *GATED_WRONG])
+def test_an_extension_is_held_to_what_its_own_kernel_rounds(what):
+    a, b = (torch.randn(64, 128).bfloat16() for _ in range(2))
+    outputs = GATED_WRONG.get(what, gated)(a, b)
+    verdict = ulpscope.judge_call(torch.ops.chained_extension.gated, (a, b), outputs=outputs, cause=False)
+    assert (verdict.verdict == "pass") == (what == "right"), verdict
+    if what == "right":
+        assert CHAINED in verdict.notes
+        once = torch.ops.chained_extension.of_float
+        verdict = ulpscope.judge_call(once, (a, b), outputs=outputs, cause=False)
+        assert verdict.verdict == "reduced", "a kernel that rounds once at its end has no such room"

@@ -11,7 +11,7 @@ import torch
 from ..calls.foreign import theirs
 from ..calls.mode import Mode
 from ..calls.replay import LEFT_ALONE, base_name, is_write, mapped
-from .precision import sources_of
+from .precision import opens
 
 NOTE = "numbers among the arguments rounded to {} first"
 LOW = (torch.float16, torch.bfloat16)
@@ -173,7 +173,7 @@ def _round_stored(call, view, dtype):
 def with_its_casts(call):
     """(note, call) of a callable of wider numbers, or of an extension's operator whose kernel is written in torch's,
     that itself rounds to 16 bits inside, held to these roundings; nothing for every other call."""
-    if not (_opens(call) or _gives_low(call)):
+    if not (opens(call) or _gives_low(call)):
         return []
     other = copy.copy(call)
     other.keeps_low = True
@@ -184,11 +184,6 @@ def _gives_low(call):
     """Whether a callable rounds to 16 bits inside that is given none: of others `Chain` knows."""
     given = {v.dtype for v in call.views.values()}
     return call.composite and call.low and (call.launched is not None or not given & set(LOW))
-
-
-def _opens(call):
-    """Whether a call is an extension's operator held to its own kernel: what that rounds is its definition."""
-    return not call.composite and any(source.own for source in sources_of(call))
 
 
 # ---- refusals ----------------------------------------------------------------------

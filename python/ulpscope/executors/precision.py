@@ -197,6 +197,11 @@ def sources_of(call):
     return found + [Source(f, held=True, steady=True) for f in others]
 
 
+def opens(call: object) -> bool:
+    """Whether a call is an extension's operator held to its own kernel: what that rounds is its definition."""
+    return not call.composite and any(source.own for source in sources_of(call))
+
+
 def kernel_is_reference(call):
     """Whether the operator's own kernel is no less to be trusted than what its results are held
     to: torch's, or that reference itself. Of other operators it may be the very kernel under

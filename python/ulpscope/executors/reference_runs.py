@@ -38,7 +38,7 @@ from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import Accumulated, Flush, InSteps, Noise, NoisyOrder, Overflowing, is_one_rounding, is_transform, taken_apart
 from .orders import is_whole
-from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, schema_tells, sources_of
+from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sources_of
 from .streams import one_thread
 from .warm import warm
 
@@ -262,12 +262,17 @@ class Reference:
         return with_noise(self.call, {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()})
 
     def chain(self, k):
-        """Run k of a callable whose operators round to 16 bits what they give in these, to nearest in the first and
-        by chance in the others; None where nothing is rounded so between two of them."""
-        if not getattr(self.call, "chained", False):
+        """Run k of a callable, or of an extension's own kernel, whose operators round to 16 bits what they give in
+        these, to nearest in the first and by chance in the others; None where nothing is rounded so between two of
+        them."""
+        if getattr(self.call, "chained", False):
+            function = self.call.on_host()
+        elif opens(self.call):
+            function = cpu_kernel(self.call)
+        else:
             return None
         mode = Chain(None if k == 0 else self.seed + k)
-        outputs = self._run_plain(_as_given, None, chained(self.call.on_host(), mode))
+        outputs = self._run_plain(_as_given, None, chained(function, mode))
         return {p: mode.in_full(t) for p, t in outputs.items()} if mode.any else None
 
     def in_float32(self, mode):
