@@ -17,6 +17,7 @@ MOST_ADDED = 1 << 26  # numbers that one step may add one by one
 FIRST, LAST, UNITS, CUT = "first", "last", "units", "cut"
 CUT_TERMS = 32  # of a sum whose accumulators are cut off: as many in each,
 CUT_BLOCKS = 256  # and of these as many in one
+MOST_CUT = 1 << 20  # numbers of such a sum: more would drift beyond what anybody builds
 PARTS = (2, 8, 32)
 AT_ONCE = 8  # products that a matrix unit adds in one step: of NVIDIA, 4, 8 or 16
 MOST_POINTS = 2048  # of a transform by its matrix
@@ -41,7 +42,7 @@ def _accumulated(func, args, kwargs, order):
         return None if order == CUT else _product(name, args, kwargs, order)
     if order == UNITS or name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
         return None
-    if args[0].numel() > MOST_ADDED:
+    if args[0].numel() > (MOST_CUT if order == CUT else MOST_ADDED):
         return None
     x, dims = args[0], _dims_of(args)
     terms = x.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims)) if dims else x[..., None]
