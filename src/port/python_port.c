@@ -148,29 +148,6 @@ static void put_device(usc_port_job *job, const chain *c, const char *device)
     usc_port_edit_put(job, at, at, usc_port_format(job, none ? "%s" : "%s, ", device));
 }
 
-/* Whether a row names the chain, which is then ported or left. */
-static bool port_chain(usc_port_job *job, const chain *c)
-{
-    const usc_port_alias *alias;
-    size_t matched;
-    bool left;
-    const char *name = usc_port_stands_for(job, c->text, &alias);
-    const char *to = usc_port_dotted(job, USC_PORT_PY_NAME, name, &matched, &left);
-    if (left)
-        usc_port_leave(job, c->place[0], c->place[c->n - 1],
-                       usc_port_format(job, "'%s'", name), NO_NAME);
-    if (to == NULL) return left;
-    job->wants_device = true;
-    const char *call = strchr(to, '(');
-    if (call != NULL) {
-        if (strchr(call, '.') != NULL) return true; /* of the class: nothing to give */
-        to = usc_port_format(job, "%.*s", (int)(call - to), to);
-    }
-    put_chain(job, c, alias, to);
-    if (call != NULL) put_device(job, c, call + 1);
-    return true;
-}
-
 /* Whether the file gives the attribute itself: then it is its own. */
 static bool assigns(usc_port_job *job, const char *attribute)
 {
@@ -183,16 +160,65 @@ static bool assigns(usc_port_job *job, const char *attribute)
     return usc_keys_find(&job->own, usc_key_of(attribute)) != NULL;
 }
 
-static void port_method(usc_port_job *job, size_t i)
+/* What the method at i becomes; NULL: it is none, or stays. */
+static const char *method_to(usc_port_job *job, size_t i)
 {
     bool known = false;
     const char *word = usc_port_word(job, i);
     const char *to = usc_port_to(job, USC_PORT_PY_CALL, word, strlen(word), &known);
-    if (to == NULL) return;
+    if (to == NULL) return NULL;
     const bool called = usc_port_at(job, i + 1, "(");
-    if (strncmp(word, "is_", 3) == 0 ? assigns(job, word) : !called) return;
+    return (strncmp(word, "is_", 3) == 0 ? assigns(job, word) : !called) ? NULL : to;
+}
+
+static void port_method(usc_port_job *job, size_t i)
+{
+    const char *to = method_to(job, i);
+    if (to == NULL) return;
     usc_port_replace(job, i, to);
     job->wants_device = true;
+}
+
+/* The words behind a row's, of which some are methods: torch.cuda.x.is_cuda. */
+static const char *port_tail(usc_port_job *job, const chain *c, const char *to,
+                             size_t n_tail)
+{
+    if (n_tail == 0 || n_tail >= c->n || strchr(to, '(') != NULL) return to;
+    size_t at = strlen(to);
+    for (size_t k = 0; k < n_tail && at > 0; k++)
+        while (at > 0 && to[--at] != '.') {
+        }
+    const char *out = usc_port_format(job, "%.*s", (int)at, to);
+    for (size_t k = c->n - n_tail; k < c->n; k++) {
+        const char *method = method_to(job, c->place[k]);
+        out = usc_port_format(job, "%s.%s", out,
+                              method != NULL ? method : usc_port_word(job, c->place[k]));
+    }
+    return out;
+}
+
+/* Whether a row names the chain, which is then ported or left. */
+static bool port_chain(usc_port_job *job, const chain *c)
+{
+    const usc_port_alias *alias;
+    size_t matched;
+    bool left;
+    const char *name = usc_port_stands_for(job, c->text, &alias);
+    const char *to = usc_port_dotted(job, USC_PORT_PY_NAME, name, &matched, &left);
+    if (left)
+        usc_port_leave(job, c->place[0], c->place[c->n - 1],
+                       usc_port_format(job, "'%s'", name), NO_NAME);
+    if (to == NULL) return left;
+    to = port_tail(job, c, to, words_of(name) - matched);
+    job->wants_device = true;
+    const char *call = strchr(to, '(');
+    if (call != NULL) {
+        if (strchr(call, '.') != NULL) return true; /* of the class: nothing to give */
+        to = usc_port_format(job, "%.*s", (int)(call - to), to);
+    }
+    put_chain(job, c, alias, to);
+    if (call != NULL) put_device(job, c, call + 1);
+    return true;
 }
 
 static void port_argument(usc_port_job *job, size_t i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sources out of any bytes: tokens tile them, and what is ported is ported once. The
-// first byte chooses the language, the target and whether comments are ported.
+// first byte chooses the language, the target and whether comments and own names are ported.
 #include "fuzz.h"
 
 #include "port/port_token.h"
@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const usc_port_options o = {.target =
                                     (usc_port_target)(data[0] / 2 % USC_N_PORT_TARGETS),
                                 .diff = true,
-                                .comments = (data[0] & 0x40) != 0};
+                                .comments = (data[0] & 0x40) != 0,
+                                .rename_own = (data[0] & 0x20) != 0};
     usc_status st = usc_port_bytes(name, text, n, &o, &first, &err);
     fuzz_said(st, &err);
     if (st != USC_OK) return 0;
