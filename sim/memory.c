@@ -196,9 +196,10 @@ usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *e
     usc_sim_memory_lock();
     block *b = find_live(address);
     if (b != NULL) {
-        if (b->fresh) usc_sim_guard_fresh(b);
         opened = usc_sim_block_sync(b, reads, writes);
         if (!opened) (void)usc_sim_block_sync(b, -reads, -writes);
+        if (opened && b->fresh)
+            usc_sim_guard_fresh(b); /* open already, if to be written */
         b->opened = usc_sim_get_label();
         devices[b->segment->device].stats.n_opens++;
     }
