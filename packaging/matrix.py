@@ -212,6 +212,7 @@ def main() -> int:
             row = json.loads(found.read_text())
         except (subprocess.CalledProcessError, OSError) as problem:
             row = {"glue": ["does not", f"it cannot be set up here: {problem}", 0]}
+        told = json.loads(TOLD.read_text()) if TOLD.exists() else {}  # rows may run beside each other
         told[name] = {"date": datetime.date.today().isoformat(), "found": row}
         told = {n: told[n] for n in ROWS if n in told}
         TOLD.write_text(json.dumps(told, indent=1) + "\n")
