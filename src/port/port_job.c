@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "port/port_own.h"
+#include "port/port_job.h"
 
 #include <fnmatch.h>
 #include <stdarg.h>
@@ -186,71 +186,6 @@ bool usc_port_glob(const char *glob, const char *path)
     const char *last = strrchr(path, '/');
     return fnmatch(glob, path, 0) == 0 ||
            (last != NULL && strchr(glob, '/') == NULL && fnmatch(glob, last + 1, 0) == 0);
-}
-
-bool usc_port_renames_add(usc_port_renames *r, const char *path)
-{
-    for (const char *end = path; end != NULL; end = strchr(end, '/')) {
-        end += end != path;
-        const usc_hash128 key = usc_key_of(end);
-        (void)usc_keys_put(&r->ends, key, 1);
-        int64_t *value = usc_keys_find(&r->ends, key);
-        if (value != NULL && end == path) *value = 2;
-    }
-    return !r->ends.failed;
-}
-
-/* Whether a path without globs is that of a renamed file, from a folder above the source
- * or below it on. */
-static bool plainly_renamed(const usc_port_renames *r, const char *path)
-{
-    if (usc_keys_find(&r->ends, usc_key_of(path)) != NULL) return true;
-    for (const char *rest = strchr(path, '/'); rest != NULL;
-         rest = strchr(rest + 1, '/')) {
-        const int64_t *value = usc_keys_find(&r->ends, usc_key_of(rest + 1));
-        if (value != NULL && *value == 2) return true;
-    }
-    return false;
-}
-
-bool usc_port_renamed(const usc_port_job *job, const char *path)
-{
-    while (strncmp(path, "./", 2) == 0 || strncmp(path, "../", 3) == 0)
-        path += path[1] == '/' ? 2 : 3;
-    if (job->renames == NULL || path[0] == '\0') return false;
-    if (strpbrk(path, "*?[\\") == NULL) return plainly_renamed(job->renames, path);
-    for (size_t i = 0; i < job->renames->n; i++) {
-        const char *file = job->renames->path[i];
-        for (; file != NULL;
-             file = strchr(file, '/') != NULL ? strchr(file, '/') + 1 : NULL)
-            if (fnmatch(path, file, 0) == 0) return true;
-    }
-    /* from a folder above the source: "pkg/csrc/a.cu" where csrc is ported */
-    for (const char *rest = strchr(path, '/'); rest != NULL; rest = strchr(rest + 1, '/'))
-        for (size_t i = 0; i < job->renames->n; i++)
-            if (fnmatch(rest + 1, job->renames->path[i], 0) == 0) return true;
-    return false;
-}
-
-const char *usc_port_new_path(usc_port_job *job, const char *path)
-{
-    const char *slash = strrchr(path, '/'), *base = slash != NULL ? slash + 1 : path;
-    const char *dot = strrchr(base, '.');
-    if (dot == NULL) return NULL;
-    const char *stem = usc_port_format(job, "%.*s", (int)(dot - base), base);
-    const char *own = job->options->rename_own ? usc_port_own_part(job, stem) : stem;
-    const char *ending = usc_port_ending(job->options->target, dot);
-    if (ending == NULL && strcmp(own, stem) == 0) return NULL;
-    return usc_port_format(job, "%.*s%s%s", (int)(base - path), path, own,
-                           ending != NULL ? ending : dot);
-}
-
-const char *usc_port_new_name(usc_port_job *job, const char *path)
-{
-    if (usc_port_language_of(path, job->options->target) != USC_PORT_CXX ||
-        !usc_port_renamed(job, path[0] == '/' ? path + 1 : path))
-        return NULL;
-    return usc_port_new_path(job, path);
 }
 
 void usc_port_job_close(usc_port_job *job)

@@ -178,6 +178,9 @@ void usc_port_python_text(usc_port_job *job, size_t i);
 /** The same on a literal part of an f-string. */
 void usc_port_python_middle(usc_port_job *job, size_t i);
 
+/** Of how many words a dotted name consists. */
+size_t usc_port_words_of(const char *name);
+
 /** Whether the source itself holds the module that a dotted name begins with. */
 bool usc_port_is_here(usc_port_job *job, const char *module);
 

@@ -62,6 +62,10 @@ USC_NODISCARD usc_status usc_port_names_open(usc_port_names *names, usc_arena *a
                                              const usc_port_options *options,
                                              usc_error *err);
 
+/** A name that is there stands for several: none is taken, all are told. */
+void usc_port_names_put_several(usc_port_names *names, usc_port_row_kind kind,
+                                const char *from, const char *several);
+
 /** The row of a name of `n` bytes; NULL where there is none. */
 const usc_port_name *usc_port_names_find(const usc_port_names *names,
                                          usc_port_row_kind kind, const char *from,

@@ -5,66 +5,6 @@
 
 #include "port/port_own.h"
 
-static const char *const cxx_endings[] = {".cu",  ".cuh", ".c",   ".cc",  ".cpp",
-                                          ".cxx", ".h",   ".hh",  ".hpp", ".hxx",
-                                          ".inl", ".inc", ".ipp", ".tpp"};
-static const char *const build_names[] = {
-    "CMakeLists.txt", "*.cmake",     "Makefile",    "*.mk",           "*.sh",
-    "*.yaml",         "*.yml",       "Dockerfile*", "pyproject.toml", "setup.cfg",
-    "meson.build",    "MANIFEST.in", "*.bat"};
-
-/* Whether a name is one of the list: with a star before an ending or behind a beginning. */
-static bool is_called(const char *name, const char *pattern)
-{
-    const size_t n = strlen(name), m = strlen(pattern);
-    if (pattern[0] == '*')
-        return n + 1 >= m && strcmp(name + n + 1 - m, pattern + 1) == 0;
-    return pattern[m - 1] == '*' ? strncmp(name, pattern, m - 1) == 0
-                                 : strcmp(name, pattern) == 0;
-}
-
-usc_port_language usc_port_language_of(const char *path, usc_port_target target)
-{
-    const char *last = strrchr(path, '/'), *dot;
-    last = last != NULL ? last + 1 : path;
-    for (size_t i = 0; i < sizeof build_names / sizeof build_names[0]; i++)
-        if (is_called(last, build_names[i])) return USC_PORT_BUILD;
-    dot = strrchr(last, '.');
-    if (dot == NULL) return USC_PORT_OTHER;
-    if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0 || strcmp(dot, ".ipynb") == 0)
-        return USC_PORT_PYTHON;
-    /* files in the target's own language are not touched */
-    if (strcmp(dot, ".mu") == 0 || strcmp(dot, ".muh") == 0)
-        return target == USC_PORT_CUDA ? USC_PORT_CXX : USC_PORT_OTHER;
-    if (target == USC_PORT_CUDA && strncmp(dot, ".cu", 3) == 0) return USC_PORT_OTHER;
-    for (size_t i = 0; i < sizeof cxx_endings / sizeof cxx_endings[0]; i++)
-        if (strcmp(dot, cxx_endings[i]) == 0) return USC_PORT_CXX;
-    return USC_PORT_OTHER;
-}
-
-/* The tokens that mean something: of Python's line ends those that end a statement. */
-static void find_sig(usc_port_job *job, bool lines)
-{
-    job->sig = malloc((job->tokens.n + 1) * sizeof *job->sig);
-    if (job->sig == NULL) {
-        job->failed = true;
-        return;
-    }
-    int64_t depth = 0;
-    for (size_t i = 0; i < job->tokens.n; i++) {
-        const usc_port_token *t = &job->tokens.token[i];
-        const char c = job->text[t->start];
-        if (lines && t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
-            if (strchr("([{", c) != NULL) depth++;
-            if (strchr(")]}", c) != NULL && depth > 0) depth--;
-        }
-        if (t->kind == USC_PORT_SPACE || t->kind == USC_PORT_COMMENT ||
-            (t->kind == USC_PORT_NEWLINE && (!lines || depth > 0)))
-            continue;
-        job->sig[job->n_sig++] = (uint32_t)i;
-    }
-}
-
 static int by_place(const void *a, const void *b)
 {
     const usc_port_edit *x = a, *y = b;
@@ -127,27 +67,6 @@ static bool is_text(usc_port_job *job)
     else
         return true;
     return false;
-}
-
-bool usc_port_ask(usc_port_job *job, bool python)
-{
-    (python ? usc_port_cut_python : usc_port_cut_cxx)(job->text, job->n, &job->tokens);
-    job->failed |= job->tokens.failed;
-    if (job->tokens.open != NULL) {
-        usc_port_leave_at(job, job->tokens.open_at, "unended", job->tokens.open,
-                          "never ends: what is in the file is left as it is");
-        return false;
-    }
-    find_sig(job, python);
-    if (job->failed) return false;
-    if (job->learns) {
-        usc_port_own_learn(job, job->own_names, python);
-        return false;
-    }
-    (python ? usc_port_python : usc_port_cxx)(job);
-    if (job->own_names != NULL) usc_port_own_apply(job, python);
-    if (job->options->comments) usc_port_comments(job, python);
-    return !job->failed;
 }
 
 const char *usc_port_run(usc_port_job *job, usc_port_language language, size_t *size,

@@ -61,10 +61,22 @@ USC_NODISCARD usc_status usc_port_one(usc_port_run_state *s, const usc_port_entr
 USC_NODISCARD usc_status usc_port_learn(usc_port_run_state *s, const usc_port_entry *e,
                                         usc_error *err);
 
+/** The job of an entry whose bytes are these. */
+usc_port_job usc_port_job_of(usc_port_run_state *s, const usc_port_entry *e,
+                             const char *bytes, size_t size);
+
+/** A further file of the result; NULL without memory. */
+usc_port_file *usc_port_add_file(usc_port_run_state *s, const usc_port_entry *e);
+
 /** Reads and ports an entry. */
 USC_NODISCARD usc_status usc_port_entry_run(usc_port_run_state *s,
                                             const usc_port_entry *e, usc_port_done *done,
                                             usc_error *err);
+
+/** Makes a file, or empties it, and writes it; what was begun is removed where that
+ * fails. */
+USC_NODISCARD usc_status usc_port_write_file(const char *path, const char *bytes,
+                                             size_t size, mode_t mode, usc_error *err);
 
 /** Reads a file whole, with a zero behind it, into the arena. Errors: USC_E_IO,
  * USC_E_NOMEM, USC_E_RANGE (more than 64 MiB). */

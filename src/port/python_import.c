@@ -111,14 +111,6 @@ static void split(usc_port_job *job, const char *full, const char **parent,
     *word = dot != NULL ? dot + 1 : full;
 }
 
-static size_t words_of(const char *name)
-{
-    size_t n = 1;
-    for (; *name != '\0'; name++)
-        n += *name == '.';
-    return n;
-}
-
 /* What each name becomes: "import torch.cuda" has rows of its own, and what lies in a
  * module goes with it. False where one is left. */
 static bool settle(usc_port_job *job, listed *l)
@@ -140,7 +132,7 @@ static bool settle(usc_port_job *job, listed *l)
             all = false;
             continue;
         }
-        if (to == NULL && (at == NULL || by_module < words_of(full))) continue;
+        if (to == NULL && (at == NULL || by_module < usc_port_words_of(full))) continue;
         const char *parent, *word;
         if (to != NULL && strchr(to, '(') != NULL)
             to = usc_port_format(job, "%.*s", (int)strcspn(to, "("), to);

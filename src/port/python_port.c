@@ -20,43 +20,6 @@ const char *usc_port_stands_for(usc_port_job *job, const char *chain,
     return usc_port_format(job, "%s%s", (*alias)->stands_for, chain + n);
 }
 
-static size_t words_of(const char *name)
-{
-    size_t n = 1;
-    for (; *name != '\0'; name++)
-        n += *name == '.';
-    return n;
-}
-
-/* Length of the first `words` words. */
-static size_t length_of(const char *name, size_t words)
-{
-    const char *at = name;
-    for (; *at != '\0'; at++)
-        if (*at == '.' && --words == 0) break;
-    return (size_t)(at - name);
-}
-
-const char *usc_port_dotted(usc_port_job *job, usc_port_row_kind kind, const char *name,
-                            size_t *matched, bool *left)
-{
-    *left = false;
-    for (size_t words = words_of(name); words > 0; words--) {
-        const size_t n = length_of(name, words);
-        bool known = false;
-        const char *to = usc_port_to(job, kind, name, n, &known);
-        if (!known) continue;
-        const size_t size = to != NULL ? strlen(to) : 0;
-        const bool alone = size > 0 && to[size - 1] == '!';
-        *matched = words;
-        *left = to == NULL || (alone && name[n] != '\0');
-        if (*left) return NULL;
-        return usc_port_format(job, "%.*s%s", (int)(size - alone), to, name + n);
-    }
-    *matched = 0;
-    return NULL;
-}
-
 /* A dotted name in the source: the place of each word. */
 typedef struct chain {
     size_t place[MOST_WORDS];
@@ -95,7 +58,7 @@ static const char *base_of(usc_port_job *job, const usc_port_alias *alias)
  * many, so that what stands between them stays. */
 static void put_words(usc_port_job *job, const chain *c, size_t first, const char *to)
 {
-    if (words_of(to) != c->n - first) {
+    if (usc_port_words_of(to) != c->n - first) {
         usc_port_edit_put(job, usc_port_sig(job, c->place[first])->start,
                           usc_port_sig(job, c->place[c->n - 1])->end, to);
         return;
@@ -209,7 +172,7 @@ static bool port_chain(usc_port_job *job, const chain *c)
         usc_port_leave(job, c->place[0], c->place[c->n - 1],
                        usc_port_format(job, "'%s'", name), NO_NAME);
     if (to == NULL) return left;
-    to = port_tail(job, c, to, words_of(name) - matched);
+    to = port_tail(job, c, to, usc_port_words_of(name) - matched);
     job->wants_device = true;
     const char *call = strchr(to, '(');
     if (call != NULL) {
@@ -232,14 +195,6 @@ static void port_argument(usc_port_job *job, size_t i)
         usc_port_replace(job, i, to);
     else
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", word), NO_NAME);
-}
-
-bool usc_port_is_here(usc_port_job *job, const char *module)
-{
-    const int n = (int)strcspn(module, ".");
-    if (job->root == NULL) return false;
-    return access(usc_port_format(job, "%s/%.*s", job->root, n, module), F_OK) == 0 ||
-           access(usc_port_format(job, "%s/%.*s.py", job->root, n, module), F_OK) == 0;
 }
 
 static void look_at_module(usc_port_job *job, const chain *c)
