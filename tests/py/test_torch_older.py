@@ -46,12 +46,14 @@ def test_what_is_public(older):
 
 
 def test_a_backend_by_its_name():
-    assert callable(torch_older.lookup_backend("eager"))
+    assert callable(torch_private.lookup_backend("eager"))
 
 
 def test_keys_set_one_by_one_and_back(older):
     _, private = older
-    lazy = private.DispatchKeySet(private.key_named("Conjugate")) | private.DispatchKeySet(private.key_named("Negative"))
+    lazy = private.DispatchKeySet(private.key_named("Conjugate")) | private.DispatchKeySet(
+        private.key_named("Negative")
+    )
     before = private.included_keys(), private.excluded_keys()
     wanted = before[0] | private.DispatchKeySet(private.DispatchKey.Functionalize), before[1] | lazy
     with private.ForceDispatchKeyGuard(*wanted):
@@ -68,8 +70,18 @@ def test_a_key_by_the_name_of_a_device(older):
 
 
 X = torch.ones(2, 2)
-CALLS = [("add", (X, X), {}), ("add", (X, 1), {}), ("add", (X, X), {"out": X.clone()}), ("sum", (X,), {}), ("sum", (X, [0]), {}),
-         ("matmul", (X, X), {}), ("max", (X,), {}), ("max", (X, 0), {}), ("linear", (X, X), {}), ("add", ("no", X), {})]  # fmt: skip
+CALLS = [
+    ("add", (X, X), {}),
+    ("add", (X, 1), {}),
+    ("add", (X, X), {"out": X.clone()}),
+    ("sum", (X,), {}),
+    ("sum", (X, [0]), {}),
+    ("matmul", (X, X), {}),
+    ("max", (X,), {}),
+    ("max", (X, 0), {}),
+    ("linear", (X, X), {}),
+    ("add", ("no", X), {}),
+]
 
 
 @pytest.mark.parametrize("name, args, kwargs", CALLS)

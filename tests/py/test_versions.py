@@ -119,7 +119,9 @@ def test_a_header_that_is_missing_is_told_with_its_package(text, package):
     assert glue._missing(text) == (f"; install it (Debian: apt-get install {package})" if package else "")
 
 
-@pytest.mark.parametrize("wrong", [lambda: ("0" * 16, glue.fits()), lambda: (glue.sources_digest(), "torch1.0-abi1-cp39-x86_64")])
+@pytest.mark.parametrize(
+    "wrong", [lambda: ("0" * 16, glue.fits()), lambda: (glue.sources_digest(), "torch1.0-abi1-cp39-x86_64")]
+)
 def test_glue_of_another_torch_or_of_other_sources_is_not_taken(elsewhere, wrong):
     place = elsewhere.joinpath(*wrong())
     place.mkdir(parents=True)

@@ -8,8 +8,9 @@ import sys
 
 import torch
 
-__all__ = ["accelerator", "autocast_dtype", "device_module", "event", "is_autocast_on", "is_compiling",
-           "lookup_backend"]  # fmt: skip
+from .torch_private import private_backend
+
+__all__ = ["accelerator", "autocast_dtype", "device_module", "event", "is_autocast_on", "is_compiling"]
 
 
 def _asks_the_compiler() -> bool:
@@ -32,7 +33,7 @@ def accelerator() -> torch.device | None:
     """The device that this torch has beside the CPU, where it can be used; None where there is none."""
     if hasattr(torch, "accelerator"):
         return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    for name in (torch._C._get_privateuse1_backend_name(), "cuda", "xpu", "mps"):
+    for name in (private_backend(), "cuda", "xpu", "mps"):
         ask = getattr(getattr(torch, name, None), "is_available", None)
         if ask is not None and ask():
             return torch.device(name)
@@ -48,7 +49,9 @@ def is_autocast_on(device: str) -> bool:
     """Whether operators of a type of device run under autocast in this thread."""
     if hasattr(torch, "get_autocast_dtype"):
         return torch.is_autocast_enabled(device)
-    ask = {"cpu": "is_autocast_cpu_enabled", "xpu": "is_autocast_xpu_enabled", "cuda": "is_autocast_enabled"}.get(device)
+    ask = {"cpu": "is_autocast_cpu_enabled", "xpu": "is_autocast_xpu_enabled", "cuda": "is_autocast_enabled"}.get(
+        device
+    )
     return bool(ask and getattr(torch, ask, bool)())
 
 
@@ -57,10 +60,3 @@ def autocast_dtype(device: str) -> torch.dtype:
     if hasattr(torch, "get_autocast_dtype"):
         return torch.get_autocast_dtype(device)
     return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
-
-
-def lookup_backend(name: str) -> object:
-    """What torch.compile calls for a backend."""
-    import torch._dynamo.backends.registry as registry
-
-    return registry.lookup_backend(name)

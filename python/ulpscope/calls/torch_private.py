@@ -100,7 +100,7 @@ quantized_tensor, quantized_channels = torch._make_per_tensor_quantized_tensor, 
 TensorBase = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
 
 
-def resolved(packet, args, kwargs):
+def resolved(packet: OpOverloadPacket, args: tuple, kwargs: dict) -> OpOverload | None:
     """The overload of a packet that takes these arguments; None where none does."""
     if hasattr(torch._C, "_jit_resolve_packet"):
         try:
@@ -111,9 +111,16 @@ def resolved(packet, args, kwargs):
     with _Met() as met, AutoDispatchBelowAutograd():
         try:
             packet(*args, **kwargs)
-        except Exception:  # it takes no such arguments, or was met and has not run
+        except (RuntimeError, ValueError):  # it takes no such arguments, or was met and has not run
             pass
     return met.function if getattr(met.function, "overloadpacket", None) is packet else None
+
+
+def lookup_backend(name: str) -> object:
+    """What torch.compile calls for a backend."""
+    import torch._dynamo.backends.registry as registry
+
+    return registry.lookup_backend(name)
 
 
 class _Met(TorchDispatchMode):

@@ -14,7 +14,7 @@ from torch._inductor.codegen import common
 
 from ..calls.foreign import theirs
 from ..calls.replay import Unsupported, base_name, is_write, substitute
-from ..calls.torch_older import lookup_backend
+from ..calls.torch_private import lookup_backend
 from .device import PEERS, TorchDevice, UnknownDevice
 
 

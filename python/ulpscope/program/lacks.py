@@ -10,23 +10,24 @@ import torch
 
 # what is asked for below torch, what it is called, what is less without it
 TABLE = [
-    ("Event", "events of any device",
-     "a watch asks the events of the device's own module (torch.cuda.Event)"),
+    ("Event", "events of any device", "a watch asks the events of the device's own module (torch.cuda.Event)"),
     ("accelerator", "torch.accelerator", "the device of this machine is asked of torch's device modules"),
-    ("get_autocast_dtype", "autocast asked by device",
-     "of autocast only the CPU's, CUDA's and XPU's is known to the Python side"),
+    (
+        "get_autocast_dtype",
+        "autocast asked by device",
+        "of autocast only the CPU's, CUDA's and XPU's is known to the Python side",
+    ),
     ("compiler.is_compiling", "compiler.is_compiling", "torch's compiler is asked once it is loaded"),
-    ("_C._jit_resolve_packet", "overloads by their arguments",
-     "check_call finds the overload by calling the operator"),
+    ("_C._jit_resolve_packet", "overloads by their arguments", "check_call finds the overload by calling the operator"),
     ("_C._ForceDispatchKeyGuard", "one guard for dispatch keys", "keys are set one by one"),
     ("uint16", "unsigned integers of 16 to 64 bits", "no call has them"),
     ("float8_e5m2", "8-bit floats", "no call has them"),
     ("nn.RMSNorm", "rms_norm", "there is no such call"),
     ("library.custom_op", "torch.library.custom_op", "operators of one's own come from torch.library.Library"),
-]  # fmt: skip
+]
 MODULES = [
     ("torch.nn.attention.flex_attention", "flex attention", "there is no such call"),
-]  # fmt: skip
+]
 
 
 def _has(name: str) -> bool:
@@ -47,8 +48,12 @@ def _has_module(name: str) -> bool:
 
 def lacking() -> list[tuple[str, str]]:
     """What this torch has not, and what is less for it."""
-    return [(what, less) for table, has in ((TABLE, _has), (MODULES, _has_module))
-            for name, what, less in table if not has(name)]  # fmt: skip
+    return [
+        (what, less)
+        for table, has in ((TABLE, _has), (MODULES, _has_module))
+        for name, what, less in table
+        if not has(name)
+    ]
 
 
 def sentence() -> str:
