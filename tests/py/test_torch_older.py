@@ -13,7 +13,7 @@ GONE = ["Event", "accelerator", "get_device_module", "get_autocast_dtype"]
 
 
 def loaded(module):
-    spec = importlib.util.spec_from_file_location("without", module.__file__)
+    spec = importlib.util.spec_from_file_location("ulpscope.calls.without", module.__file__)
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made

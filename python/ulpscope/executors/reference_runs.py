@@ -5,6 +5,8 @@ perturbed inputs. Everything runs on the CPU; nothing here decides.
 The formulas are in docs/background/verdict.md; the perturbation itself is `_core.perturb`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
