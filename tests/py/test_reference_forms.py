@@ -358,7 +358,7 @@ def test_a_reference_that_wants_all_memory():
 import torch
 from calls import honest, judged
 from ulpscope import reference
-from ulpscope.executors import process
+from ulpscope.executors import memory_limit
 library = torch.library.Library("memtest", "FRAGMENT")
 library.define("twice(Tensor x) -> Tensor")
 library.impl("twice", lambda x: x + x, "CPU")
@@ -366,11 +366,11 @@ library.impl("twice", lambda x: x + x, "CPU")
 def greedy(x):
     torch.empty(1 << 31, dtype=torch.uint8)
     return x + x
-process.free = lambda: 1 << 27
-process.limit("reference")
+memory_limit.free = lambda: 1 << 27
+memory_limit.limit("reference")
 verdict = judged(honest, "memtest::twice", torch.randn(8))
 print(verdict.verdict, verdict.reason)
-process.limit("device")
+memory_limit.limit("device")
 print(judged(honest, "memtest::twice", torch.randn(8)).verdict)
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
