@@ -393,7 +393,7 @@ def test_a_tie_may_be_broken_otherwise():
 
     of_topk = [verdict(lambda x: x.topk(1), torch.tensor([[3.0]]), torch.tensor([[i]])) for i in (1, 2, 0)]
     of_max = [verdict(lambda x: x.max(1), torch.tensor([3.0]), torch.tensor([i])) for i in (1, 2, 0)]
-    assert of_topk == ["pass", "pass", "wrong"] and of_max == ["pass", "wrong", "wrong"]  # max: the first, as documented
+    assert of_topk == ["pass", "pass", "wrong"] and of_max == ["pass", "wrong", "wrong"]
 
 
 def test_a_step_that_rounding_may_take_is_forgiven_and_another_is_not():
