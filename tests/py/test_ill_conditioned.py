@@ -323,3 +323,30 @@ def test_a_run_without_a_number_speaks_for_none():
     ):
         found = judge_call(lambda x: x.norm(dim=-1), (x,), outputs=outputs, cause=False)
         assert found.verdict == verdict, found.sentence
+
+
+def attention_gradients(q, k, v, g):
+    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return torch.autograd.grad(out, (q, k, v), g)
+
+
+def by_formula(q, k, v, g, factor=1.0):
+    """The gradients in float32 from weights that are divided by their sum, as no kernel of torch's has them."""
+    q, k, v, g = (t.float() for t in (q, k, v, g))
+    seen = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).tril()
+    p = (q @ k.mT / 4).masked_fill(~seen, -torch.inf).softmax(-1)
+    dp = g @ v.mT
+    ds = p * (dp - factor * (p * dp).sum(-1, keepdim=True)) / 4
+    return ds @ k, ds.mT @ q, p.mT @ g
+
+
+@pytest.mark.parametrize("factor, verdict", [(1.0, "pass"), (1.01, "reduced"), (0.0, "wrong")])
+def test_what_nearly_saturated_weights_leave_of_their_gradients(factor, verdict):
+    """1 - p where p is nearly 1 loses most of its bits in whatever is not the CPU's own fused kernel."""
+    x = torch.Generator().manual_seed(34)
+    q, k, v, g = (torch.randn(2, 2, 24, 16, generator=x) for _ in range(4))
+    given = [t.bfloat16() for t in (100 + q, k, v, g)]
+    outputs = tuple(t.bfloat16() for t in by_formula(*given, factor=factor))
+    judged = judge_call(attention_gradients, tuple(given), {}, outputs)
+    assert judged.verdict == verdict, judged

@@ -11,6 +11,7 @@ import torch
 
 from ..calls.replay import base_name
 from ..calls.torch_private import decomposition_table, overload_name
+from ..executors.attention_steps import attention
 
 # Compound operators that torch's own decompositions take apart. The rest is simple enough.
 COMPOUND = set("""
@@ -84,27 +85,8 @@ def _logaddexp(a, b):
     return torch.add(top, less)
 
 
-def _attention(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, dropout_mask=None, *,
-               scale=None, enable_gqa=False):  # fmt: skip
-    """Attention by its formula: the result and the logarithms of the softmax's sums."""
-    if k.shape[1] != q.shape[1]:
-        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], 1) for t in (k, v))
-    scores = torch.matmul(q, k.transpose(-2, -1))
-    scores = torch.mul(scores, q.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        keep = torch.tril(torch.ones(scores.shape[-2:], dtype=torch.bool), 0)
-        scores = torch.where(keep, scores, -torch.inf)
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
-            scores = torch.where(attn_mask, scores, -torch.inf)
-        else:
-            scores = torch.add(scores, attn_mask)
-    weights = torch._softmax(scores, -1, False)
-    return torch.matmul(weights, v), torch.logsumexp(scores, -1)
-
-
 def _flash(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    out, sums = _attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+    out, sums = attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
     if sums.shape != q.shape[:-1]:
         raise LookupError("the kernel of the backward reads one sum for each query")
     return out, sums
@@ -114,7 +96,7 @@ def _var_mean_of(x, dim=None, unbiased=True, keepdim=False):
     return _variance_mean(x, dim, correction=int(unbiased), keepdim=keepdim)
 
 
-OWN = {"_scaled_dot_product_attention_math": _attention,
+OWN = {"_scaled_dot_product_attention_math": attention,
        "_scaled_dot_product_flash_attention_for_cpu": _flash,
        "var": _variance, "std": _deviation, "var_mean": _variance_mean,
        "linalg_vector_norm": _norm, "norm": _norm, "_cdist_forward": _distances, "logaddexp": _logaddexp,

@@ -11,6 +11,7 @@ import torch
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.torch_private import OpOverload, decomposition_table
+from . import attention_steps
 from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
 from .formats import rounded_once
 from .orders import PRODUCTS, adds, is_whole_step
@@ -47,6 +48,16 @@ FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its l
 LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_", "sigmoid"}
 
 
+def _flash(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+    return attention_steps.attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+ATTENTION = {
+    "_scaled_dot_product_flash_attention_for_cpu": _flash,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": attention_steps.flash_backward,
+}
+
+
 def taken_apart(func):
     """The formula of an operator in smaller steps, or None for one that is a step itself."""
     name = func._schema.name.split("::")[1]
@@ -54,7 +65,7 @@ def taken_apart(func):
         return None
     if any(a.alias_info is not None for a in func._schema.arguments):
         return None
-    return decomposition_table().get(func)
+    return ATTENTION.get(name) or decomposition_table().get(func)
 
 
 def is_one_rounding(func):
@@ -170,7 +181,10 @@ class Overflowing(InSteps):
         self.overflowed = False
 
     def _step(self, func, args, kwargs, out):
-        given = [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)]
+        every = (*args, *kwargs.values())
+        if any(isinstance(n, float) and math.isinf(n) for n in every):  # a mask writes what it was given
+            return out
+        given = [t for t in every if isinstance(t, torch.Tensor)]
         if bool(out.isinf().any()) and all(bool(t.isfinite().all()) for t in given):
             self.overflowed = True
         return out
