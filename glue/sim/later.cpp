@@ -112,14 +112,7 @@ class Twins
             storages.push_back(t.storage());
             twins.push_back(twin);
         }
-        at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-            c10::Storage(twin), DispatchKeySet(key), t.dtype());
-        c10::TensorImpl *impl = made.unsafeGetTensorImpl();
-        impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
-        if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-        if (t.is_conj()) impl->_set_conj(true);
-        if (t.is_neg()) impl->_set_neg(true);
-        return made;
+        return make_like(t, twin, key);
     }
 
     IValue of(const IValue &v)

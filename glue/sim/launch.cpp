@@ -82,8 +82,7 @@ Launch::Bound *Launch::bound_to_host(const c10::StorageImpl *host)
     return nullptr;
 }
 
-static at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage,
-                            DispatchKey key)
+at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage, DispatchKey key)
 {
     at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(storage), DispatchKeySet(key), t.dtype());

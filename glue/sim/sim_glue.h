@@ -52,6 +52,10 @@ inline bool on_device(const at::Tensor &t)
 
 // ---- launch.cpp
 
+// A tensor over another storage, with the sizes, strides, dtype and bits of t.
+at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage,
+                     c10::DispatchKey key);
+
 // While a Launch lives, host() tensors alias device memory as CPU tensors: the same
 // bytes, strides and aliasing, readable, and writable where asked. Storages are opened
 // when first seen and closed at the end; dispatch below sees neither autograd nor
