@@ -14,7 +14,6 @@
 #define NEAR_STEPS 16     /* replays that look for steps nearby */
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
-#define FEW_SLACK 4.0     /* of few numbers, of which runs say more then */
 #define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
 #define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
 enum { FEW_WAYS = 4 };
