@@ -11,7 +11,7 @@ import torch
 
 from ..calls.replay import base_name
 from ..calls.torch_private import decomposition_table, overload_name
-from ..executors.attention_steps import attention
+from ..executors.attention_steps import attention, flash
 
 # Compound operators that torch's own decompositions take apart. The rest is simple enough.
 COMPOUND = set("""
@@ -85,8 +85,8 @@ def _logaddexp(a, b):
     return torch.add(top, less)
 
 
-def _flash(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    out, sums = attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+def _flash(q, *args, **kwargs):
+    out, sums = flash(q, *args, **kwargs)
     if sums.shape != q.shape[:-1]:
         raise LookupError("the kernel of the backward reads one sum for each query")
     return out, sums

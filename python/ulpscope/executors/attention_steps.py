@@ -46,6 +46,20 @@ def attention(
     return torch.matmul(weights, v), torch.logsumexp(scores, -1)
 
 
+def flash(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same with the arguments of the fused kernel."""
+    return attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
+
+
 def flash_backward(
     g: torch.Tensor,
     q: torch.Tensor,

@@ -48,12 +48,8 @@ FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its l
 LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_", "sigmoid"}
 
 
-def _flash(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
-    return attention_steps.attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
-
-
 ATTENTION = {
-    "_scaled_dot_product_flash_attention_for_cpu": _flash,
+    "_scaled_dot_product_flash_attention_for_cpu": attention_steps.flash,
     "_scaled_dot_product_flash_attention_for_cpu_backward": attention_steps.flash_backward,
 }
 
