@@ -9,7 +9,8 @@ algorithms and orders by the same hand, none of which may be accused. Of blind_l
 every other mistake is in set B, which nobody read while set A was being mended; set C is blind_third and
 its parts, set D blind_fourth_a to _i, set E blind_fifth_a to _k, set F (aimed at weak classes) blind_classes_a
 to _h, set G blind_sixth_a to _e and set H (aimed at classes again) blind_sixth_m to _u, each by another hand; set I is
-blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a to _c, is aimed, too; set J, blind_sixth_v and _w, is by the hand that had just mended the rule of
+blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a to _c, is aimed, too; set L, blind_ninth_a to _k, is
+by one more hand, aimed by half; set J, blind_sixth_v and _w, is by the hand that had just mended the rule of
 steps; set P, blind_products, is not blind. A further set is further files `blind_*.py` with a letter of its own. Whether
 a name is right is for the reader to say; only names, things seen and silences are counted.
 """
