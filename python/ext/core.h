@@ -81,6 +81,7 @@ int py_launch_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_reroute_add(PyObject *module);
 int py_result_add(PyObject *module);
+int py_rounding_add(PyObject *module);
 int py_run_add(PyObject *module);
 int py_standard_add(PyObject *module);
 int py_sums_add(PyObject *module);

@@ -29,6 +29,7 @@
     X(pattern)                                                                           \
     X(reroute)                                                                           \
     X(result)                                                                            \
+    X(rounding)                                                                          \
     X(run)                                                                               \
     X(standard)                                                                          \
     X(products)                                                                          \

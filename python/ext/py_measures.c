@@ -8,6 +8,7 @@
 #include <ulpscope/case.h>
 #include <ulpscope/judge.h>
 #include <ulpscope/stats.h>
+#include <ulpscope/x/rounding_runs.h>
 
 #include <assert.h>
 #include <string.h>
@@ -52,10 +53,12 @@ static PyObject *py_perturb(PyObject *module, PyObject *args, PyObject *kwargs)
 
     usc_error err = {0};
     usc_status status;
-    double *to = room_like(out, &target, &source, sizeof *to);
+    const bool narrow = target.dtype == USC_F32;
+    void *to = room_like(out, &target, &source, narrow ? sizeof(float) : sizeof(double));
     if (to == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
-    status = usc_perturb(&source, &how, to, &err);
+    status = narrow ? usc_perturb_narrow(&source, &how, to, &err)
+                    : usc_perturb(&source, &how, to, &err);
     Py_END_ALLOW_THREADS;
     if (status != USC_OK) return core_raise(PyModule_GetState(module), status, &err);
     Py_RETURN_NONE;

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 
 import ulpscope
+from ulpscope import _core
+from ulpscope.executors import algorithms, noise
 
 N = 64
 
@@ -293,3 +295,76 @@ def test_sums_of_one_value_drift_and_pass(order):
     assert got.passed, got.sentence
     coarse = shortened(order(x), 12)
     assert not ulpscope.judge_call(total, (x,), outputs=coarse, cause=False).passed
+
+
+# ---- the loops in C, beside the operators that say what they compute ----
+
+
+def slow_sum(terms, order, centre=None):
+    """The same sum as loops over accumulators."""
+    terms = terms if centre is None else (terms - centre[..., None]).square()
+    terms = terms.flip(-1) if order == algorithms.LAST else terms
+    if isinstance(order, int):
+        parts = F.pad(terms, (0, -terms.shape[-1] % order)).unflatten(-1, (order, -1))
+        return slow_sum(slow_sum(parts, algorithms.FIRST), algorithms.FIRST)
+    total = torch.zeros(terms.shape[:-1])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total
+
+
+@pytest.mark.parametrize("order", [algorithms.FIRST, algorithms.LAST, 2, 8, 32])
+@pytest.mark.parametrize("sizes", [(3, 1, 1), (5, 2, 3), (2, 40, 50), (300, 2, 5), (2, 1, 512), (0, 2, 3), (2, 0, 3)])
+def test_sums_in_order_are_loops_over_their_terms(order, sizes):
+    x = torch.randn(*sizes, generator=torch.Generator().manual_seed(5)) + 0.3
+    for terms in (x, x.transpose(1, 2).contiguous().transpose(1, 2), x.expand(2, *sizes)[1]):
+        flat = terms.reshape(sizes[0], sizes[1] * sizes[2])
+        assert torch.equal(algorithms._sum(terms, order, 2), slow_sum(flat, order))
+        centre = torch.randn(sizes[0])
+        assert torch.equal(algorithms._sum(terms, order, 2, centre), slow_sum(flat, order, centre))
+
+
+EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, 1e-45, 1e-38, 3.4e38, torch.inf, -torch.inf, torch.nan, 0.5, 2.0])
+
+
+def same_bits(a, b):
+    return bool(((a.view(torch.int32) == b.view(torch.int32)) | (a.isnan() & b.isnan())).all())
+
+
+def test_steps_move_as_the_operators_say():
+    g = torch.Generator().manual_seed(6)
+    out = torch.cat([torch.randn(4000, generator=g), torch.rand(4000, generator=g), EDGES])
+    exact = out.double() * (1 + torch.randn(out.shape, generator=g) * 2.0**-28)
+    exact[::7] = out[::7].double()
+    flat = torch.where(torch.rand(out.shape, generator=g) < 0.5, exact, exact * 0.875)
+    ulps = torch.randint(-2, 3, out.shape, dtype=torch.int8, generator=g)
+    for name in ("add", "sigmoid", "cos", "exp", "_log_softmax"):
+        slow = torch.where(noise._is_near(exact, out), out, noise._moved(name, out, ulps))
+        assert same_bits(noise._moved_unless_exact(name, out, ulps, exact), slow), name
+        settled = noise._is_settled(exact, flat, out)
+        quick, any_settled = noise._moved_unless_settled(name, out, ulps, exact, flat)
+        assert same_bits(quick, torch.where(settled, out, noise._moved(name, out, ulps))), name
+        assert any_settled == bool((settled & (out != 0)).any())
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_range_of_float32_is_asked_as_it_is_said(wide):
+    tiny, most = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+    neither, either, both = (False, False), (False, True), (True, True)
+    cases = {0.0: either, tiny: neither, tiny / 2: both, -most: neither, torch.inf: either, torch.nan: neither}
+    cases |= {1e-60: both, 2.0 * most: both} if wide else {}
+    for value, (sure, maybe) in cases.items():
+        t = torch.ones(700, dtype=torch.float64 if wide else torch.float32)
+        t[650] = value
+        assert (_core.beyond_float32(t, False), _core.beyond_float32(t, True)) == (sure, maybe), value
+
+
+def test_moved_inputs_of_float32_are_the_same_in_float32():
+    x = torch.cat([torch.randn(3000), EDGES])
+    for k in range(4):
+        wide, narrow = torch.empty(x.shape, dtype=torch.float64), torch.empty(x.shape)
+        for out in (wide, narrow):
+            _core.perturb(x, out, seed=3, replay=k, argument=k // 2)
+        assert torch.equal(wide.nan_to_num(7), narrow.double().nan_to_num(7))
+    with pytest.raises(_core.ArgError, match="float32 does not hold"):
+        _core.perturb(x, narrow, seed=3, replay=0, argument=0, share=0.5)

@@ -18,6 +18,7 @@ from .contents import Contents
 from .foreign import theirs
 from .functions import find as function_named
 from .homes import OPERATOR_HOMES, not_imported, operator
+from .large import cast
 from .shown import Shown
 from .torch_private import is_zerotensor, neg_view
 
@@ -455,7 +456,7 @@ def bind_cast(call, parts, dtype_of, contents=None, written=None):
         if key not in bases:
             source = contents.get(key, part.data) if contents else part.data
             to = view.dtype if part.steers else dtype_of(view.dtype)
-            bases[key] = source.to(to, copy=written is None or view.storage in written)
+            bases[key] = cast(source, to, written is None or view.storage in written)
         base = bases[key]
         tensors[path] = _seen(base, view, base.storage_offset() + view.offset - part.first)
     return _bound(call, tensors, bases, dtype_of)

@@ -9,6 +9,7 @@ from functools import cache
 
 import torch
 
+from .. import _core
 from ..calls.torch_private import DisableTorchDispatch
 
 MOST_TERMS = 1 << 17  # of the sums in a product of matrices
@@ -45,14 +46,14 @@ def _accumulated(func, args, kwargs, order):
     if args[0].numel() > (MOST_CUT if order == CUT else MOST_ADDED):
         return None
     x, dims = args[0], _dims_of(args)
-    terms = x.movedim(dims, tuple(range(-len(dims), 0))).flatten(-len(dims)) if dims else x[..., None]
-    out = _sum(terms, order)
+    n = math.prod(x.shape[d] for d in dims)
+    terms = x.movedim(dims, tuple(range(-len(dims), 0)))
+    out = _sum(terms, order, len(dims))
     if name != "sum":
-        out = out / terms.shape[-1]
+        out = out / n
     if name == "var":
         given = args[2] if len(args) > 2 and not isinstance(args[2], bool) else kwargs.get("correction")
-        left = terms.shape[-1] - float(1 if given is None else given)
-        out = _sum((terms - out[..., None]).square(), order) / left
+        out = _sum(terms, order, len(dims), out) / (n - float(1 if given is None else given))
     return out
 
 
@@ -63,17 +64,16 @@ def _dims_of(args):
     return tuple(sorted(d % args[0].dim() for d in dims)) if args[0].dim() else ()
 
 
-def _sum(terms, order):
-    """The sum over the last dimension, term by term: along one dimension index_add is a loop."""
+def _sum(terms, order, n_inner=1, centre=None):
+    """The sum over the last dimensions, term by term, of squared differences from a `centre` of each if it is
+    given."""
+    rows = terms.shape[: terms.dim() - n_inner]
     if order == CUT:
-        return _cut_sum(terms)
-    if isinstance(order, int):
-        parts = torch.nn.functional.pad(terms, (0, -terms.shape[-1] % order)).unflatten(-1, (order, -1))
-        return _sum(_sum(parts, FIRST), FIRST)
-    rows = terms.shape[:-1].numel()
-    at = torch.arange(rows).repeat_interleave(terms.shape[-1])
-    flat = (terms.flip(-1) if order == LAST else terms).reshape(-1)
-    return torch.zeros(rows).index_add_(0, at, flat).view(terms.shape[:-1])
+        terms = terms.reshape(*rows, -1)
+        return _cut_sum(terms if centre is None else (terms - centre[..., None]).square())
+    out = torch.empty(rows, dtype=torch.float32)
+    _core.sum_in_order(terms, centre, out, n_inner, order if isinstance(order, int) else 1, order == LAST)
+    return out
 
 
 def _cut_sum(terms):
@@ -129,7 +129,10 @@ def _in_parts(a, b, n):
     pad, more = torch.nn.functional.pad, -a.shape[-1] % n
     a = pad(a, (0, more)).unflatten(-1, (n, -1)).movedim(-2, 0)
     b = pad(b, (0, 0, 0, more)).unflatten(-2, (n, -1)).movedim(-3, 0)
-    return _sum(_chained(a, b, FIRST).movedim(0, -1), FIRST)
+    total = torch.zeros(a.shape[1:-1] + b.shape[-1:])
+    for part in _chained(a, b, FIRST):
+        total += part
+    return total
 
 
 def _is_low(x):

@@ -8,6 +8,8 @@ import math
 
 import torch
 
+from .. import _core
+from ..calls import large
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.torch_private import OpOverload, decomposition_table
@@ -41,6 +43,7 @@ RANGES = {
 # An exact result so near to the number that stands for it, in ulps, leaves nothing to round
 # otherwise: 1 + 1e-13 is 1 on every device.
 SETTLED = 2.0**-8
+EVERYWHERE = (-math.inf, math.inf)
 FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its limit
 
 # The decompositions of sums take memory squared in the size; a device approximates sigmoid
@@ -195,7 +198,7 @@ class Accumulated(InSteps):
 
     def _step(self, func, args, kwargs, out):
         other = None
-        self.ranged |= _leaves_range(func, args, kwargs, out)
+        self.ranged |= _leaves_range(lambda: _exactly(func, args, kwargs), out)
         if out.dtype == torch.float32 and out.numel():
             other = accumulated(func, args, kwargs, self.order)
         if other is None:
@@ -226,24 +229,27 @@ class Noise(InSteps):
             # One ulp or two: where two functions cancel, equal errors would tell nothing. And
             # an approximation does not end at 1, but where the function has long come to it.
             far = torch.randint(1, 3, out.shape, dtype=torch.int8, generator=self.generator)
-            moved = _moved(name, out, far * steps)
-            self.ranged |= _leaves_range(func, args, kwargs, out)
             if self.rough:
-                return moved
-            settled = _is_settled(func, args, kwargs, out)
-            self.settled |= bool((settled & (out != 0)).any())
-            return torch.where(settled, out, moved)
+                self.ranged |= _leaves_range(lambda: _exactly(func, args, kwargs), out)
+                return _moved(name, out, far.mul_(steps))
+            exact = _exactly(func, args, kwargs)
+            self.ranged |= _leaves_range(exact, out)
+            flat = _exactly(func, args, kwargs, FLAT)
+            moved, settled = _moved_unless_settled(name, out, far.mul_(steps), exact, flat)
+            self.settled |= settled
+            return moved
         exact = _exactly(func, args, kwargs)
         if exact is None or exact.shape != out.shape:  # no float64 kernel: it stays as it is
             return out
-        self.ranged |= _leaves_range(func, args, kwargs, out)
-        moved = torch.where(_is_near(exact, out), out, _moved(name, out, steps))
+        self.ranged |= _leaves_range(exact, out)
+        moved = _moved_unless_exact(name, out, steps, exact)
         return self._reordered(func, args, kwargs, exact, moved) if adds(name) else moved
 
     def _reordered(self, func, args, kwargs, exact, out):
         """A sum moved by what another order of adding may lose: half an ulp of each term, where
         any order rounds. That a CPU's own order was exact is luck."""
-        if is_whole_step(func, args, kwargs, out):
+        same_inside = kwargs.get("dtype") is None  # then float64 throughout has been computed
+        if not (same_inside and not torch.equal(exact, out.double())) and is_whole_step(func, args, kwargs, out):
             return out
         other = _exactly(func, self._with_terms_moved(func, args), kwargs)
         if other is None or other.shape != out.shape:
@@ -261,6 +267,11 @@ class Noise(InSteps):
     def _terms_moved(self, x):
         if x.dtype not in LOW:
             return x
+        if x.dtype is torch.float32 and x.is_contiguous():
+            up = torch.randint(0, 2, x.shape, dtype=torch.int8, generator=self.generator)
+            moved = large.empty(x.shape, torch.float64)
+            _core.terms_moved(x, up.view(torch.uint8), 0.5 * torch.finfo(x.dtype).eps, moved)
+            return moved
         signs = _signs(x.shape, self.generator)
         factor = (signs * (0.5 * torch.finfo(x.dtype).eps)).add_(1)
         return x.double().mul_(factor)
@@ -341,19 +352,40 @@ def _exactly(func, args, kwargs, scale=1.0):
         return None
 
 
-def _leaves_range(func, args, kwargs, out):
-    """Whether float32 has no normal number for a step's result anywhere."""
-    limits = torch.finfo(torch.float32)
-    if out.dtype != torch.float32:
+def _moved_unless_exact(name, out, ulps, exact):
+    """Results moved by so many ulps, but for those that are exact, or as good as exact."""
+    if _in_one_pass(out, exact):
+        moved = large.on_large_pages(torch.empty_like(out))
+        _core.step_moved(out, exact, None, ulps, *RANGES.get(name, EVERYWHERE), moved)
+        return moved
+    return torch.where(_is_near(exact, out), out, _moved(name, out, ulps))
+
+
+def _moved_unless_settled(name, out, ulps, exact, flat):
+    """Results moved by so many ulps, but for those at which a function has come to a limit; whether one that is
+    not zero has."""
+    if _in_one_pass(out, exact, flat):
+        moved = large.on_large_pages(torch.empty_like(out))
+        return moved, _core.step_moved(out, exact, flat, ulps, *RANGES.get(name, EVERYWHERE), moved)
+    settled = _is_settled(exact, flat, out)
+    return torch.where(settled, out, _moved(name, out, ulps)), bool((settled & (out != 0)).any())
+
+
+def _in_one_pass(out, *wide):
+    """Whether C moves them, as the operators below do: float32 and float64 as they lie in memory."""
+    return out.dtype is torch.float32 and out.is_contiguous() and all(
+        t is not None and t.dtype is torch.float64 and t.shape == out.shape and t.is_contiguous() for t in wide)
+
+
+def _leaves_range(exact, out):
+    """Whether float32 has no normal number for a step's result anywhere; `exact`: that in float64, or what gives
+    it."""
+    if out.dtype != torch.float32 or not _core.beyond_float32(out, True):
         return False
-    size = out.abs()
-    if not bool((size < limits.tiny).any()) and not bool((size == math.inf).any()):
-        return False
-    exact = _exactly(func, args, kwargs)
+    exact = exact() if callable(exact) else exact
     if exact is None or not exact.is_floating_point():
         return False
-    size = exact.abs()
-    return bool((((size < limits.tiny) & (size > 0)) | ((size > limits.max) & size.isfinite())).any())
+    return _core.beyond_float32(exact.double(), False)
 
 
 def _is_near(exact, out):
@@ -363,10 +395,9 @@ def _is_near(exact, out):
     return equal.logical_or_(apart <= held.abs().mul_(SETTLED * torch.finfo(out.dtype).eps))
 
 
-def _is_settled(func, args, kwargs, out):
+def _is_settled(here, flat, out):
     """Where a function has come to a limit that is a number of the dtype (tanh to 1): inputs an
     eighth smaller give it as well. And where it is exactly 1, as exp(0) and 1 squared are."""
-    here, flat = _exactly(func, args, kwargs), _exactly(func, args, kwargs, FLAT)
     if here is None or flat is None or not here.shape == flat.shape == out.shape:
         return torch.zeros_like(out, dtype=torch.bool)
     limit = _is_near(here, out) & _is_near(flat, out)
@@ -377,7 +408,8 @@ def _wide(value, scale=1.0):
     if isinstance(value, torch.Tensor):
         if value.dtype not in LOW:
             return value
-        return value.double() if scale == 1 else value.double() * scale
+        wide = large.cast(value, torch.float64)
+        return wide if scale == 1 else wide * scale
     if isinstance(value, (list, tuple)):
         return type(value)(_wide(item, scale) for item in value)
     return torch.float64 if value in LOW else value

@@ -21,6 +21,7 @@ from .reference_runs import Reference
 
 REPLAY_BYTES = 1 << 28  # of perturbed results that are kept for other outputs of a call
 SMALL_BYTES = 1 << 18  # that are kept for another look at the only output
+LARGE_BYTES = 1 << 22  # of one output of a replay, not kept once that output is judged
 SOME = 4  # one in so many places asks: the others will
 
 
@@ -52,6 +53,7 @@ class Operands:
         self.call, self.timing = call, timing
         self.reference = Reference(call)
         self._replays, self._held = {}, 0
+        self._judged = set()  # paths of large outputs that are done
         self._places = {}  # place in the lists -> Reference
         self._chains = {}  # number -> results
         self._flushed = {}  # place, or None -> what flushes
@@ -75,10 +77,24 @@ class Operands:
 
     def replay_of(self, path, k):
         """The same as far as it is about one output."""
+        if path in self._judged:  # another answer is asked for
+            return self._timed(k, self._at(path)[1])
         if k in self._replays or (k == 0 and self._all_are_asked()):
             return self.replay(k)
         place, reference = self._at(path)
         return self._kept(k, place, reference)
+
+    def let_go(self, path: str) -> None:
+        """Keeps nothing large of an output that is judged: others would wait beside it in memory."""
+        if self.reference.truth is None or path not in self.reference.truth or len(self.reference.truth) == 1:
+            return
+        if self.reference.truth[path].nbytes > LARGE_BYTES:
+            self._judged.add(path)
+            self._replays = {key: self._rest(pair) for key, pair in self._replays.items()}
+            self._held = sum(_bytes_of(pair) for pair in self._replays.values())
+
+    def _rest(self, pair):
+        return tuple({p: t for p, t in results.items() if p not in self._judged} for results in pair)
 
     def reference_of(self, path):
         """What replays one output: of a call over lists its own place, the call for all others."""
@@ -108,14 +124,19 @@ class Operands:
         key = k if place is None else (k, place)
         if key in self._replays:
             return self._replays[key]
+        pair = self._timed(k, reference)
+        rest = self._rest(pair) if self._judged else pair
+        size = _bytes_of(rest)
+        few = self._held < REPLAY_BYTES and (len(pair[0]) > 1 or size <= SMALL_BYTES)
+        if k == 0 or few:
+            self._replays[key] = rest
+            self._held += size
+        return pair
+
+    def _timed(self, k, reference):
         now = time.perf_counter_ns()
         pair = reference.replay(k)
         self.timing.add("perturbed", now)
-        size = sum(t.nbytes for results in pair for t in results.values())
-        few = self._held < REPLAY_BYTES and (len(pair[0]) > 1 or size <= SMALL_BYTES)
-        if k == 0 or few:
-            self._replays[key] = pair
-            self._held += size
         return pair
 
     def flushed(self, path):
@@ -154,6 +175,10 @@ def _until_it_fails(results):
     """What a generator gives before it raises, if it does."""
     with set_aside():
         yield from results
+
+
+def _bytes_of(pair):
+    return sum(t.nbytes for results in pair for t in results.values())
 
 
 # ---- calls over lists ------------------------------------------------------------------

@@ -8,6 +8,7 @@ import math
 import torch
 
 from ..calls.exact import never_rounds
+from ..calls import large
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from .precision import sound
@@ -134,7 +135,8 @@ def _is_power_of_two(divisor):
 
 def _in_float64(func, args, kwargs, change):
     def wide(value):
-        return change(value.double()) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        moves = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return change(large.cast(value, torch.float64)) if moves else value
 
     out = func(*map(wide, args), **{k: wide(v) for k, v in kwargs.items()})
     return out[0] if isinstance(out, tuple) else out

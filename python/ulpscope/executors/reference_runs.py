@@ -15,6 +15,7 @@ from functools import cached_property
 import torch
 
 from .. import _core
+from ..calls import large
 from ..calls.exact import never_rounds
 from ..calls.flex import in_the_open
 from ..calls.foreign import foreign, set_aside, theirs
@@ -362,7 +363,7 @@ class Reference:
             return False
         if not self._lifts and any(_is_low(p.dtype) for p in self.parts.values()):
             return True  # to the dtype that it was told of, if to nothing else
-        contents = {k: t * FINE for k, t in self._perturbed(0).items()}
+        contents = {k: _in_full(t) * FINE for k, t in self._perturbed(0).items()}
         try:
             moved = self.wide(contents)
         except Exception as problem:  # outside its domain: nothing learnt
@@ -439,7 +440,8 @@ class Reference:
         contents = {}
         for key, part in self.moving.items():
             source = torch.view_as_real(part.data) if part.data.is_complex() else part.data
-            target = torch.empty(source.shape, dtype=torch.float64)
+            narrow = source.dtype is not torch.float64 and not share and not self._inward
+            target = large.empty(source.shape, torch.float32 if narrow else torch.float64)
             _core.perturb(
                 source, target, seed=self.seed, replay=replay, argument=part.number,
                 delta=delta, share=share,
@@ -459,7 +461,7 @@ class Reference:
     def drawn_near(self, contents):
         """Perturbed inputs, with only a part of the way gone."""
         part = _core.nearer_part
-        return {key: self.parts[key].data.to(t.dtype).lerp(t, part) for key, t in contents.items()}
+        return {key: _in_full(self.parts[key].data).lerp(_in_full(t), part) for key, t in contents.items()}
 
     def replay(self, k):
         """Truth and yardstick on perturbed input k, freed of jumps. Inputs that leave the
@@ -890,13 +892,19 @@ def _largest(x):
     return float(x.abs().nan_to_num(0, 0, 0).max())
 
 
+def _in_full(t):
+    return t.to(torch.complex128 if t.is_complex() else torch.float64)
+
+
 def _differ(a, b):
     """Whether two tensors of one shape differ in a number."""
-    return bool(((a != b) & (b == b)).any())
+    return a is not b and bool(((a != b) & (b == b)).any())
 
 
 def _without_subnormals(data):
     wide = torch.view_as_real(data) if data.is_complex() else data
+    if wide.dtype is torch.float32 and not _core.beyond_float32(wide, False):
+        return data
     kept = torch.where(wide.abs() < torch.finfo(torch.float32).tiny, wide * 0, wide)
     return torch.view_as_complex(kept) if data.is_complex() else kept
 

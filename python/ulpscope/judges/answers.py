@@ -301,7 +301,7 @@ class Answers:
         return case.choose(choice.values, **choice_fields(choice))
 
     def admissible(self, case, k):
-        wide, narrow = self.operands.replay(k)
+        wide, narrow = self.operands.replay_of(self.path, k)
         case.give(wide.get(self.path), narrow.get(self.path))
 
     def rounding(self, case, k):

@@ -114,3 +114,4 @@ def judge_output(way, operands, device, path):
     except Exception as problem:
         foreign(problem)
         way.case.findings.extend([Finding(path, "unjudged", f"no reference: {clause(problem)}")])
+    operands.let_go(path)

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of a run on the CPU moved by their roundings, and sums in other orders. Each of
+// these is one pass where a chain of operators would make a tensor for each of its links.
+#include <ulpscope/x/rounding_runs.h>
+
+#include "base/compiler.h"
+#include "base/float_env.h"
+#include "kernels/walk_load.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+
+#define EPS 0x1p-23f /* of float32 */
+#define SETTLED                                                                          \
+    0x1p-31 /* of a result: so near to the exact one nothing is left to round */
+enum { MOST_PARTS = 64 };
+
+/* ---- sums ---- */
+
+typedef struct sums {
+    usc_walk walk;
+    usc_walk_room room;
+    int64_t n, part; /* terms of a row, of one accumulator */
+    int n_parts;
+    bool backwards;
+} sums;
+
+/* Adds a block of one row's terms in their order. */
+static USC_NOINLINE float add_block(const float *x, size_t n, bool backwards,
+                                    const float *centre, float sum)
+{
+    if (centre != NULL) {
+        for (size_t i = 0; i < n; i++) {
+            const float apart = x[backwards ? n - 1 - i : i] - *centre;
+            sum += apart * apart;
+        }
+    } else if (backwards) {
+        for (size_t i = n; i > 0; i--)
+            sum += x[i - 1];
+    } else {
+        for (size_t i = 0; i < n; i++)
+            sum += x[i];
+    }
+    return sum;
+}
+
+/* The terms `from` to `to` of a row, in one accumulator. The row lies at `here`, or where
+ * it is long in blocks of the walk. */
+static float add_terms(sums *s, const float *here, int64_t row, int64_t from, int64_t to,
+                       const float *centre)
+{
+    float sum = 0;
+    if (here != NULL)
+        return add_block(here + from, (size_t)(to - from), s->backwards, centre, sum);
+    for (int64_t done = from; done < to; done += USC_JUDGE_BLOCK) {
+        const int64_t left = to - done;
+        const size_t count = (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK);
+        const int64_t at = s->backwards ? from + to - done - (int64_t)count : done;
+        const float *x = usc_walk_raw(&s->walk, row * s->n + at, count, &s->room);
+        sum = add_block(x, count, s->backwards, centre, sum);
+    }
+    return sum;
+}
+
+static float add_row(sums *s, const float *here, int64_t row, const float *centre)
+{
+    if (s->n_parts == 1) return add_terms(s, here, row, 0, s->n, centre);
+    float sum = 0;
+    for (int64_t from = 0; from < s->n; from += s->part) {
+        const int64_t to = from + s->part;
+        sum += add_terms(s, here, row, from, to < s->n ? to : s->n, centre);
+    }
+    return sum;
+}
+
+static void add_rows(sums *s, int64_t n_rows, const float *centre, float *out)
+{
+    const int64_t at_once =
+        s->n > 0 && s->n <= USC_JUDGE_BLOCK ? USC_JUDGE_BLOCK / s->n : 1;
+    for (int64_t row = 0; row < n_rows; row += at_once) {
+        const int64_t m = n_rows - row < at_once ? n_rows - row : at_once;
+        const bool whole = s->n > 0 && s->n <= USC_JUDGE_BLOCK;
+        const float *x =
+            whole ? usc_walk_raw(&s->walk, row * s->n, (size_t)(m * s->n), &s->room)
+                  : NULL;
+        for (int64_t i = 0; i < m; i++)
+            out[row + i] = add_row(s, x != NULL ? x + i * s->n : NULL, row + i,
+                                   centre != NULL ? &centre[row + i] : NULL);
+    }
+}
+
+usc_status usc_sum_in_order(const usc_tensor *terms, const usc_order *order,
+                            const float *centre, float *out, usc_error *err)
+{
+    assert(terms && order);
+    assert(out);
+    const int outer = terms->ndim - order->n_inner;
+    if (terms->dtype != USC_F32)
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: float32 is added",
+                             usc_dtype_info_of(terms->dtype)->name);
+    if (outer < 0 || order->n_inner < 0 || order->n_parts < 0 ||
+        order->n_parts > MOST_PARTS)
+        return usc_error_set(err, USC_E_ARG, -1, "%d of %d dimensions in %d parts",
+                             order->n_inner, terms->ndim, order->n_parts);
+    sums s = {.walk = usc_walk_over(terms),
+              .n = 1,
+              .n_parts = order->n_parts > 1 ? order->n_parts : 1,
+              .backwards = order->backwards};
+    int64_t n_rows = 1, n;
+    const usc_status st = usc_tensor_numel(terms, &n, err);
+    if (st != USC_OK) return st;
+    for (int i = 0; i < terms->ndim; i++)
+        *(i < outer ? &n_rows : &s.n) *= terms->sizes[i];
+    s.part = (s.n + s.n_parts - 1) / s.n_parts;
+    const usc_float_env env = usc_float_env_enter();
+    add_rows(&s, n_rows, centre, out);
+    usc_float_env_leave(env);
+    return USC_OK;
+}
+
+/* ---- steps ---- */
+
+static bool is_near(double exact, float out)
+{
+    const double held = (double)out;
+    return exact == held || fabs(exact - held) <= fabs(held) * SETTLED;
+}
+
+static float within(float v, float low, float high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
+static float move(const usc_step *s, int64_t i)
+{
+    const float low = (float)s->low, high = (float)s->high, ulps = (float)s->ulps[i];
+    const float v = (1 + ulps * EPS) * s->out[i];
+    return v < low || v > high ? within((1 - ulps * EPS) * s->out[i], low, high) : v;
+}
+
+void usc_step_moved(const usc_step *s, float *moved, bool *stayed)
+{
+    assert(s && moved);
+    assert(stayed);
+    bool any = false;
+    const usc_float_env env = usc_float_env_enter();
+    for (int64_t i = 0; i < s->n; i++) {
+        const float out = s->out[i], v = move(s, i);
+        bool stays = is_near(s->exact[i], out);
+        if (s->flat != NULL)
+            stays = (stays && is_near(s->flat[i], out)) ||
+                    (fabs(s->exact[i]) == 1 && (double)out == s->exact[i]);
+        any |= stays && out != 0;
+        moved[i] = stays ? out : v;
+    }
+    usc_float_env_leave(env);
+    *stayed = any;
+}
+
+void usc_terms_moved(const float *x, const uint8_t *up, double ulp, int64_t n,
+                     double *out)
+{
+    const double factors[2] = {(double)(float)(1 - (float)ulp),
+                               (double)(float)(1 + (float)ulp)};
+    const usc_float_env env = usc_float_env_enter();
+    for (int64_t i = 0; i < n; i++)
+        out[i] = (double)x[i] * factors[up[i] & 1];
+    usc_float_env_leave(env);
+}
+
+/* ---- the range of float32 ---- */
+
+static bool any_beyond(const double *x, size_t n, bool maybe)
+{
+    bool found = false;
+    for (size_t i = 0; i < n; i++) {
+        const double size = fabs(x[i]);
+        const bool small = (size < (double)FLT_MIN) & (maybe | (size > 0));
+        const bool large = (size > (double)FLT_MAX) & (maybe | (size <= DBL_MAX));
+        found |= small | large;
+    }
+    return found;
+}
+
+usc_status usc_beyond_float32(const usc_tensor *t, bool maybe, bool *out, usc_error *err)
+{
+    assert(t);
+    assert(out);
+    *out = false;
+    if (t->dtype != USC_F32 && t->dtype != USC_F64)
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: float32 or float64 is meant",
+                             usc_dtype_info_of(t->dtype)->name);
+    int64_t n = 0;
+    const usc_status st = usc_tensor_numel(t, &n, err);
+    if (st != USC_OK || n == 0) return st;
+    const usc_walk walk = usc_walk_over(t);
+    usc_walk_room room;
+    double values[USC_JUDGE_BLOCK];
+    const usc_float_env env = usc_float_env_enter();
+    for (int64_t at = 0; at < n && !*out; at += USC_JUDGE_BLOCK) {
+        const size_t m = (size_t)(n - at < USC_JUDGE_BLOCK ? n - at : USC_JUDGE_BLOCK);
+        const double *v = usc_walk_load(&walk, at, m, &room, values);
+        *out = any_beyond(v, m, maybe);
+    }
+    usc_float_env_leave(env);
+    return USC_OK;
+}
