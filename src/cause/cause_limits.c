@@ -93,12 +93,29 @@ static bool cuts(const usc_cause *c, double top, bool named)
     return !c->floats || held < not_zero / 2 || most > top * (1 + 0x1p-7);
 }
 
+/* Whether all that a limit holds lies below zero. */
+static bool from_below(const usc_cause *c, double top)
+{
+    bool below = false, above = false;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        below |= d == -top && t < -top;
+        above |= d == top && t > top;
+    }
+    return below && !above;
+}
+
 bool usc_cause_saturated(usc_cause *c, usc_cause_found *out)
 {
     const double top = largest(c), inf = (double)INFINITY;
     const char *name = limit_of(c, top);
     if (c->d.kind == USC_KIND_BOOL || top == 0 || !cuts(c, top, name != NULL))
         return false;
+    const bool low = from_below(c, top);
+    const clue say = {.code = low && name == NULL ? USC_CAUSE_CLIPPED_BELOW
+                                                  : USC_CAUSE_SATURATED,
+                      .v = low ? -top : top,
+                      .s = name};
     const range ranges[] = {{c, -top, top}, {c, -inf, top}, {c, -top, inf}, {c, 0, top}};
     for (int i = 0; i < 4; i++) {
         bool any = false;
@@ -106,8 +123,7 @@ bool usc_cause_saturated(usc_cause *c, usc_cause_found *out)
             usc_cause_far_share(c, clamped_truth, clamped_yardstick, &ranges[i], &any);
         if (far > 0.01 || !any) continue;
         return usc_cause_left(c, clamped_truth, &ranges[i]) <= USC_CAUSE_LEFT_MOST &&
-               usc_cause_say(out,
-                             &(clue){.code = USC_CAUSE_SATURATED, .v = top, .s = name});
+               usc_cause_say(out, &say);
     }
     return false;
 }

@@ -193,8 +193,8 @@ const marks *usc_cause_fine(usc_cause *c)
         const double d = value_at(&c->d, i), t = value_at(&c->t, i);
         const double room =
             unit * fmax(fabs(t), fabs(d)) + 8 * noise_at(c, i, t) + common;
-        at[i] = !(fabs(d - t) <= room || same(d, value_at(&c->y, i)) ||
-                  same(d, rounded(c, t)));
+        const bool near = fabs(d - t) <= room && isfinite(d);
+        at[i] = !(near || same(d, value_at(&c->y, i)) || same(d, rounded(c, t)));
         m->n += at[i];
     }
     m->at = at;

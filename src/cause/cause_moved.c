@@ -200,7 +200,10 @@ bool usc_cause_moved(usc_cause *c, usc_cause_found *out)
     if (wraps(c, out)) return true;
     for (int axis = 0; axis < c->d.ndim; axis++)
         if (rolled(c, axis, out) || turned(c, axis, out)) return true;
-    for (int axis = 0; axis < c->d.ndim; axis++)
+    const marks *far = usc_cause_far(c);
+    const bool many =
+        far != NULL && 4 * far->n >= c->d.n; /* few are off: they are alike */
+    for (int axis = 0; axis < c->d.ndim && many; axis++)
         if (c->d.sizes[axis] > 2 &&
             along_axis(c, axis, FIRST, 0, USC_CAUSE_FIRST_FOR_ALL, out))
             return true;

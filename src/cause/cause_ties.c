@@ -40,7 +40,7 @@ bool usc_cause_ties(usc_cause *c, usc_cause_found *out)
         const double d = value_at(&c->d, i), t = value_at(&c->t, i);
         const double right = rounded(c, t), other = other_side(c, t);
         const bool off = !same(d, right);
-        if (off && !same(d, other)) return false;
+        if (off && d != other) return false; /* NaN is on no side of anything */
         if (!isnan(other)) all &= ways(d, t, right);
         n += off;
     }

@@ -226,6 +226,40 @@ static marks gross(usc_cause *c)
     return m;
 }
 
+/* The middle of the errors where `m` has them, or elsewhere, as such and against the size
+ * of what is right. */
+static void middle_errors(usc_cause *c, const marks *m, bool inside, double *amount,
+                          double *share)
+{
+    double *error = usc_cause_room(c, 2 * (MOST_MIDDLED + 1), sizeof *error);
+    const int64_t n = inside ? m->n : c->d.n - m->n;
+    const int64_t step = usc_cause_step(n, MOST_MIDDLED);
+    int64_t k = 0, seen = 0;
+    *amount = *share = 0;
+    if (error == NULL) return;
+    double *part = error + MOST_MIDDLED + 1;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        if ((m->at[i] != 0) != inside || seen++ % step != 0 || !isfinite(t)) continue;
+        error[k] = isnan(d) ? (double)INFINITY : fabs(d - t);
+        part[k] = t != 0 ? error[k] / fabs(t) : error[k] > 0 ? (double)INFINITY : 0;
+        k++;
+    }
+    *amount = usc_cause_middle(error, k);
+    *share = usc_cause_middle(part, k);
+}
+
+/* Whether what is off by more than all others is so for its place: the errors there are
+ * of another size, and not the largest of one kind alone. */
+static bool is_apart(usc_cause *c, const marks *m)
+{
+    enum { APART = 8 };
+    double here, there, share_here, share_there;
+    middle_errors(c, m, true, &here, &share_here);
+    middle_errors(c, m, false, &there, &share_there);
+    return here >= APART * there && share_here >= APART * share_there;
+}
+
 bool usc_cause_where(usc_cause *c, usc_cause_found *out)
 {
     const marks *fine = usc_cause_fine(c), *far = usc_cause_far(c);
@@ -237,11 +271,14 @@ bool usc_cause_where(usc_cause *c, usc_cause_found *out)
     clue say = {.code = USC_CAUSE_WHERE};
     for (int i = 0; i < 3; i++) { /* the first that is told by numbers of slices */
         usc_line l = {0};
+        const bool rest = sets[i]->n < fine->n || usc_cause_noisy(c, sets[i]);
+        if (rest && !is_apart(c, sets[i]))
+            continue; /* all are off, these a little more */
         const bool told = say_where(c, sets[i], &l);
         if (l.text != NULL && l.text[0] != '\0' && (told || best.text == NULL)) {
             usc_line_free(&best);
             best = l;
-            say.code = sets[i]->n < fine->n ? USC_CAUSE_WHERE_FAR : USC_CAUSE_WHERE;
+            say.code = rest ? USC_CAUSE_WHERE_FAR : USC_CAUSE_WHERE;
         } else {
             usc_line_free(&l);
         }

@@ -137,6 +137,7 @@ static void s_inflost(bench *b) { odd_truth(b); for (int64_t i = 0; i < b->n; i+
 static void s_over(bench *b) { for (int64_t i = 0; i < b->n; i++) { b->t[i] *= 5e4; b->d[i] = fabs(b->t[i]) > 65504 ? (double)INFINITY : b->t[i]; } }
 static void m_over(bench *b) { for (int64_t i = 0; i < b->n; i += 6) { b->t[i] = 600; b->d[i] = (double)INFINITY; } } /* a limit that nothing else comes near */
 static void s_inside(bench *b) { for (int64_t i = 0; i < b->n; i += 6) { b->t[i] = 5000; b->d[i] = (double)NAN; } }
+static void s_clamp_below(bench *b) { for (int64_t i = 0; i < b->n; i++) { b->t[i] /= b->t[i] > 0 ? 2 : 1; b->d[i] = fmax(b->t[i], -1.25); } }
 static void s_nans(bench *b) { for (int64_t i = 1; i < b->n; i += i % 5 + 2) b->d[i] = (double)NAN; }
 static void s_kind(bench *b) { odd_truth(b); for (int64_t i = 0; i < b->n; i += 9) b->d[i] = (double)NAN; b->t[0] = (double)INFINITY; }
 static void s_factor(bench *b) { bench_scale(b, 1.03, 0); }
@@ -208,6 +209,7 @@ static void ties(bench *b, int every) { for (int64_t i = 0; i < b->n; i++) { b->
 static void s_small(bench *b) { for (int64_t i = 0; i < 64; i++) b->t[i] = b->d[i] = i >= 20 && i < 28 ? 1e-8 * (double)(i + 1) : b->t[i]; fill(b, 20, 8, 0); }
 static void s_ties_away(bench *b) { ties(b, 1); }
 static void s_ties_some(bench *b) { ties(b, 4); }
+static void m_ties_nan(bench *b) { fill(b, 8, 8, (double)NAN); }
 static void m_ties(bench *b) { ties(b, 1); b->d[9] = halfway(b->t[9], 4); }
 static void s_not_computed(bench *b) { for (int64_t row = 0; row < 64; row++) if (row % 8 < 5) fill(b, 32 * row, 32, 0); }
 static void m_not_computed(bench *b) { bench_by_row(b, 0.25, 0.25, true, true); }
@@ -285,6 +287,7 @@ static const row rows[] = {
      USC_F32, 3, s_slid2, m_next},
     {"saturated at 1.25", USC_F32, 1, s_clamp, m_clamp},
     {"saturated at 65504, the maximum of float16", USC_F32, 1, s_max, m_clamp},
+    {"results below -1.25 are -1.25", USC_F32, 1, s_clamp_below, s_clamp},
     {"NaN swallowed: 7 elements hold 0.25 instead", USC_F32, 1, s_swallowed, s_inflost},
     {"saturated at 65504: Inf swallowed in 8 elements", USC_F32, 1, s_inflost, s_swallowed},
     {"spurious Inf: overflow beyond 65504, the maximum of float16", USC_F32, 0, s_over, m_over},
@@ -328,6 +331,7 @@ static const row rows[] = {
     {"the last 7 of 64 along axis 0 are zero", USC_F32, 3, s_zero_beside, p_beside},
     {"looks like: the last 7 of 64 along axis 0 are zero", USC_F32, 3, p_all_off, p_beside},
     {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties},
+    {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties_nan},
     {"wrong variant: ties are rounded otherwise than to even (in 281 elements)", USC_BF16, 3, s_ties_some, m_ties},
     {"the elements 20 to 27 of 64 in memory are zero", USC_F32, 0, s_small, m_run},
     {"40 of 64 slices along axis 1 are zero: not computed", USC_F32, 3, s_not_computed, m_not_computed},
@@ -410,6 +414,41 @@ static void places_are_told_whatever_they_hold(void **state)
     }
 }
 
+// clang-format off
+static void p_factor(bench *b) { bench_scale(b, 1.005, 0); }
+static void p_infinite(bench *b) { for (int64_t i = 0; i < b->n; i++) b->d[i] = i % 5 == 0 ? (double)INFINITY : i % 501 == 1 ? (double)NAN : b->d[i]; }
+static void p_scattered(bench *b) { for (int64_t i = 0; i < b->n; i++) b->d[i] *= 1 + (i % 13 == 5 ? 0x1p-8 : 0x1p-10); }
+static void m_first(bench *b) { for (int64_t i = 0; i < b->n; i++) b->t[i] = b->d[i] = b->t[i / 32 * 32]; for (int64_t i = 0; i < 64; i++) b->t[32 * i + 1 + i % 31] = 9; }
+// clang-format on
+
+static void what_is_off_everywhere_has_no_place(void **state)
+{
+    static const struct {
+        usc_dtype dtype;
+        int shape;
+        void (*spoil)(bench *b);
+    } where[] = {{USC_BF16, 3, p_factor},
+                 {USC_F32, 3, p_infinite},
+                 {USC_F32, 0, p_scattered}};
+    static bench b;
+    (void)state;
+    for (size_t i = 0; i < sizeof where / sizeof where[0]; i++) {
+        bench_begin(&b, where[i].dtype, where[i].shape);
+        where[i].spoil(&b);
+        assert_string_equal(bench_ask(&b, USC_CAUSE_PLACE).text, "");
+    }
+}
+
+/* Slices that are alike but for what is off: another one in their place is no news. */
+static void one_slice_for_all_is_told_of_most(void **state)
+{
+    static bench b;
+    (void)state;
+    bench_begin(&b, USC_F32, 3);
+    m_first(&b);
+    assert_null(strstr(bench_ask(&b, USC_CAUSE_PLAIN).text, "the first slice"));
+}
+
 /* What runs of the operator have not explained otherwise is a name. */
 static void statistics_of_slices_are_names_behind_a_search(void **state)
 {
@@ -461,6 +500,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_pattern_is_named_and_its_near_miss_is_not),
         cmocka_unit_test(places_are_told_whatever_they_hold),
+        cmocka_unit_test(what_is_off_everywhere_has_no_place),
+        cmocka_unit_test(one_slice_for_all_is_told_of_most),
         cmocka_unit_test(statistics_of_slices_are_names_behind_a_search),
         cmocka_unit_test(what_is_right_has_no_cause),
         cmocka_unit_test(what_nobody_knows_is_not_named),
