@@ -13,7 +13,8 @@ extern char **environ;
 
 static bool is_stopped(void *ctx)
 {
-    cli_progress_wait(&((cli_hooks *)ctx)->progress);
+    cli_hooks *h = ctx;
+    if (h->hooks.progress != NULL) cli_progress_wait(&h->progress);
     return cli_stop_asked() != 0;
 }
 
@@ -71,7 +72,8 @@ static void let_threads_sleep(void)
 
 void cli_hooks_begin(cli_hooks *h, const char *name)
 {
-    *h = (cli_hooks){.progress = {.command = name}};
+    *h = (cli_hooks){0};
+    cli_progress_begin(&h->progress, name);
     h->hooks = (usc_run_hooks){.ctx = h,
                                .command = command,
                                .say = say,

@@ -9,7 +9,7 @@
 
 #define EVERY_SECONDS 5.0
 #define REDRAW_SECONDS 0.1
-#define PATIENCE_SECONDS 1.5
+#define PATIENCE_SECONDS 1.0
 
 static double now_s(void)
 {
@@ -96,11 +96,12 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
     p->done = done;
     p->total = total;
     p->flagged = flagged;
+    p->moved = now;
     if (p->what == NULL || strcmp(p->what, what) != 0) { /* it begins */
         p->what = what;
         p->first = done > 0 && !is_checking(p) ? done - 1 : done;
-        p->start = p->shown = now;
-        p->terminal = isatty(STDERR_FILENO) != 0;
+        p->start = now;
+        if (!p->waited) p->shown = now;
         if (is_checking(p)) return;
         p->expected = 0;
     }
@@ -111,15 +112,36 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
     show(p, now, text);
 }
 
+void cli_progress_begin(cli_progress *p, const char *command)
+{
+    const double now = now_s();
+    *p = (cli_progress){.command = command, .begun = now, .moved = now};
+    p->terminal = isatty(STDERR_FILENO) != 0;
+}
+
+bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t size)
+{
+    const bool starts = p->what == NULL || p->done <= p->first;
+    const double since = now - (starts ? p->begun : p->moved);
+    const bool first = starts && !p->waited;
+    char text[200], seconds[32] = "";
+    if (since < PATIENCE_SECONDS) return false;
+    if (!first && now - p->shown < (p->terminal ? 1 : EVERY_SECONDS)) return false;
+    if (!first) (void)snprintf(seconds, sizeof seconds, " (%.0f s)", since);
+    if (starts)
+        (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
+                       p->command);
+    else
+        cli_progress_text(p, now, text, sizeof text);
+    (void)snprintf(out, size, "%s%s", text, seconds);
+    return true;
+}
+
 void cli_progress_wait(cli_progress *p)
 {
     const double now = now_s();
-    if (p->what == NULL || p->waited || p->done > p->first ||
-        now - p->start < PATIENCE_SECONDS)
-        return;
-    char text[200];
-    (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
-                   p->command);
+    char text[240];
+    if (!cli_progress_waits(p, now, text, sizeof text)) return;
     p->waited = true;
     show(p, now, text);
 }

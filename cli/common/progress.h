@@ -14,18 +14,25 @@ typedef struct cli_progress {
     int64_t first;       /* done before */
     double start, shown; /* clock, at the first that was done here, at the last line */
     int64_t done, total, flagged;
-    double expected;   /* calls as those so far took that are left; 0: as counted */
-    int64_t operators; /* of drawn cases: those that had one; 0: calls of a trace */
+    double expected;     /* calls as those so far took that are left; 0: as counted */
+    int64_t operators;   /* of drawn cases: those that had one; 0: calls of a trace */
+    double begun, moved; /* clock, at its beginning, where something was done last */
     bool terminal, drawn, waited;
 } cli_progress;
+
+/** Begins: whoever waits is told for how long from here on. */
+void cli_progress_begin(cli_progress *p, const char *command);
 
 /** Tells that `done` of `total` are done; prints where it is time to. */
 void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
                        int64_t flagged);
 
-/** Nothing happened for a while: tells that workers start, where none has done anything.
- */
+/** Nothing happened for a while: tells that workers start, where none has done anything,
+ * and else how far it is, each with the seconds since. */
 void cli_progress_wait(cli_progress *p);
+
+/** Whether that is due at a time, and the line. */
+bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t size);
 
 /** Takes the line from the terminal. */
 void cli_progress_clear(cli_progress *p);

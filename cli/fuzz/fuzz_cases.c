@@ -21,23 +21,25 @@ bool fuzz_examples(bool programs, const char *spec, const char *ops,
     usc_error err;
     char output[PATH_MAX + MOST_OF_A_SITE];
     char flag[] = "-m", starter[] = "ulpscope.program.started",
-         opdb[] = "ulpscope.fuzzer.opdb", specs[] = "ulpscope.fuzzer.spec",
-         words[] = "ulpscope.fuzzer.words", file[PATH_MAX];
-    char *const module = programs ? words : spec != NULL ? specs : opdb;
+         kept[] = "ulpscope.fuzzer.examples", specs[] = "ulpscope.fuzzer.spec",
+         opdb[] = "opdb", words[] = "words", file[PATH_MAX];
+    char *const module = programs || spec == NULL ? kept : specs;
     cli_stop_begin();
     if (!cli_python_find(&python, &err)) return cli_fail("%s", err.text) == 0;
     char names[CLI_MAX_IMPORTS][PATH_MAX];
     char *argv[CLI_MAX_IMPORTS + 6] = {python.program, flag, starter, module};
-    const char *about = module == specs ? spec : module == opdb ? ops : NULL;
+    int last = 3;
+    if (module == kept) argv[++last] = programs ? words : opdb;
+    const char *about = module == specs ? spec : programs ? NULL : ops;
     (void)snprintf(file, sizeof file, "%s", about != NULL ? about : "");
-    if (about != NULL) argv[4] = file;
+    if (about != NULL) argv[++last] = file;
     for (int i = 0; module == specs && i < CLI_MAX_IMPORTS && imports[i] != NULL; i++) {
         (void)snprintf(names[i], sizeof names[i], "%s", imports[i]);
-        argv[5 + i] = names[i];
+        argv[++last] = names[i];
     }
-    const bool talks = module == opdb; /* minutes, of which it tells */
+    const bool minutes = module == kept && !programs; /* of which it tells */
     const int code =
-        cli_run(argv, talks ? INT_MAX : TIMEOUT_MS, talks, output, sizeof output);
+        cli_run(argv, minutes ? INT_MAX : TIMEOUT_MS, true, output, sizeof output);
     const char *at = strstr(output, MARK);
     if (cli_stop_asked() != 0) return false; /* the child has said it */
     cli_stop_end();

@@ -3,6 +3,7 @@
 #include "foreign/torch_files.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,14 +19,26 @@ static usc_status lost(usc_torch_files *f, usc_error *err)
                          how, words[0] != '\0' ? ": " : "", words);
 }
 
+/* Until the worker says something: torch takes seconds to load. Whoever asked is asked
+ * in turn, so that he can say that he waits; that it is to stop is heard between files. */
+static void wait_for(const usc_torch_files *f)
+{
+    enum { LOOK_MS = 250 };
+    struct pollfd out = {.fd = f->worker.out, .events = POLLIN};
+    while (f->hooks->stopped != NULL && poll(&out, 1, LOOK_MS) == 0)
+        (void)f->hooks->stopped(f->hooks->ctx);
+}
+
 /* The next line that the worker says. */
 static usc_status hear(usc_torch_files *f, usc_error *err)
 {
     char *line;
     usc_json_free(f->answer);
     f->answer = NULL;
-    while ((line = usc_worker_line(&f->worker)) == NULL)
+    while ((line = usc_worker_line(&f->worker)) == NULL) {
+        wait_for(f);
         if (!usc_worker_read(&f->worker)) return lost(f, err);
+    }
     return usc_json_parse(line, strlen(line), "the worker that opens files of torch",
                           "said what is no JSON", &f->answer, err);
 }

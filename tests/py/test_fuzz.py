@@ -321,6 +321,22 @@ def test_the_database_becomes_a_trace(tmp_path, monkeypatch):
     assert any("forward" in (a["state"] or "") for a in rows[0])
 
 
+@pytest.mark.parametrize("kind", ["opdb", "words"])
+def test_examples_that_are_there_cost_no_loading_of_torch(kind, tmp_path):
+    code = """if True:
+        import sys
+        from ulpscope.fuzzer import examples
+        folder = examples.folder(sys.argv[1])
+        folder.mkdir(parents=True)
+        (folder / "trace.db").touch()
+        assert examples.main() == 0 and "torch" not in sys.modules"""
+    env = {**os.environ, "ULPSCOPE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", code, kind, "mm"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=env)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "fuzz" / f"torch-{torch.__version__}") in done.stdout
+
+
 def test_a_torch_without_the_database_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.testing._internal.common_methods_invocations", None)
     with pytest.raises(RuntimeError, match="give a captured trace with --trace"):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -292,6 +293,12 @@ def test_what_takes_its_time_says_what_it_is_at(monkeypatch, capsys):
     w.end()
     time.sleep(0.3)
     assert capsys.readouterr().err == "ulpscope repro: reading ...\n"
+    monkeypatch.setattr(waiting, "AGAIN_S", 0.2)
+    w.at("waiting")
+    time.sleep(0.7)
+    w.end()
+    first, again, *_ = capsys.readouterr().err.splitlines()  # for how long, as long as it lasts
+    assert first == "ulpscope repro: waiting ..." and re.fullmatch(r"ulpscope repro: waiting \.\.\. \(\d s\)", again)
 
 
 def test_the_command_writes_the_folder(odd, tmp_path):

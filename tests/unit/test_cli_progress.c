@@ -59,6 +59,31 @@ static void test_a_self_test_tells_how_far_it_is(void **state)
     check(&p, 5, 2, 3, 0, "ulpscope check: self-test: 2 of 3 signatures, 0:05 left");
 }
 
+static void test_who_waits_is_told_for_how_long(void **state)
+{
+    (void)state;
+    char text[240];
+    cli_progress p = {.command = "export", .begun = 10, .shown = 10, .terminal = true};
+    assert_false(cli_progress_waits(&p, 10.9, text, sizeof text));
+    assert_true(
+        cli_progress_waits(&p, 11.6, text, sizeof text)); /* no worker spoke yet */
+    assert_string_equal(text, "ulpscope export: workers start, which load torch");
+    p.waited = true;
+    p.shown = 11.6;
+    assert_false(cli_progress_waits(&p, 12.4, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 13, text, sizeof text));
+    assert_string_equal(text, "ulpscope export: workers start, which load torch (3 s)");
+    p.what = "checking";
+    p.done = 2, p.total = 9, p.start = 13, p.moved = p.shown = 14;
+    assert_false(cli_progress_waits(&p, 14.9, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 18, text, sizeof text)); /* one call takes long */
+    assert_non_null(strstr(text, "2 of 9 calls"));
+    assert_non_null(strstr(text, "left (4 s)"));
+    p.terminal = false; /* a log gets a line every five seconds, and not every one */
+    assert_false(cli_progress_waits(&p, 18, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 19, text, sizeof text));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -66,6 +91,7 @@ int main(void)
         cmocka_unit_test(test_what_is_left_counts_by_its_weight),
         cmocka_unit_test(test_drawn_cases_tell_operators_and_a_rate),
         cmocka_unit_test(test_a_self_test_tells_how_far_it_is),
+        cmocka_unit_test(test_who_waits_is_told_for_how_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples of calls from torch's own operator database: a trace of its samples, which `ulpscope
-fuzz` draws from. Made once for a version of torch, in the cache folder, by
+fuzz` draws from. Made once for a version of torch, in the cache folder (`examples.py`), by
 `python -m ulpscope.fuzzer.opdb`.
 
 Needs of torch `torch.testing._internal.common_methods_invocations.op_db`, which is private and
@@ -27,14 +27,14 @@ from .. import _core
 from ..calls.foreign import foreign, set_aside
 from ..calls.torch_private import all_operator_names
 from ..program.capture import Recorder
-from ..program.glue import cache_home
+from ..program.waiting import waiting
+from . import examples
 from .joined import join
 from .words import made
 
 SAMPLES = {torch.float32: 12, torch.int64: 3, torch.bool: 2, torch.complex64: 2}
 SEED = 20261123
-VERSION = 1  # of what is recorded here
-SAID_EVERY_S = 5
+SAID_EVERY_S = 2
 PART = 32  # entries that are kept as one
 
 
@@ -102,6 +102,7 @@ class Progress:
 
 def say(text):
     """On stderr, for who waits."""
+    waiting.end()
     print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
 
 
@@ -142,7 +143,7 @@ def record_part(path, entries, first, progress):
 
 def folder():
     """Where the trace of this version of torch lies, or will."""
-    return cache_home() / "fuzz" / f"torch-{torch.__version__}-examples-{VERSION}"
+    return examples.folder("opdb")
 
 
 @contextlib.contextmanager

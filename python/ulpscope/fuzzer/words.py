@@ -19,9 +19,7 @@ import torch.nn.functional as F
 
 from ..calls.foreign import set_aside
 from ..program.capture import Recorder
-from ..program.glue import cache_home
-
-VERSION = 2  # changes with WORDS: cases have other numbers then
+from . import examples
 
 _POINTWISE = (
     "exp expm1 log log1p log2 sqrt rsqrt reciprocal square sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh "
@@ -130,7 +128,7 @@ def record(path):
 
 def folder():
     """Where the trace of this version of torch lies, or will."""
-    return cache_home() / "fuzz" / f"torch-{torch.__version__}-words-{VERSION}"
+    return examples.folder("words")
 
 
 def made(path, record):

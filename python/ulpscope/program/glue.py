@@ -63,7 +63,7 @@ def sources_digest() -> str:
 
 def fits() -> str:
     """What a compiled glue fits: torch's minor version, the C++ ABI, Python's, the machine."""
-    minor = ".".join(_torch_version().split(".")[:2])
+    minor = ".".join(torch_version().split(".")[:2])
     abi = _abi_flag()[-1]
     return f"torch{minor}-abi{abi}-cp{sys.version_info[0]}{sys.version_info[1]}-{platform.machine()}"
 
@@ -130,7 +130,7 @@ def build(name: str, say=None) -> Path:
             say(f"another process compiles the {name} glue; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            say(f"compiling the {name} glue for torch {_torch_version()}: once, about a minute "
+            say(f"compiling the {name} glue for torch {torch_version()}: once, about a minute "
                 f"({len(_sources(name))} files)")  # fmt: skip
             _compile(name, library, say)
     return library
@@ -169,7 +169,8 @@ def _torch_build() -> tuple[str, int]:
         return f"__version__ = '{torch.__version__}'", 0
 
 
-def _torch_version() -> str:
+def torch_version() -> str:
+    """The version of the torch that is importable here, which is not loaded to tell it."""
     found = re.search(r"^__version__ *= *['\"](.+?)['\"]", _torch_build()[0], re.M)
     return found.group(1) if found else "unknown"
 
@@ -267,7 +268,7 @@ def _cache_folder(name: str) -> Path:
     own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
     for path in _public_headers(own) + own:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    version = _torch_version().replace("/", "_")
+    version = torch_version().replace("/", "_")
     return cache_home() / f"torch-{version}-ulpscope-{_core.version}-{digest.hexdigest()[:16]}"
 
 
@@ -277,7 +278,7 @@ def _run(command: list[str], log: Path) -> None:
     if done.returncode != 0:
         log.write_text(f"{shlex.join(command)}\n{done.stdout}")
         raise GlueError(
-            f"the glue does not compile against torch {_torch_version()}: "
+            f"the glue does not compile against torch {torch_version()}: "
             f"{_first_error(done.stdout)}{_missing(done.stdout)} (the compiler's whole answer: {log})")
 
 

@@ -9,7 +9,12 @@ import sys
 
 from .waiting import waiting
 
-COMMANDS = {"ulpscope.session.repro": "repro", "ulpscope.fuzzer.fuzz_repro": "fuzz"}  # that take their time
+COMMANDS = {
+    "ulpscope.session.repro": "repro",
+    "ulpscope.fuzzer.fuzz_repro": "fuzz",
+    "ulpscope.fuzzer.examples": "fuzz",
+    "ulpscope.fuzzer.spec": "fuzz",
+}  # that take their time
 
 
 def main():

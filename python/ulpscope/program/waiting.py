@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody waits long without a word: a command that is written in Python says what it is at where that takes its time.
-Serves `program.started` and the commands that it runs; in a program of somebody else it says nothing."""
+"""Nobody waits long without a word: a command that is written in Python says what it is at where that takes its time,
+and goes on saying for how long. Serves `program.started` and the commands that it runs; in a program of somebody else
+it says nothing."""
 
 import sys
 import threading
 import time
 
 PATIENCE_S = 1.5
+AGAIN_S = 5.0  # in a log; on a terminal the line is drawn again each second
 
 
 class Waiting:
@@ -14,6 +16,8 @@ class Waiting:
 
     def __init__(self):
         self.command, self.timer, self.last = "", None, 0.0
+        self.drawn = False  # a line that is to be taken away
+        self.lock = threading.Lock()
 
     def begin(self, command, what):
         """This process is that command."""
@@ -25,20 +29,34 @@ class Waiting:
         if not self.command:
             return
         self.end()
-        left = self.last + PATIENCE_S - time.monotonic()
-        self.timer = threading.Timer(max(PATIENCE_S / 3, left), self._say, (what,))
-        self.timer.daemon = True
-        self.timer.start()
+        with self.lock:
+            now = time.monotonic()
+            self._later(max(PATIENCE_S / 3, self.last + PATIENCE_S - now), what, now, False)
 
     def end(self):
         """Something else is said now, or it is over."""
-        if self.timer is not None:
-            self.timer.cancel()
-        self.timer = None
+        with self.lock:
+            if self.timer is not None:
+                self.timer.cancel()
+            if self.drawn:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self.timer, self.drawn = None, False
 
-    def _say(self, what):
-        self.last = time.monotonic()
-        print(f"ulpscope {self.command}: {what} ...", file=sys.stderr, flush=True)
+    def _later(self, seconds, *said):
+        self.timer = threading.Timer(seconds, self._say, said)
+        self.timer.daemon = True
+        self.timer.start()
+
+    def _say(self, what, since, again):
+        with self.lock:
+            if self.timer is not threading.current_thread():
+                return  # it ended meanwhile
+            terminal = sys.stderr.isatty()
+            self.last = time.monotonic()
+            text = f"ulpscope {self.command}: {what} ..." + (f" ({self.last - since:.0f} s)" if again else "")
+            print(f"\r\033[K{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr, flush=True)
+            self.drawn = terminal
+            self._later(1.0 if terminal else AGAIN_S, what, since, True)
 
 
 waiting = Waiting()
