@@ -179,6 +179,10 @@ void cli_report_of_rank(const cli_report *r, long rank, cli_rank_report *out);
  * where `folder` itself holds it. */
 long cli_next_rank(const char *folder, long last, const char *file);
 
+/** Of a list as usc_pattern_unmatched gives it, "'a', 'b'", what stands in `other`, too,
+ * stays. */
+void cli_keep_common(char *list, const char *other);
+
 /** Says which names of --ops no call of a trace matches; `ops` may be NULL. Whether there
  * was one: what is shown then is not all that was asked for, which is no exit code 0. */
 bool cli_ops_unmatched(const char *trace, const char *ops);

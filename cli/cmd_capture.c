@@ -320,6 +320,7 @@ static int capture(const capture_options *o)
         (!o->no_compile || setenv("TORCH_COMPILE_DISABLE", "1", 1) == 0) &&
         capture_folder_take(&folder, o->output, o->force))
         end = run_into(&r, &folder);
+    if (end == CLI_SAME && cli_ops_unmatched(o->output, o->ops)) end = CLI_TROUBLE;
     capture_remove(r.reports);
     return end;
 }

@@ -246,8 +246,14 @@ int fuzz_sides(const usc_check_options *o, bool profile, bool json)
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (end == USC_RUN_INTERRUPTED) return CLI_INTERRUPTED;
-    const int code =
+    int code =
         profile ? tell_profile(device, &found, json) : tell_matrix(device, &found, json);
+    if (found.unmatched[0] != '\0') {
+        (void)fprintf(stderr,
+                      "ulpscope: no operator to draw from matches %s of --ops%s\n",
+                      found.unmatched, code == CLI_SAME ? "; hence exit code 2" : "");
+        if (code == CLI_SAME) code = CLI_TROUBLE;
+    }
     usc_sides_free(&found);
     return cli_close_output(code);
 }

@@ -15,7 +15,18 @@
 #include "common/progress.h"
 
 /* The words of a report, in turn; what follows are sentences. */
-enum { RANK, WORLD, N_CALLS, N_FOUND, N_TOLD, TROUBLE, KEPT, UNJUDGED, N_FIXED };
+enum {
+    RANK,
+    WORLD,
+    N_CALLS,
+    N_FOUND,
+    N_TOLD,
+    TROUBLE,
+    KEPT,
+    UNJUDGED,
+    UNMATCHED,
+    N_FIXED
+};
 
 typedef struct told {
     char *text; /* the file */
@@ -23,6 +34,7 @@ typedef struct told {
     long long n_told;       /* of what was found, that the sentences stand for */
     const char *trouble;    /* what ended the mode; NULL: nothing */
     const char *unjudged;   /* what was not judged, a line; NULL: all was */
+    const char *unmatched;  /* globs of --ops that no operator met, "'a', 'b'"; "" */
     const char *kept;       /* folder with more; NULL: none was written */
     const char *said, *end; /* sentences, each with a zero behind it */
 } told;
@@ -50,6 +62,7 @@ static bool take(told *t, size_t size)
     t->trouble = word[TROUBLE][0] != '\0' ? word[TROUBLE] : NULL;
     t->kept = word[KEPT][0] != '\0' ? word[KEPT] : NULL;
     t->unjudged = word[UNJUDGED][0] != '\0' ? word[UNJUDGED] : NULL;
+    t->unmatched = word[UNMATCHED];
     t->said = at;
     return true;
 }
@@ -163,6 +176,24 @@ static bool put_left(FILE *to, const told_list *list)
     return any;
 }
 
+/* What no process that watched anything met of --ops; whether there was such. */
+static bool put_unmatched(FILE *to, const told_list *list)
+{
+    char all[1024] = "";
+    bool begun = false;
+    for (size_t i = 0; i < list->n; i++) {
+        if (list->item[i].n_calls == 0) continue;
+        if (begun)
+            cli_keep_common(all, list->item[i].unmatched);
+        else
+            (void)snprintf(all, sizeof all, "%s", list->item[i].unmatched);
+        begun = true;
+    }
+    if (all[0] == '\0') return false;
+    (void)fprintf(to, "ulpscope run: no call matched %s of --ops", all);
+    return true;
+}
+
 /* One mode; the exit code as far as it goes. */
 static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
 {
@@ -201,8 +232,13 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     if (n_ranks > 1) (void)fprintf(to, " of %lld processes", n_ranks);
     (void)fputc('\n', to);
     (void)put_left(to, &list);
+    if (code == CLI_SAME && n_found > 0) code = CLI_DIFFERS;
+    if (put_unmatched(to, &list)) {
+        (void)fputs(code == CLI_SAME ? "; hence exit code 2\n" : "\n", to);
+        if (code == CLI_SAME) code = CLI_TROUBLE;
+    }
     free_reports(&list);
-    return code == CLI_SAME && n_found > 0 ? CLI_DIFFERS : code;
+    return code;
 }
 
 /* What was to be computed another way: one of --fallback, --cast, --substitute, whose

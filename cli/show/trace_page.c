@@ -29,24 +29,6 @@ bool cli_is_trace(const char *folder)
            cli_next_rank(folder, -1, "trace.db") >= 0;
 }
 
-bool cli_ops_unmatched(const char *trace, const char *ops)
-{
-    char unmatched[256] = "";
-    usc_trace *t = NULL;
-    usc_calls *calls = NULL;
-    if (ops == NULL || usc_trace_open(trace, NULL, &t, NULL) != USC_OK) return false;
-    if (usc_calls_create(&calls, NULL) == USC_OK &&
-        usc_trace_read_calls(t, calls, NULL) == USC_OK)
-        usc_calls_unmatched(calls, ops, unmatched, sizeof unmatched);
-    usc_calls_free(calls);
-    usc_trace_close(t);
-    if (unmatched[0] == '\0') return false;
-    (void)fprintf(stderr,
-                  "ulpscope: no call of %s matches %s of --ops; hence exit code %d\n",
-                  trace, unmatched, CLI_TROUBLE);
-    return true;
-}
-
 /* Length of a path without the slashes at its end. */
 static size_t trimmed(const char *path)
 {
@@ -108,6 +90,35 @@ static int write_page(const rank_traces *all, writer *write, const char *file)
     const int code = cli_fail("%s", st != USC_OK ? err.text : strerror(errno));
     (void)remove(file);
     return code;
+}
+
+/* Only what none of the traces has a call of. */
+static void unmatched_of_all(const rank_traces *all, const char *ops, char out[256])
+{
+    char one[256];
+    for (int i = 0; i < all->n && (i == 0 || out[0] != '\0'); i++) {
+        usc_trace_unmatched(all->rank[i].trace, ops, one, sizeof one);
+        if (i == 0)
+            memcpy(out, one, sizeof one);
+        else
+            cli_keep_common(out, one);
+    }
+}
+
+bool cli_ops_unmatched(const char *trace, const char *ops)
+{
+    char unmatched[256] = "";
+    if (ops == NULL || strchr(ops, ',') == NULL)
+        return false; /* one matched, or no call */
+    rank_traces *all = calloc(1, sizeof *all);
+    if (all == NULL) return false;
+    if (open_all(all, trace, NULL) == USC_OK) unmatched_of_all(all, ops, unmatched);
+    close_all(all);
+    if (unmatched[0] == '\0') return false;
+    (void)fprintf(stderr,
+                  "ulpscope: no call of %s matches %s of --ops; hence exit code %d\n",
+                  trace, unmatched, CLI_TROUBLE);
+    return true;
 }
 
 /* TRACE.html beside TRACE, which is never changed. */

@@ -11,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <ulpscope/x/unmatched.h>
+
 typedef struct capture_object {
     PyObject_HEAD; /* the semicolon is for the formatter */
     usc_capture *session;
@@ -283,23 +285,10 @@ static PyObject *capture_devices(capture_object *self, PyObject *unused)
     return PyUnicode_FromString(self->glue->devices());
 }
 
-static void tell_place(void *list, const char *name, const char *place)
-{
-    if (PyErr_Occurred()) return;
-    PyObject *pair = Py_BuildValue("ss", name, place);
-    if (pair != NULL) PyList_Append(list, pair);
-    Py_XDECREF(pair);
-}
-
-/* With the GIL held: Python code defines operators under it. */
 static PyObject *capture_places(capture_object *self, PyObject *unused)
 {
     (void)unused;
-    PyObject *list = PyList_New(0);
-    if (list == NULL) return NULL;
-    self->glue->places(tell_place, list);
-    if (PyErr_Occurred()) Py_CLEAR(list);
-    return list;
+    return py_places(self->glue);
 }
 
 /* ---- what it says ---- */
@@ -320,6 +309,17 @@ static PyObject *capture_counts(capture_object *self, PyObject *unused)
         (long long)n.wait_ns, "repeated", (long long)n.n_repeated, "left",
         (long long)n.n_left, "refused", (long long)n.first_refused, "held",
         (long long)n.bytes_held, "stopped", n.stopped ? Py_True : Py_False);
+}
+
+static PyObject *capture_unmatched(capture_object *self, PyObject *unused)
+{
+    enum { MOST = 4096 };
+    char out[MOST] = "";
+    (void)unused;
+    if (!is_usable(self)) return NULL;
+    if (self->ops != Py_None)
+        usc_capture_unmatched(self->session, PyUnicode_AsUTF8(self->ops), out, MOST);
+    return PyUnicode_FromString(out);
 }
 
 static PyObject *capture_error(capture_object *self, PyObject *unused)
@@ -437,6 +437,8 @@ static PyMethodDef methods[] = {
     {"places", METHOD(capture_places), METH_NOARGS,
      "places() -> [(operator, where it was defined)], without torch's own."},
     {"counts", METHOD(capture_counts), METH_NOARGS, "counts() -> dict of counters."},
+    {"unmatched", METHOD(capture_unmatched), METH_NOARGS,
+     "unmatched() -> globs of ops that no operator has met so far, \"'a', 'b'\"."},
     {"error", METHOD(capture_error), METH_NOARGS, "error() -> first error or None."},
     {"flush", METHOD(capture_flush), METH_NOARGS, "flush(): everything is on disk then."},
     {"keep", METHOD(capture_keep), METH_NOARGS, "keep(): has the last calls written."},

@@ -409,3 +409,23 @@ usc_intercept_place py_place(void)
                                  .describe = py_api_describe,
                                  .graph = in_graph != NULL ? is_in_graph : NULL};
 }
+
+/* ---- operators ---- */
+
+static void tell_place(void *list, const char *name, const char *place)
+{
+    if (PyErr_Occurred()) return;
+    PyObject *pair = Py_BuildValue("ss", name, place);
+    if (pair != NULL) PyList_Append(list, pair);
+    Py_XDECREF(pair);
+}
+
+/* With the GIL held: Python code defines operators under it. */
+PyObject *py_places(const usc_intercept_table *glue)
+{
+    PyObject *list = PyList_New(0);
+    if (list == NULL) return NULL;
+    glue->places(tell_place, list);
+    if (PyErr_Occurred()) Py_CLEAR(list);
+    return list;
+}

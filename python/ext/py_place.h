@@ -31,4 +31,7 @@ void py_place_backward(bool (*backward)(void));
 /** The methods ask_graph, enter_optimizer, leave_optimizer. */
 extern PyMethodDef py_place_methods[];
 
+/** [(operator, where it was defined)] as the glue knows them; a new reference. */
+PyObject *py_places(const usc_intercept_table *glue);
+
 #endif

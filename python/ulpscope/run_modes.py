@@ -165,6 +165,11 @@ def _left(one):
     return one.mode.not_judged() if isinstance(one.mode, live_check) else ""
 
 
+def _unmatched(one):
+    """Globs of `ops` that no operator met, as text."""
+    return ", ".join(getattr(one.mode, "scope", None) and one.mode.scope.unmatched or [])
+
+
 MODES = {"nan": Nan, "check": Check, "watch": Watched}
 
 
@@ -324,7 +329,7 @@ class ModesRun:
             return
         rank, world = capture.rank_and_world()
         calls = mode.n_calls
-        self.report(f"reroute{i}", rank, world, sum(calls.values()), 0, 0, "", "", "", mode.NOUN, *mode.said_calls(MOST_SAID))
+        self.report(f"reroute{i}", rank, world, sum(calls.values()), 0, 0, "", "", "", "", mode.NOUN, *mode.said_calls(MOST_SAID))
 
     def report(self, name, *words):
         """A file of words for the launcher, whole or not at all."""
@@ -340,4 +345,5 @@ class ModesRun:
             rank, world = joined
         with unhurt(lambda error: print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)):
             self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
-            self.report(name, rank, world, one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), *said)
+            fixed = one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), _unmatched(one)
+            self.report(name, rank, world, *fixed, *said)

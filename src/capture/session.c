@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ulpscope/x/unmatched.h>
+
 #define RING_SIZE ((int64_t)1 << 30)
 #define RING_SIZE_STATS ((int64_t)64 << 20) /* no bytes go through it */
 #define WARM ((int64_t)128 << 20)           /* about twice what was ever found waiting */
@@ -52,6 +54,7 @@ static void free_session(usc_capture *c)
     free(c->keep_path);
     free(c->kept);
     usc_storage_map_free(&c->storages);
+    usc_arena_free(&c->names);
     usc_intern_free(&c->ops, alloc);
     usc_intern_free(&c->modules, alloc);
     usc_intern_free(&c->stacks, alloc);
@@ -91,6 +94,7 @@ static usc_status make_session(const usc_capture_hooks *hooks,
     c->distinct = options->distinct;
     c->most_bytes = options->most_bytes;
     c->pass_first = options->pass_first;
+    c->names.alloc = *alloc;
     c->storages.alloc = alloc;
     c->storages.hooks = &c->hooks;
     pthread_mutex_init(&c->lock, NULL);
@@ -258,13 +262,37 @@ static int64_t intern(usc_capture *c, usc_intern *table, usc_hash128 key,
     return usc_session_send_texts(c, kind, id, first, second) ? id : 0;
 }
 
+static void remember(usc_capture *c, const char *name)
+{
+    const char *copy = usc_arena_text(&c->names, name);
+    if (c->n_op_names == c->op_names_room) {
+        const char **more = usc_arena_grow(&c->names, c->op_name, c->n_op_names,
+                                           &c->op_names_room, sizeof *more);
+        if (more != NULL) c->op_name = more;
+    }
+    if (c->names.failed)
+        usc_session_fail_memory(c, "a name");
+    else
+        c->op_name[c->n_op_names++] = copy;
+}
+
 int64_t usc_capture_op(usc_capture *c, const char *name, const char *schema)
 {
     if (!enter(c)) return 0;
     const usc_hash128 key = usc_hash_bytes(name, strlen(name));
+    const bool is_new = usc_intern_find(&c->ops, key) == 0;
     const int64_t id = intern(c, &c->ops, key, USC_MESSAGE_OP, name, schema);
+    if (is_new && id != 0) remember(c, name);
     leave(c);
     return id;
+}
+
+void usc_capture_unmatched(usc_capture *c, const char *pattern, char *out, size_t size)
+{
+    if (size > 0) out[0] = '\0';
+    if (!enter(c)) return;
+    usc_pattern_unmatched(pattern, c->op_name, (int64_t)c->n_op_names, out, size);
+    leave(c);
 }
 
 int64_t usc_capture_module(usc_capture *c, const char *path, const char *class_name)

@@ -5,6 +5,7 @@
 #ifndef USC_CAPTURE_SESSION_H
 #define USC_CAPTURE_SESSION_H
 
+#include "base/arena.h"
 #include "base/keys.h"
 #include "capture/intern.h"
 #include "capture/message.h"
@@ -37,6 +38,9 @@ struct usc_capture {
 
     pthread_mutex_t lock; /* of everything up to `counts` */
     usc_intern ops, modules, stacks;
+    usc_arena names; /* of operators, and in which order they came: */
+    const char **op_name;
+    size_t n_op_names, op_names_room;
     usc_storage_map storages;
     int64_t n_storages, n_versions, n_tensors, n_parts; /* ids given */
     int64_t step, step_first;                           /* step_first: calls before it */

@@ -256,7 +256,11 @@ usc_status usc_sides_ask(const usc_check_options *options, bool profile,
     st = usc_advise(st, NULL, err);
     if (st == USC_OK) st = prepare(&c, err);
     if (st == USC_OK) st = ask_all(&c, &stopped, err);
-    *out = (usc_sides){.n = c.n_jobs, .n_ops = c.n_ops, .row = c.row, .memory = c.texts};
+    *out = (usc_sides){.n = c.n_jobs,
+                       .n_ops = c.n_ops,
+                       .row = c.row,
+                       .unmatched = usc_kept_text(c.texts, c.check.unmatched),
+                       .memory = c.texts};
     if (st == USC_OK && !stopped)
         qsort(c.row, (size_t)c.n_jobs, sizeof *c.row, profile ? by_time : by_place);
     else

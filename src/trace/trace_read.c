@@ -14,6 +14,7 @@
 #include "trace/trace_shard.h"
 
 #include <ulpscope/trace.h>
+#include <ulpscope/x/unmatched.h>
 
 /* ---- opening ---- */
 
@@ -402,4 +403,24 @@ usc_status usc_trace_read_calls(usc_trace *t, usc_calls *calls, usc_error *err)
         if (st == USC_OK) st = usc_calls_add(calls, &call, err);
     }
     return st;
+}
+
+void usc_trace_unmatched(usc_trace *t, const char *pattern, char *out, size_t size)
+{
+    sqlite3_stmt *s;
+    const char **names = NULL;
+    size_t n = 0, room = 0;
+    bool row = false;
+    if (size > 0) out[0] = '\0';
+    usc_arena_reset(&t->selected);
+    if (usc_db_get(&t->db, USC_SQL_USED_OPS, &s, NULL) != USC_OK) return;
+    while (usc_db_step(&t->db, s, &row, NULL) == USC_OK && row) {
+        const char *name = usc_db_text(&t->selected, s, 0);
+        if (n == room)
+            names = usc_arena_grow(&t->selected, names, n, &room, sizeof *names);
+        if (names == NULL || name == NULL) break;
+        names[n++] = name;
+    }
+    sqlite3_reset(s);
+    if (!row) usc_pattern_unmatched(pattern, names, (int64_t)n, out, size);
 }

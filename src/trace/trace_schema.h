@@ -52,6 +52,7 @@
       "WHERE path GLOB ?2)) AND (?3 IS NULL OR phase = ?3) AND (?4 < 0 OR step = ?4) "   \
       "AND (?5 = 0 OR parent IS NULL) ORDER BY sequence")                                \
     X(SCAN_OPS, "SELECT id, name FROM op ORDER BY id")                                   \
+    X(USED_OPS, "SELECT name FROM op WHERE id IN (SELECT DISTINCT op FROM call)")        \
     X(SCAN_MODULES, "SELECT id, path FROM module ORDER BY id")                           \
     X(SCAN_BLOBS, "SELECT id, hash FROM blob ORDER BY id")                               \
     X(SCAN_VERSIONS, "SELECT id, call, blob, storage FROM version ORDER BY id")          \

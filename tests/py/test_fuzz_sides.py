@@ -97,6 +97,9 @@ def test_an_honest_device_refuses_nothing_and_an_operator_that_is_lacking_is_one
     said = fuzz(folder, "--matrix", "--faults", "mm:lacking", device="sim:0", code=1).splitlines()
     assert said[0].startswith("aten::mm  is missing on sim:0: NotImplementedError, Could not run 'aten::mm'")
     assert said[1:] == ["sim:0 takes what the CPU takes of 3 of 4 operators, refuses some of 0, all of 1"]
+    assert fuzz(folder, "--matrix", "--ops", "mm,exp", device="sim:0")
+    assert fuzz(folder, "--matrix", "--ops", "mm,nothere", device="sim:0", code=2)
+    assert fuzz(folder, "--profile", "--ops", "mm,nothere", device="sim:0", code=2)
 
 
 def test_both_sides_are_timed_and_nothing_is_judged(folder):

@@ -51,6 +51,9 @@ SELECTED = (
     (("--nan", "--steps", "0,2"), "no birth"), (("--nan", "--steps", "1"), "1 birth"),
     (("--nan", "--ops", "mul,sqrt"), "1 birth"), (("--nan", "--ops", "!sqrt"), "no birth"),
     (("--nan", "--step-by", "manual", "--steps", "1"), "saw no operator call"),
+    (("--nan", "--ops", "sum,nothere,!sqrt"), "no call matched 'nothere' of --ops; hence exit code 2"),
+    (("--nan", "--ops", "sqrt,nothere"), "no call matched 'nothere' of --ops\n"),
+    (("--check", "--ops", "sum,sqrt,nothere"), "no call matched 'nothere' of --ops; hence exit code 2"),
 )  # fmt: skip
 
 

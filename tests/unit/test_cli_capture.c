@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "capture/capture.h"
+#include "cli.h"
 
 #define PROGRAM "python"
 
@@ -263,9 +264,29 @@ static void flags_that_keep_the_recorder_out_are_found(void **state)
     }
 }
 
+static void test_what_ranks_have_in_common_stays(void **state)
+{
+    static const char *const cases[][3] = {
+        {"'a', 'b*', 'c'", "'a', 'b*', 'c'", "'a', 'b*', 'c'"},
+        {"'a', 'b*', 'c'", "'c', 'a'", "'a', 'c'"},
+        {"'a', 'b*', 'c'", "'b*'", "'b*'"},
+        {"'a', 'b*', 'c'", "'ab*', 'cc'", ""},
+        {"'mm'", "", ""},
+        {"", "'mm'", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char list[32];
+        (void)strcpy(list, cases[i][0]);
+        cli_keep_common(list, cases[i][1]);
+        assert_string_equal(list, cases[i][2]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_ranks_have_in_common_stays),
         cmocka_unit_test(each_run_is_told_in_its_sentence),
         cmocka_unit_test(sizes_have_three_digits),
         cmocka_unit_test(steps_are_joined_where_they_touch),

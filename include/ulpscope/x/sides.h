@@ -42,6 +42,7 @@ typedef struct usc_sides {
     int64_t n,
         n_ops; /* rows, by operator, dtype, layout; of a profile the slowest first */
     const usc_sided *row;
+    const char *unmatched; /* globs of `ops` that match no operator, "'a', 'b'"; "" */
     void *memory;
 } usc_sides;
 

@@ -8,6 +8,7 @@
 #define ULPSCOPE_X_UNMATCHED_H
 
 #include <ulpscope/call.h>
+#include <ulpscope/x/capture.h>
 
 USC_BEGIN_DECLS
 
@@ -23,6 +24,15 @@ USC_API void usc_pattern_unmatched(const char *pattern, const char *const *names
 /** The same of the operators of a list of calls. "" where memory is short. */
 USC_API void usc_calls_unmatched(const usc_calls *calls, const char *pattern, char *out,
                                  size_t size);
+
+/** The same of the operators that a trace has calls of, which are not read one by one. ""
+ * also where the trace cannot be read. */
+USC_API void usc_trace_unmatched(usc_trace *t, const char *pattern, char *out,
+                                 size_t size);
+
+/** The same of the operators that a session has met so far. Threads: safe. */
+USC_API void usc_capture_unmatched(usc_capture *c, const char *pattern, char *out,
+                                   size_t size);
 
 USC_END_DECLS
 #endif

@@ -216,6 +216,8 @@ class Recorder:
         interrupted, self.step = self.step is not None, None
         self._unhook()
         session, self.session = self.session, None
+        if self.scope is not None:
+            self.scope.met(session)
         if self.births is None:
             session.meta("devices", session.devices())
             session.meta("compiled_regions", str(len(self.generated)))

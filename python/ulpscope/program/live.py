@@ -292,6 +292,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             return
         recorder.end()
         counts = recorder.session.counts()
+        self.scope.met(recorder.session)
         self.n_left += counts["left"]
         if counts["calls"] or counts["left"]:
             self._pass_turn(counts["refused"], self.turn if len(recorder.steps) == 1 else 0)

@@ -6,6 +6,7 @@ Needs of torch: the hooks that tell where a step ends (program/hooks)."""
 
 import contextlib
 import sys
+from typing import Any
 
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown
@@ -39,6 +40,13 @@ class Scope:
         self.steps = _steps(steps)
         self.ranks = None if ranks is None else _numbers("ranks", ranks)
         self.threads = None if threads is None else _numbers("threads", threads)
+        self.unmatched = None  # globs of ops that no operator of a session met, once there was one
+
+    def met(self, session: Any) -> None:
+        """Notes which globs of `ops` operators of a session have met."""
+        if self.ops is not None:
+            quoted = session.unmatched().split(", ")
+            self.unmatched = [u for u in quoted if u and (self.unmatched is None or u in self.unmatched)]
 
     def wants_step(self, step):
         """Whether calls of this step are in the scope."""
