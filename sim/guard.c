@@ -3,6 +3,7 @@
 // around a whole block, in the pages that are open with it. Both are written when the
 // block is first opened, since until then nobody can touch it.
 #include "blocks.h"
+#include "grid_parts.h"
 
 #include <string.h>
 
@@ -60,4 +61,39 @@ void usc_sim_guard_check(block *b)
     const char *at = first_other(b->user + b->asked, zone_behind(b));
     if (at == NULL) at = first_other(b->user - zone_before(b), zone_before(b));
     if (at != NULL) usc_sim_violation_red_zone(b, at);
+}
+
+bool usc_sim_guard_mend(const void *address, int64_t *at, size_t *block_size)
+{
+    bool broken = false;
+    usc_sim_memory_lock();
+    block *b = usc_sim_block_of(address);
+    if (b != NULL && b->zoned && b->n_writers > 0) {
+        const char *end = b->user + b->asked;
+        const char *found = first_other(end, zone_behind(b));
+        if (found == NULL) found = first_other(b->user - zone_before(b), zone_before(b));
+        broken = found != NULL;
+        if (broken) {
+            *at = found < b->user ? found - b->user : found - end;
+            *block_size = b->asked;
+            memset(b->user - zone_before(b), ZONE_BYTE, zone_before(b));
+            memset(b->user + b->asked, ZONE_BYTE, zone_behind(b));
+        }
+    }
+    usc_sim_memory_unlock();
+    return broken;
+}
+
+bool usc_sim_extent(const void *address, const char **first, const char **end, bool *live)
+{
+    usc_sim_memory_lock();
+    const block *b = usc_sim_block_of(address);
+    const bool there = b != NULL && b->user != NULL;
+    if (there) {
+        *first = b->user;
+        *end = b->user + b->asked;
+        *live = b->live;
+    }
+    usc_sim_memory_unlock();
+    return there;
 }

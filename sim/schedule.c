@@ -2,6 +2,7 @@
 // An order that is a seed: no thread of a stream runs anything; who submits or waits does,
 // one command at a time, drawn among those that could run. What a program left unordered
 // so comes in another order with each seed, and in the same one with the same.
+#include "grid_parts.h"
 #include "streams.h"
 
 static bool scheduled;
@@ -71,4 +72,13 @@ void usc_sim_schedule(const usc_sim_schedule_options *options)
         delay = options->delay < 0 ? 0 : options->delay > 1 ? 1 : options->delay;
     }
     usc_sim_unlock();
+}
+
+bool usc_sim_schedule_seed(uint64_t *seed)
+{
+    usc_sim_lock();
+    const bool on = scheduled;
+    if (on) *seed = draw();
+    usc_sim_unlock();
+    return on;
 }

@@ -15,6 +15,9 @@
 /* Leading zero bits; x is not 0. */
 #define USC_CLZ64(x) __builtin_clzll(x)
 
+/* Trailing zero bits; x is not 0. */
+#define USC_CTZ64(x) __builtin_ctzll(x)
+
 /* Keeps a loop apart from the code around it, e.g. from a change of the float modes. */
 #define USC_NOINLINE __attribute__((noinline))
 
@@ -30,6 +33,17 @@
 
 /* Asks for memory that is read soon; any address will do. */
 #define USC_PREFETCH(at) __builtin_prefetch(at)
+
+/* Saves a place in the code, stack included, and goes there: a few instructions. A function
+ * that saves must not go, nor be brought into one that does. */
+#if !defined(__clang__) && defined(__x86_64__)
+#define USC_HAS_PLACES 1
+typedef void *usc_place[5];
+#define USC_PLACE_SAVE(place) __builtin_setjmp(place)
+#define USC_PLACE_GO(place) __builtin_longjmp(place, 1)
+#else
+#define USC_HAS_PLACES 0
+#endif
 
 /* Whether the processor and the system have an instruction set; x86 names. */
 #if defined(__x86_64__) || defined(__i386__)
