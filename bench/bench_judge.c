@@ -63,7 +63,7 @@ static operands make(usc_dtype dtype, int64_t n)
     uint64_t state = 1;
     for (int64_t i = 0; i < n; i++) {
         const double x = random_unit(&state) * 4 - 2, noise = random_unit(&state) - 0.5;
-        const double honest = dtype == USC_F64 ? x : x * (1 + noise * 0x1p-22),
+        const double honest = x * (1 + noise * (dtype == USC_F64 ? 0x1p-51 : 0x1p-22)),
                      spoiled = x * (1 + noise * 0x1p-9);
         o.r[i] = x;
         o.y[i] = (float)x;

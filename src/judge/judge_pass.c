@@ -199,10 +199,11 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     const usc_judge *j = p->j;
     const bool bare = p->view->exact || j->n_replays == 0; /* S = N = 0 */
     if (p->view->appeal || p->call != NULL || j->kernels->screen == NULL ||
-        (j->wide && !bare) || !(s->visible >= VISIBLE))
+        !(s->visible >= VISIBLE))
         return false;
     const bool as_is = usc_screens(j->dtype);
-    usc_screen_operands o = {.r = usc_walk_load(&j->r, at, count, &s->r_room, s->r)};
+    usc_screen_operands o = {.r = usc_walk_load(&j->r, at, count, &s->r_room, s->r),
+                             .wide = j->wide};
     if (as_is)
         o.d = usc_walk_raw(&j->d, at, count, &s->room);
     else

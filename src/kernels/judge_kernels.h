@@ -66,9 +66,10 @@ static inline void usc_count_eight(uint64_t bins, usc_counters *c)
 typedef struct usc_screen_operands {
     const void *d;
     const double *r;
-    const float *s, *n; /* NULL: those of one replay, namely */
-    const double *rk;   /* NULL as well: S = N = 0 */
+    const void *s, *n; /* NULL: those of one replay, namely */
+    const double *rk;  /* NULL as well: S = N = 0 */
     const float *yk;
+    bool wide; /* S and N are doubles: of a float64 output */
 } usc_screen_operands;
 
 /** What it leaves, where it says true. */
