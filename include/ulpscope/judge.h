@@ -264,6 +264,7 @@ typedef enum usc_trust {
     USC_TRUST_STILL_COARSE, /* also on inputs that it does not hold, which moved it */
     USC_TRUST_STEPS,        /* step by step float64 gives the same */
     USC_TRUST_ALIKE, /* most are of one sign and size: the same numbers were read */
+    USC_TRUST_FAR,   /* three of four are of another sign or size */
     USC_N_TRUSTS
 } usc_trust;
 

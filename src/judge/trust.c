@@ -106,9 +106,8 @@ static bool is_same_function(pair *p)
     return n_live == 0 || sqrt(off / (double)n_live) <= SAME * size;
 }
 
-/* Most elements are near each other: a kernel that takes float64's bytes for float32's
- * gives others. */
-static bool is_alike(pair *p)
+/* How many elements are not near each other, and how many numbers there are. */
+static int64_t count_far(pair *p, int64_t *n_live)
 {
     const double size = usc_judge_typical(&p->of_b, p->n);
     int64_t n_far = 0;
@@ -117,9 +116,26 @@ static bool is_alike(pair *p)
         for (size_t i = 0; i < count; i++) {
             const double x = p->x[i], y = p->y[i];
             n_far += !same(x, y) && !(fabs(x - y) <= FAR * (fabs(y) + size));
+            *n_live += isfinite(x) && isfinite(y);
         }
     }
-    return (double)n_far <= MOST_FAR * (double)p->n;
+    return n_far;
+}
+
+/* Most elements are near each other: a kernel that takes float64's bytes for float32's
+ * gives others. */
+static bool is_alike(pair *p)
+{
+    int64_t n_live = 0;
+    return (double)count_far(p, &n_live) <= MOST_FAR * (double)p->n;
+}
+
+/* Three of four numbers are not near each other: a run of another function. */
+static bool is_far(pair *p)
+{
+    int64_t n_live = 0;
+    const int64_t n_far = count_far(p, &n_live) - (p->n - n_live);
+    return n_live >= FEW && 4 * n_far > 3 * n_live;
 }
 
 static bool answer(pair *p, usc_trust question)
@@ -135,6 +151,8 @@ static bool answer(pair *p, usc_trust question)
         return is_same_function(p);
     case USC_TRUST_ALIKE:
         return is_alike(p);
+    case USC_TRUST_FAR:
+        return is_far(p);
     case USC_N_TRUSTS:
         break;
     }
@@ -143,8 +161,8 @@ static bool answer(pair *p, usc_trust question)
 
 const char *usc_trust_text(usc_trust question)
 {
-    static const char *const texts[] = {"steady", "coarse", "still_coarse", "steps",
-                                        "alike"};
+    static const char *const texts[] = {"steady", "coarse", "still_coarse",
+                                        "steps",  "alike",  "far"};
     return question < USC_N_TRUSTS ? texts[question] : "unknown";
 }
 

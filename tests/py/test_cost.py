@@ -281,6 +281,8 @@ def test_a_reference_is_trusted_as_it_deserves():
         ("steps", x * (1 + 2.0**-30), x, True), ("steps", x * (1 + 2.0**-18), x, False),
         ("alike", x + 0.01 * x.roll(1), x, True), ("alike", x.roll(1), x, False), ("alike", x * torch.nan, x, False),
         ("alike", torch.where(torch.arange(5000) % 15 > 0, x, 9 * x + 9), x, False), ("alike", x[:9], x, False),
+        ("far", x.roll(1), x, True), ("far", torch.where(torch.arange(5000) % 3 > 0, x, 9 * x + 9), x, False),
+        ("far", x * torch.nan, x, False), ("far", 9 * x[:7] + 9, x[:7], False),
     ):  # fmt: skip
         assert ask(question, result, before) == answer, (question, answer)
     with pytest.raises(ValueError, match="nothing is known"):

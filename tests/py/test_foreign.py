@@ -98,6 +98,49 @@ def test_a_mistake_in_a_cause_leaves_the_verdict(monkeypatch):
     assert found.verdict == "wrong" and any("internal error of ulpscope" in note for note in found.notes)
 
 
+def nonsense(self, path, *rest):
+    """Runs of a formula that is not the operator's."""
+    yield from ((torch.full_like(self.truth[path], 40.0), False) for _ in range(3))
+
+
+def test_runs_that_are_nonsense_judge_nobody_and_are_told(monkeypatch):
+    """A wrong formula of ours would let a result pass that is as far off as it is, or accuse by its errors."""
+    x, y = torch.randn(64, 64), torch.softmax(torch.randn(64, 64), -1)
+    call = torch.softmax, (x, -1), {}, torch.softmax(x, -1) + 0.003 * y
+    before = ulpscope.judge_call(*call, cause=False)
+    monkeypatch.setattr(Reference, "noises", nonsense)
+    with pytest.raises(foreign.InternalError, match="its runs 'noise' of .* are nonsense at out.0."):
+        ulpscope.judge_call(*call, cause=False)
+    monkeypatch.delenv(foreign.STRICT)
+    found = ulpscope.judge_call(*call, cause=False)
+    assert found.verdict == before.verdict == "wrong" and found.effective_bits == before.effective_bits
+    assert any("are nonsense" in note for note in found.notes)
+
+
+def apart(t):
+    return t.mean(-1) - t[:, 0]
+
+
+def spread(t):
+    return t.var(-1) / t.mean(-1) ** 3
+
+
+def cancelled(t):
+    return (t + 1e8 - 1e8).sum(-1)
+
+
+def stepped(t):
+    return t.softmax(-1).sum(-1).floor()
+
+
+def test_what_float32_loses_is_no_nonsense():
+    """Runs of what cancels, or lies beside a step, are far from the truth in most elements, and honest."""
+    x = 1e4 + torch.randn(64, 4096)
+    for fn in (apart, spread, cancelled, stepped):
+        for out in (fn(x) * 1.1 + 1, torch.zeros(64)):
+            ulpscope.judge_call(fn, (x,), {}, out, cause=False)
+
+
 @pytest.mark.parametrize("where", [(Lab, "run"), (diagnose, "search"), (parcel, "unpacked")])
 def test_a_mistake_in_the_process_that_searches_leaves_the_verdict(monkeypatch, where):
     """The process is a fork of this one, so that it has the plant. The trial goes on, the rest ends the search."""

@@ -57,6 +57,7 @@ class Operands:
         self._places = {}  # place in the lists -> Reference
         self._chains = {}  # number -> results
         self._flushed = {}  # place, or None -> what flushes
+        self.internal = ""  # a mistake of ours in a run that judged nobody
         self.note = ""  # on what is judged by them
         self.refused = "", {}  # what the CPU refuses of it: an excuse, path -> elements that hang on that
         self.readings = None  # other readings of the call, where any were asked for

@@ -19,9 +19,11 @@ from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.noise import RoundedSteps
 from ..executors.orders import is_whole, multiplies
 from ..executors.precision import kernel_is_reference
-from . import corners, discrete
+from . import corners, discrete, strays
 from .readings import as_held, held_to
 
+ROUNDING = 2.0**-24  # of float32
+LOW_ROUNDING = 2.0**-8  # of 16 bits
 RUNS_NEARBY = 4  # of those on which a look stands
 ROUNDINGS = 16  # of a callable, otherwise than the device's
 REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64,
@@ -95,6 +97,17 @@ class Answers:
             self._runs[want] = iter(make())
         return next(self._runs[want], None)
 
+    def _is_sound(self, run, want, rounding=ROUNDING):
+        """Whether a run of ours may judge."""
+        if run is None or not strays.is_stray(self.operands, self.path, run, rounding):
+            return True
+        strays.tell(self.operands, self.path, want)
+        return False
+
+    def _sound(self, want, runs):
+        """Runs of ours without those that are nonsense."""
+        return (run for run in runs if self._is_sound(run[0] if isinstance(run, tuple) else run, want))
+
     def of(self, reading):
         """Those that answer for that reading of the call."""
         return self._others.get(reading, self)
@@ -141,7 +154,8 @@ class Answers:
         self._read(case, _core.reading_others + k, self.readings.reading(k))
 
     def own_step(self, case, k):
-        case.give((self.readings.own_step(k) or {}).get(self.path))
+        run = (self.readings.own_step(k) or {}).get(self.path)
+        case.give(run if self._is_sound(run, "own_step", LOW_ROUNDING) else None)
 
     def chain(self, case, k):
         """Run k of a callable that rounds to 16 bits between its operators; the second is the CPU's own."""
@@ -188,7 +202,7 @@ class Answers:
         case.give(*self._next("loss", k, lambda: self.own.far_away(self.path)) or ())
 
     def noise(self, case, k):
-        run, rough = self._next("noise", k, lambda: self.own.noises(self.path)) or (None, False)
+        run, rough = self._next("noise", k, lambda: self._sound("noise", self.own.noises(self.path))) or (None, False)
         own = run is not None and self.own.same_apart()
         case.give(run, None, None, own * _core.noise_own_steps + rough * _core.noise_rough)
 
@@ -199,9 +213,9 @@ class Answers:
     def _runs_of_float32(self):
         """(what float32 gives for the very inputs, what kind of run it is: `usc_rerun` in case.h)."""
         truth = self.reference.truth[self.path]
-        yield from ((run, _core.run_otherwise) for run, _ in self.own.noises(self.path))
-        yield from ((run, _core.run_otherwise) for run in self.own.orders(self.path))
-        if (cut := self.own.cut_off(self.path)) is not None:
+        yield from ((run, _core.run_otherwise) for run, _ in self._sound("noise", self.own.noises(self.path)))
+        yield from ((run, _core.run_otherwise) for run in self._sound("order", self.own.orders(self.path)))
+        if (cut := self.own.cut_off(self.path)) is not None and self._is_sound(cut, "order"):
             yield cut, _core.run_cut
         for k in range(RUNS_NEARBY):
             wide, narrow = self.operands.replay_of(self.path, k)
@@ -220,7 +234,7 @@ class Answers:
         case.tell(number=is_whole(self.reference, self.path))
 
     def rounded(self, case, k):
-        case.give(self._next("rounded", k, lambda: self.own.rounded_otherwise(self.path)))
+        case.give(self._next("rounded", k, lambda: self._sound("noise", self.own.rounded_otherwise(self.path))))
 
     def infinite(self, case, k):
         case.give(self._next("infinite", k, lambda: self.own.infinite(self.path)))
@@ -243,7 +257,7 @@ class Answers:
         case.give(self.reference.wide(near)[self.path])
 
     def added(self, case, k):
-        case.give(self._next("added", k, lambda: self.own.added_in_order(self.path)))
+        case.give(self._next("added", k, lambda: self._sound("order", self.own.added_in_order(self.path))))
 
     # ---- what is not promised ----
 

@@ -50,7 +50,7 @@ class Verdict:
     answer: object = None
     operands: object = None
     opinions: list = field(default_factory=list)  # of other standards
-    internal: str = ""  # a mistake of ours in the search for a cause
+    internal: str = ""  # a mistake of ours in a run that judged nobody, or in the search for a cause
     part: object = None  # the Piece of a large call that the operands are of
 
     @classmethod
@@ -265,7 +265,7 @@ def verdict_on(call, answer, timing, operands=None, narrow=True, steps=lambda k:
         foreign(problem)
         verdict, reason = without_reference(call, problem)
         return Verdict(verdict, reason=reason, answer=answer)
-    return Verdict.of(findings, answer=answer, operands=operands, part=part)
+    return Verdict.of(findings, answer=answer, operands=operands, part=part, internal=operands.internal)
 
 
 def _is_worth_one(call, answer):
