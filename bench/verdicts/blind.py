@@ -12,10 +12,13 @@ to _h, set G blind_sixth_a to _e and set H (aimed at classes again) blind_sixth_
 blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a to _c, is aimed, too; set L, blind_ninth_a to _k, is
 by one more hand, aimed by half; set J, blind_sixth_v and _w, is by the hand that had just mended the rule of
 steps; set P, blind_products, is not blind. A further set is further files `blind_*.py` with a letter of its own. Whether
-a name is right is for the reader to say; only names, things seen and silences are counted.
+a name is right is for the reader to say: labels.jsonl holds what readers said of names, each with the commit that gave
+it (right; vague: by the place or the numbers, not the mistake; false: also of a place that is stated wrongly). What is
+said again in the same words has its label again, the rest is counted as unread; `--read` counts the labels themselves.
 """
 
 import argparse
+import collections
 import copy
 import importlib
 import json
@@ -27,6 +30,7 @@ import torch
 
 import ulpscope
 
+LABELS = pathlib.Path(__file__).with_name("labels.jsonl")
 FAMILIES = {}
 RIGHT = {}  # family: [(words, right kernel)]
 
@@ -113,6 +117,27 @@ def kind_of(verdict, cause):
     return "silent" if silent else "named"
 
 
+def labels():
+    """The lines of labels.jsonl."""
+    return [json.loads(line) for line in LABELS.read_text().splitlines()]
+
+
+def told_again(lines):
+    """Counts of what readers said of names, by label; of those in other words than before, as unread."""
+    said = {(k["family"], k["kernel"], k["cause"]): k["label"] for k in labels()}
+    named = [k for k in lines if k["class"] == "named"]
+    return collections.Counter(said.get((k["family"], k["words"], k["cause"]), "unread") for k in named)
+
+
+def read():
+    """Prints the labels by commit, silences among them, and the share of false ones."""
+    for commit in dict.fromkeys(k["commit"] for k in labels()):
+        count = collections.Counter(k["label"] for k in labels() if k["commit"] == commit)
+        every = sum(count.values())
+        shares = ", ".join(f"{n} {label}" for label, n in count.most_common())
+        print(f"{commit}: {every} accused, {shares}; false {100 * count['false'] / every:.1f} %")
+
+
 def judged(which, only, right=False, drawn=None, cause=True):
     """What the judge says of each mistake, as the line that --json writes."""
     for name, words, fn, args, kernel in kernels(which, only, right, drawn):
@@ -148,13 +173,17 @@ def main(argv=None):
         metavar="FROM:TO",
         help="only those at these places of one random order: 0:150, 150:300",
     )
+    take.add_argument("--read", action="store_true", help="count the labels that readers gave, and nothing else")
     asked = take.parse_intermixed_args(argv)
+    if asked.read:
+        return read()
     drawn = slice(*map(int, asked.draw.split(":"))) if asked.draw else None
-    counts = dict.fromkeys(("named", "silent", "not accused"), 0)
+    counts, lines_seen = dict.fromkeys(("named", "silent", "not accused"), 0), []
     with open(asked.json, "w") as lines:
         for line in judged(asked.sets, asked.family, asked.right, drawn, not asked.verdicts):
             kind = line["class"]
             counts[kind] += 1
+            lines_seen.append(line)
             print(
                 f"{kind:11} {line['family']}: {line['words']}\n"
                 f"{'':11} -> {line['verdict']}: {line['said']} | {line['cause']}",
@@ -162,6 +191,8 @@ def main(argv=None):
             )
             print(json.dumps(line), file=lines, flush=True)
     print(", ".join(f"{n} {k}" for k, n in counts.items()))
+    if told := told_again(lines_seen):
+        print("of the names, as readers had them: " + ", ".join(f"{n} {k}" for k, n in told.most_common()))
 
 
 if __name__ == "__main__":

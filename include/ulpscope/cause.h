@@ -152,7 +152,6 @@ USC_BEGIN_DECLS
       "each slice along axis $p is off by a factor of its own")                          \
     X(SLICE_AMOUNTS, "statistic", 1,                                                     \
       "each slice along axis $p is off by an amount of its own")                         \
-    X(ACCUMULATED, "format", 0, "accumulated in $s (low-precision accumulator)")         \
     X(ROUNDED_INSIDE, "format", 0, "intermediates rounded to $s")                        \
     X(GRID, "format", 0,                                                                 \
       "intermediates or accumulator rounded to $s: the result has $n significant bits")  \

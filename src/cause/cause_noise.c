@@ -145,6 +145,14 @@ static bool is_next(const usc_cause *c)
     return true;
 }
 
+/* The formats of 11 bits that the call has room for. */
+static const char *of_eleven(const usc_cause *c)
+{
+    return (c->formats_barred & USC_CAUSE_TF32) != 0  ? "float16"
+           : (c->formats_barred & USC_CAUSE_F16) != 0 ? "TF32"
+                                                      : "TF32 or float16";
+}
+
 bool usc_cause_format(usc_cause *c, usc_cause_found *out)
 {
     static const struct {
@@ -161,22 +169,17 @@ bool usc_cause_format(usc_cause *c, usc_cause_found *out)
                      : middle >= sizes[1].low && middle < sizes[1].top ? 1
                                                                        : -1;
     if (size < 0) return false;
-    const char *name = sizes[size].name;
-    if ((grid > 0 && grid <= 8) || size == 0)
-        name = grid > 8 && grid <= 11 ? "float16" : "bfloat16";
-    else if (grid > 0 && grid <= 11)
-        name = "float16";
-    const bool held = c->adds && grid > 0 && grid <= 11;
-    const unsigned means = strcmp(name, "bfloat16") == 0 ? USC_CAUSE_BF16
-                           : strcmp(name, "float16") == 0
-                               ? USC_CAUSE_F16
-                               : USC_CAUSE_F16 | USC_CAUSE_TF32;
+    const bool on_grid = grid > 0 && grid <= 11, held = c->adds && on_grid;
+    const bool brain = on_grid ? grid <= 8 : size == 0;
+    const char *name = brain ? "bfloat16" : on_grid ? of_eleven(c) : sizes[size].name;
+    const unsigned means = brain ? USC_CAUSE_BF16 : USC_CAUSE_F16 | USC_CAUSE_TF32;
     if ((!held && (c->formats & means) == 0) || (c->formats_barred & means) == means)
         return false;
-    return usc_cause_say(
-        out, &(clue){.code = held ? USC_CAUSE_ACCUMULATED : USC_CAUSE_ROUNDED_INSIDE,
-                     .s = name,
-                     .seen = c->e.low && is_next(c)});
+    return usc_cause_say(out,
+                         &(clue){.code = held ? USC_CAUSE_GRID : USC_CAUSE_ROUNDED_INSIDE,
+                                 .s = name,
+                                 .n = grid,
+                                 .seen = c->e.low && is_next(c)});
 }
 
 /* Whether nearly all elements are the truth, within one unit of a grid. A search has
@@ -230,7 +233,7 @@ bool usc_cause_likely(usc_cause *c, usc_cause_found *out)
                                                   : c->alone && only_cut(c, grid)
                                                       ? USC_CAUSE_CUT
                                                       : USC_CAUSE_GRID,
-                                          .s = grid == 8 ? "bfloat16" : "float16",
+                                          .s = grid == 8 ? "bfloat16" : of_eleven(c),
                                           .n = grid});
     if (c->verdict != USC_VERDICT_REDUCED ||
         usc_cause_errors_of(c, &errors, NULL) != USC_OK || errors.one_sided)

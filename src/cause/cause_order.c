@@ -208,6 +208,19 @@ bool usc_cause_reordered(usc_cause *c, usc_cause_found *out)
 
 /* ---- contents wherever they lie ---- */
 
+/* Whether one finite number is right wherever something is off. */
+static bool is_one_truth(const usc_cause *c, const marks *m)
+{
+    double first = (double)NAN;
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double t = rounded(c, value_at(&c->t, i));
+        if (!m->at[i]) continue;
+        if (isnan(first)) first = t;
+        if (t != first) return false;
+    }
+    return true;
+}
+
 bool usc_cause_spread(usc_cause *c, usc_cause_found *out)
 {
     const marks *m = usc_cause_far(c);
@@ -216,6 +229,8 @@ bool usc_cause_spread(usc_cause *c, usc_cause_found *out)
     say.n = m->n;
     say.content = usc_cause_holds(c, m->at, &say.value);
     if (say.content == HOLDS_OTHER) return false;
+    if (say.content == HOLDS_ONE && is_one_truth(c, m))
+        return false;                       /* one wrong value of one right one */
     bool small = say.content == HOLDS_ZERO; /* flushed rather than lost */
     for (int64_t i = 0; i < c->d.n && small; i++)
         small = !m->at[i] || fabs(value_at(&c->t, i)) < 0x1p-14;

@@ -271,15 +271,19 @@ static bool zero_slices(usc_cause *c, const marks *m, int axis, slices *s)
 }
 
 /* Whether much else is off by a good part of itself: then zeros are something that is
- * seen beside it. */
-static bool off_elsewhere(const usc_cause *c, const marks *m, const slices *s)
+ * seen beside it. Where more is off elsewhere than in the slices, these are zero by chance. */
+static bool off_elsewhere(const usc_cause *c, const marks *m, const slices *s,
+                          bool *chance)
 {
     const int64_t inner = usc_cause_inner(c, s->axis);
-    int64_t off = 0;
+    int64_t off = 0, here = 0;
     for (int64_t i = 0; i < c->d.n; i++) {
         const double d = value_at(&c->d, i), t = value_at(&c->t, i);
-        off += m->at[i] && !s->hit[i / inner % s->n] && fabs(d - t) > 0x1p-4 * fabs(t);
+        if (!m->at[i] || !(fabs(d - t) > 0x1p-4 * fabs(t))) continue;
+        here += s->hit[i / inner % s->n];
+        off += !s->hit[i / inner % s->n];
     }
+    *chance = off > here && 2 * here < s->elements;
     return 8 * off > c->d.n - s->elements;
 }
 
@@ -288,12 +292,15 @@ bool usc_cause_zero_slices(usc_cause *c, usc_cause_found *out)
     const marks *far = usc_cause_far(c);
     for (int axis = 0; axis < c->d.ndim && far != NULL; axis++) {
         slices s;
+        bool chance = false;
         if (!zero_slices(c, far, axis, &s)) continue;
+        const bool seen = off_elsewhere(c, far, &s, &chance);
+        if (chance) continue;
         return say_slices(c, &s,
                           (clue){.code = USC_CAUSE_SLICES,
                                  .content = HOLDS_ZERO,
                                  .bare = true,
-                                 .seen = off_elsewhere(c, far, &s)},
+                                 .seen = seen},
                           out);
     }
     return false;

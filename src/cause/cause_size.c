@@ -270,6 +270,7 @@ static bool whole_number(const usc_cause *c, usc_cause_found *out)
     if (amount == 0) return false;
     for (int64_t i = 1; i < c->d.n; i++)
         if (value_at(&c->d, i) - value_at(&c->t, i) != amount) return false;
+    out->left = 0;
     return usc_cause_say(out, &(clue){.code = USC_CAUSE_WHOLE_AMOUNT, .v = amount});
 }
 

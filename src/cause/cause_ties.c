@@ -12,7 +12,8 @@ enum { AWAY = 1, TOWARD = 2, UP = 4, DOWN = 8, ODD = 16 };
 static double other_side(const usc_cause *c, double t)
 {
     const double right = rounded(c, t), other = 2 * t - right;
-    const bool tie = isfinite(t) && right != t && rounded(c, other) == other;
+    const bool tie =
+        isfinite(t) && isfinite(right) && right != t && rounded(c, other) == other;
     return tie ? other : (double)NAN;
 }
 

@@ -8,7 +8,8 @@
 
 #define SAME_BITS 0.99
 #define EXPLAINED 0.97 /* share of the elements that numbers have to explain */
-#define ROUNDINGS 8.0  /* of float32's own loss, that the same mistake may lose */
+#define FLIPPED 0.85 /* of narrow results next to the right ones, that have to be given */
+#define ROUNDINGS 8.0 /* of float32's own loss, that the same mistake may lose */
 
 enum {
     BITS =
@@ -143,6 +144,14 @@ static double enough(const evidence *e)
     return e->n_off >= 8 ? 9 : 14;
 }
 
+/* Whether whole numbers that are off tell which mistake it is: by the places that they lie
+ * at among all, and by what they hold. */
+static bool told_whole(usc_cause *c)
+{
+    const double n = (double)c->e.n, off = (double)c->e.n_off;
+    return off * (log2(n / off) + usc_cause_told_bits(c)) >= enough(&c->e);
+}
+
 /* Whether equal bits can hardly be by chance: so far off are so many elements. */
 static bool told(usc_cause *c, const numbers *r)
 {
@@ -150,7 +159,7 @@ static bool told(usc_cause *c, const numbers *r)
     const int64_t own = usc_cause_independent(c);
     double *bits = r->work, sum = 0;
     int64_t n = 0;
-    if (!c->floats) return true;
+    if (!c->floats) return told_whole(c);
     for (int64_t k = 0; k < e->n; k++) {
         if (!r->counts[k]) continue;
         const double over = error_at(e, k) / fmax(e->slack[k], 1e-300);
@@ -177,7 +186,7 @@ static double share_left(const usc_cause *c, const numbers *r)
 {
     const evidence *e = &c->e;
     double *left = r->work, *error = left + r->n;
-    int64_t n = 0, explained = 0, within = 0;
+    int64_t n = 0, explained = 0, within = 0, flips = 0, given = 0;
     for (int64_t k = 0; k < e->n; k++) {
         if (!r->counts[k]) continue;
         const double rest = left_at(c, r, k), slack = e->slack[k], all = error_at(e, k);
@@ -188,11 +197,17 @@ static double share_left(const usc_cause *c, const numbers *r)
         explained += (equal || (isfinite(rest) && rest <= room_for(e, k, own))) &&
                      !nothing; /* small is not yet nothing */
         within += rest <= 0.5 * slack;
+        const bool flip =
+            e->low && own <= 2 * slack; /* any run is within rounding of it */
+        flips += flip;
+        given += flip && equal;
         if (!isfinite(own) || !isfinite(rest)) continue;
         left[n] = rest;
         error[n++] = own;
     }
     if ((double)explained < EXPLAINED * (double)r->n) return (double)INFINITY;
+    if (2 * flips > r->n && (double)given < FLIPPED * (double)flips)
+        return (double)INFINITY;
     if (n == 0) return USC_CAUSE_LEFT_MOST;
     const int64_t half = (n + 1) / 2 - 1;
     const double ratio =

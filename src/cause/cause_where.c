@@ -116,13 +116,24 @@ static bool is_part(const side *s)
     return listed || 8 * s->n_hit <= s->n;
 }
 
+/* Whether slices are several that follow each other. */
+static bool is_run(const side *s)
+{
+    const uint8_t *first = memchr(s->hit, 1, (size_t)s->n);
+    return s->n_hit >= 4 && first != NULL && s->hit + s->n - first >= s->n_hit &&
+           memchr(first, 0, (size_t)s->n_hit) == NULL;
+}
+
 /* Whether so few slices hold all that is off hardly by chance: with those of the other
- * axes they are full of it, or they alone hold many. */
-static bool is_told(const usc_cause *c, const marks *m, const side *s, bool full)
+ * axes they are full of it, or they alone hold many. Of what is only further off than
+ * others (`rest`) single elements tell nothing. */
+static bool is_told(const usc_cause *c, const marks *m, const side *s, bool full,
+                    bool rest)
 {
     const double each = (double)c->d.n / (double)s->n;
-    return is_part(s) && (full || m->n >= 4 * s->n_hit ||
-                          (double)m->n >= 0.4 * (double)s->n_hit * each);
+    return is_part(s) && (!rest || each > 1 || is_run(s)) &&
+           (full || m->n >= 4 * s->n_hit ||
+            (double)m->n >= 0.4 * (double)s->n_hit * each);
 }
 
 /* Whether the numbers of the slices could be told, or how many they are alone. */
@@ -171,7 +182,7 @@ static void say_points(usc_line *l, const usc_cause *c, const marks *m)
 
 /* What is off as told by some marks, nothing where that is most of it; whether by slices
  * whose numbers could be told. */
-static bool say_where(usc_cause *c, const marks *m, usc_line *l)
+static bool say_where(usc_cause *c, const marks *m, bool rest, usc_line *l)
 {
     side s[USC_MAX_DIMS];
     int n_sides = 0;
@@ -184,7 +195,7 @@ static bool say_where(usc_cause *c, const marks *m, usc_line *l)
     }
     const bool full = m->n > MOST_POINTS && (double)m->n >= 0.4 * box;
     for (int axis = 0; axis < c->d.ndim; axis++) {
-        if (!is_told(c, m, &s[axis], full)) continue;
+        if (!is_told(c, m, &s[axis], full, rest)) continue;
         if (n_sides++ > 0) usc_line_text(l, ", ");
         if (c->parts && axis == c->d.ndim - 1)
             usc_line_text(l, s[axis].hit[0] ? "real parts" : "imaginary parts");
@@ -192,7 +203,8 @@ static bool say_where(usc_cause *c, const marks *m, usc_line *l)
             told &= say_side(l, c, axis, &s[axis]);
     }
     if (n_sides > 0) return told;
-    if (16 * usc_cause_fine(c)->n > 17 * m->n + 16) return false; /* the rest of noise */
+    if (rest || 16 * usc_cause_fine(c)->n > 17 * m->n + 16)
+        return false; /* the rest of noise */
     if (m->n <= MOST_POINTS) {
         say_points(l, c, m);
         return true;
@@ -226,21 +238,23 @@ static marks gross(usc_cause *c)
     return m;
 }
 
-/* The middle of the errors where `m` has them, or elsewhere, as such and against the size
- * of what is right. */
+/* The middle of the errors where `m` has them, or where others are off, or elsewhere, as
+ * such and against the size of what is right. */
 static void middle_errors(usc_cause *c, const marks *m, bool inside, double *amount,
                           double *share)
 {
     double *error = usc_cause_room(c, 2 * (MOST_MIDDLED + 1), sizeof *error);
-    const int64_t n = inside ? m->n : c->d.n - m->n;
-    const int64_t step = usc_cause_step(n, MOST_MIDDLED);
+    const marks *fine = usc_cause_fine(c);
+    const int64_t step = usc_cause_step(c->d.n, MOST_MIDDLED);
     int64_t k = 0, seen = 0;
     *amount = *share = 0;
-    if (error == NULL) return;
+    if (error == NULL || fine == NULL) return;
+    const bool others = fine->n > m->n;
     double *part = error + MOST_MIDDLED + 1;
     for (int64_t i = 0; i < c->d.n; i++) {
         const double d = value_at(&c->d, i), t = value_at(&c->t, i);
-        if ((m->at[i] != 0) != inside || seen++ % step != 0 || !isfinite(t)) continue;
+        if ((m->at[i] != 0) != inside || !isfinite(t)) continue;
+        if ((!inside && others && !fine->at[i]) || seen++ % step != 0) continue;
         error[k] = isnan(d) ? (double)INFINITY : fabs(d - t);
         part[k] = t != 0 ? error[k] / fabs(t) : error[k] > 0 ? (double)INFINITY : 0;
         k++;
@@ -274,7 +288,7 @@ bool usc_cause_where(usc_cause *c, usc_cause_found *out)
         const bool rest = sets[i]->n < fine->n || usc_cause_noisy(c, sets[i]);
         if (rest && !is_apart(c, sets[i]))
             continue; /* all are off, these a little more */
-        const bool told = say_where(c, sets[i], &l);
+        const bool told = say_where(c, sets[i], rest, &l);
         if (l.text != NULL && l.text[0] != '\0' && (told || best.text == NULL)) {
             usc_line_free(&best);
             best = l;

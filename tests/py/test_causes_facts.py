@@ -6,6 +6,7 @@ import re
 
 import cause_cases_facts as facts
 import cause_cases_flex as flex
+import cause_cases_rivals as rivals
 import pytest
 import torch
 
@@ -20,7 +21,8 @@ def judged(name, function, make, device):
     return verdict
 
 
-NAMED = facts.CASES | flex.CASES
+NAMED = facts.CASES | flex.CASES | rivals.CASES
+NAMELESS = facts.NAMELESS | rivals.NAMELESS
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))
@@ -39,9 +41,9 @@ def test_honest_kernel_has_no_cause(name):
     assert (verdict.verdict, verdict.cause) == ("pass", "")
 
 
-@pytest.mark.parametrize("name", sorted(facts.NAMELESS))
+@pytest.mark.parametrize("name", sorted(NAMELESS))
 def test_no_name_that_others_deserve(name):
-    words, *rest = facts.NAMELESS[name]
+    words, *rest = NAMELESS[name]
     verdict = judged(name, *rest)
     assert verdict.verdict in ("reduced", "wrong", "nonfinite")
     assert not re.search(words, verdict.cause)

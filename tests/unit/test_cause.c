@@ -203,6 +203,8 @@ static void p_from(bench *b) { garble(b, 32 * 57, 32 * 7); }
 static void p_beside(bench *b) { uint64_t dice = 3; for (int64_t i = 0; i < b->n; i++) b->d[i] *= 1 + 0x1p-8 * fixture_random(&dice); p_from(b); }
 static void s_zero_beside(bench *b) { p_beside(b); fill(b, 32 * 57, 32 * 7, 0); }
 static void s_many_zero(bench *b) { for (int64_t i = 0; i < 40; i++) b->d[51 * i] = 0; }
+static void s_many_seven(bench *b) { for (int64_t i = 0; i < 40; i++) b->d[i * 51 % b->n] = 7; }
+static void m_many_seven(bench *b) { s_many_seven(b); for (int64_t i = 0; i < b->n; i++) if (b->d[i] == 7) b->t[i] = 5; }
 static void m_many_zero(bench *b) { s_many_zero(b); b->d[7] += 5; b->d[77] += 5; }
 static double halfway(double x, int to) { return ldexp(floor(ldexp(fabs(x), 7)) + 0.5 * to, -7) * (x < 0 ? -1 : 1); }
 static void ties(bench *b, int every) { for (int64_t i = 0; i < b->n; i++) { b->t[i] = halfway(b->t[i] / fabs(b->t[i]) * (1 + 0.99 * fabs(b->t[i]) / 2), 1); b->d[i] = b->t[i]; if (i % every == 0) b->d[i] = halfway(b->t[i], 2); } }
@@ -210,6 +212,7 @@ static void s_small(bench *b) { for (int64_t i = 0; i < 64; i++) b->t[i] = b->d[
 static void s_ties_away(bench *b) { ties(b, 1); }
 static void s_ties_some(bench *b) { ties(b, 4); }
 static void m_ties_nan(bench *b) { fill(b, 8, 8, (double)NAN); }
+static void m_ties_beyond(bench *b) { for (int64_t i = 8; i < 16; i++) { b->t[i] = -3.4e38 * 1.5; b->d[i] = (double)INFINITY; } }
 static void m_ties(bench *b) { ties(b, 1); b->d[9] = halfway(b->t[9], 4); }
 static void s_not_computed(bench *b) { for (int64_t row = 0; row < 64; row++) if (row % 8 < 5) fill(b, 32 * row, 32, 0); }
 static void m_not_computed(bench *b) { bench_by_row(b, 0.25, 0.25, true, true); }
@@ -311,7 +314,7 @@ static const row rows[] = {
     {"looks like: each slice along axis 1 is off by a factor of its own", USC_F32, 3, s_factors, m_partial},
     {"looks like: each slice along axis 1 is off by an amount of its own", USC_F32, 3, s_amounts, m_partial},
     {"intermediates rounded to bfloat16", USC_F32, 3, s_inform, m_inform},
-    {"accumulated in bfloat16 (low-precision accumulator)", USC_F32, 3, s_accumulated, m_accumulated},
+    {"intermediates or accumulator rounded to bfloat16: the result has 8 significant bits", USC_F32, 3, s_accumulated, m_few_on_grid},
     {"intermediates or accumulator rounded to bfloat16: the result has 8 significant bits", USC_F32, 3, m_accumulated, m_grid},
     {"the result has 8 significant bits: rounded or truncated to bfloat16", USC_F32, 3, s_cut, m_grid},
     {"looks like noise, of both signs and without a pattern", USC_F32, 3, s_noise, m_noise},
@@ -332,10 +335,12 @@ static const row rows[] = {
     {"looks like: the last 7 of 64 along axis 0 are zero", USC_F32, 3, p_all_off, p_beside},
     {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties},
     {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties_nan},
+    {"wrong variant: ties are rounded away from zero instead of to even (in 1,065 elements)", USC_BF16, 3, s_ties_away, m_ties_beyond},
     {"wrong variant: ties are rounded otherwise than to even (in 281 elements)", USC_BF16, 3, s_ties_some, m_ties},
     {"the elements 20 to 27 of 64 in memory are zero", USC_F32, 0, s_small, m_run},
     {"40 of 64 slices along axis 1 are zero: not computed", USC_F32, 3, s_not_computed, m_not_computed},
     {"40 of 2,048 elements are zero", USC_F32, 3, s_many_zero, m_many_zero},
+    {"40 of 2,048 elements are constant 7", USC_F32, 3, s_many_seven, m_many_seven},
 };
 // clang-format on
 

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the words of a cause claim: which of two names says more, which format one names, and whether
-that format may be one of the call's. Neighbour: `diagnose` (decides)."""
+that format may be one of the call's; and causes that a finding's own words tell. Neighbour: `diagnose` (decides)."""
 
+from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.formats import FORMATS, OWN_FORMAT
 
 # Another name that explains as much says more.
 VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong operand", "wrong index: operand",
           "the constants", "the sign of the factor", "the sign of operand"),
          ("scale factor", "computes with 1 ", "computes with the square", "wrong variant: div instead", "wrong variant: mul instead"))
+# What is tried of any tensor: half of it must not do as well.
+ANY = ("wrong variant: the mean of", "wrong variant: computes with", "wrong variant: 1 - ")
 SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 
@@ -29,6 +32,11 @@ def vagueness(text, sure):
     if text.endswith("(zeros come in)"):  # in a sum that is one term less
         return 1
     return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
+
+
+def is_of_any(text):
+    """Whether a name is one that any tensor of a run may be given, and so explains much by chance."""
+    return text.startswith(ANY) or "the result of " in text or " of both operands of " in text or vagueness(text, True) > 0
 
 
 def is_barred(text, formats):
@@ -56,3 +64,23 @@ def names_range(text):
 
 def format_of(text):
     return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)
+
+
+def of_reason(worst):
+    """What a finding without numbers says of its cause."""
+    reason = worst.reason if worst is not None else ""
+    if reason.startswith("wrote "):
+        return "writes what must stay unchanged"
+    if reason.startswith(("laid out ", "left ")):
+        return "strides are not those that the call asks for"
+    return UNKNOWN
+
+
+def of_draws(verdict):
+    """The cause where random draws are not as they should be."""
+    worst = verdict.worst
+    if worst is None or not worst.reason or verdict.verdict not in FLAGGED:
+        return ""
+    if worst.measured:  # values that do not hang on chance
+        return UNKNOWN
+    return f"the draws are not random as they should be: {worst.reason}"

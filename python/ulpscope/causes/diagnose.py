@@ -18,9 +18,8 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, tried
-from ..calls.verdicts import FLAGGED, UNKNOWN
-from . import edges, edits, emulate, fit, inside, sums
-from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_one_sided, names_range, stale, vagueness
+from . import edges, edits, emulate, fit, inside, rivals, sums
+from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_of_any, is_one_sided, names_range, stale, vagueness
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, content, put_right, reals, with_factors
 from .lab import TWINS, Lab
@@ -34,6 +33,7 @@ MEANING = 0.75  # share of the time that mistakes of meaning leave to those of p
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
+FOLLOWS_STEPS = 0.97  # the same of a narrow result, where a wrong constant leads to the next number as often
 NAMED, HINTS = 0.3, 4.0  # correlation with noise that names its format; standard deviations worth a remark
 DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
 TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
@@ -57,26 +57,6 @@ def search(call, verdict, limit, known=""):
         return "", place
 
 
-def of_reason(worst):
-    """What a finding without numbers says of its cause."""
-    reason = worst.reason if worst is not None else ""
-    if reason.startswith("wrote "):
-        return "writes what must stay unchanged"
-    if reason.startswith(("laid out ", "left ")):
-        return "strides are not those that the call asks for"
-    return UNKNOWN
-
-
-def of_draws(verdict):
-    """The cause where random draws are not as they should be."""
-    worst = verdict.worst
-    if worst is None or not worst.reason or verdict.verdict not in FLAGGED:
-        return ""
-    if worst.measured:  # values that do not hang on chance
-        return UNKNOWN
-    return f"the draws are not random as they should be: {worst.reason}"
-
-
 def _of_nodes(*makers):
     """Mistakes of single operators."""
     return lambda lab: (found for node in lab.nodes() for make in makers for found in edges.together(make, [node]))
@@ -84,7 +64,9 @@ def _of_nodes(*makers):
 
 # What may be another number; what gives a factor or an amount a better name.
 NUMBERS = (edits.scalars, _of_nodes(inside.arguments))
-VARIANTS = (edits.scalars, _of_nodes(inside.arguments, inside.swaps, inside.slices))
+EPSILONS = (inside.epsilon_places, *NUMBERS)
+WHOLE = (edits.scalars, _of_nodes(inside.arguments, inside.swaps))
+VARIANTS = (*WHOLE, _of_nodes(inside.slices))
 # Mistakes of meaning, each a function(lab) that gives (text, edit for `Lab.run`), in the order of trial: what
 # leaves something out, what puts another function in its place, what is read from elsewhere.
 MEANINGS = (
@@ -146,8 +128,10 @@ class Search:
         truth = self.reference.truth.get(path)
         if truth is None or truth.is_floating_point():
             return truth
-        native = self.reference.native() or {}
-        return native.get(path, truth)
+        native, device = (self.reference.native() or {}).get(path, truth), self.outputs.get(path)
+        if device is None or not device.shape == native.shape == truth.shape:
+            return native
+        return torch.where(device == truth, truth.to(native.dtype), native)  # either is right
 
     def _yardstick(self, path):
         found = self.reference.yardstick.get(path)
@@ -159,6 +143,9 @@ class Search:
     def cause(self):
         """The name, "looks like ..." for one that comes near without giving the same numbers."""
         text = self._answer()
+        if text.startswith("epsilon is ") and text == self.text:
+            text = self.text = rivals.other_epsilon(self.lab, self.accused[self.path], self.path, text, self.best,
+                                                    _made(self.lab, EPSILONS), self._spend)  # fmt: skip
         fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
@@ -257,8 +244,9 @@ class Search:
         as well."""
         if code == "sign":
             return scale
-        self._try((t, e) for t, e in _made(self.lab, VARIANTS) if not t.startswith("computes"))
-        if self.accused[self.path].errors()["few_values"]:
+        few = self.accused[self.path].errors()["few_values"]  # of which a part of a sum is any factor
+        self._try((t, e) for t, e in _made(self.lab, WHOLE if few else VARIANTS) if not t.startswith("computes"))
+        if few:
             self._try(emulate.result_candidates(self.lab, self.outputs[self.path]))
             self._try(emulate.input_candidates(self.lab))
         if self._adds():
@@ -312,7 +300,8 @@ class Search:
         # neither cut off digits nor what is off by more than any format hangs on an order of adding; of a
         # few bits an order decides little
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= COARSE
-        if value < max(NAMED if loose else FOLLOWS, SIGMAS / self._count() ** 0.5):
+        steps = is_one_sided(text) and self.outputs[self.path].element_size() < 4
+        if value < max(NAMED if loose else FOLLOWS_STEPS if steps else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
         if self._follows_factor(value, each=not loose):
             return ""
@@ -356,21 +345,21 @@ class Search:
             if self.limit.over(share):
                 return
             if self.limit.begins():
-                self._weigh_run(text, functools.partial(self.lab.run, edit), follow)
+                self._weigh_run(text, edit, follow)
             for state in self.limit.noted():
                 self._take_up(state)
             if self._settled():
                 return
 
-    def _weigh_run(self, text, run, follow):
+    def _weigh_run(self, text, edit, follow):
         """Runs one mistake and tells what it changed, should this process die of a later one."""
-        before = self._state()
+        before, run = self._state(), functools.partial(self.lab.run, edit)
         outputs = None
         with tried():  # not every operator has every mistake
             outputs = run()
         if outputs is None:
             return
-        self._weigh(text, outputs, follow, run)
+        self._weigh(text, outputs, follow, run, edit)
         if self._state() != before:
             self.limit.note(self._state())
 
@@ -402,7 +391,7 @@ class Search:
                 worst = max(worst, 1e-3 if alone else found)
         return worst
 
-    def _weigh(self, text, outputs, follow, run=None):
+    def _weigh(self, text, outputs, follow, run, edit):
         if not self.accused.keys() <= outputs.keys() or self._says_too_much(text):
             return
         residual = self._residual(outputs)
@@ -421,6 +410,8 @@ class Search:
         if not vague and (residual >= self.best or (self.text and residual > self.best / 2)):
             return
         if is_one_sided(text) and self._follows_factor(FACTOR * self._follows(outputs)):
+            return
+        if is_of_any(text) and rivals.half_does(self.lab, evidence, self.path, edit, 2 * residual + CERTAIN):
             return
         if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
             self._keep_alone(residual, text)

@@ -20,10 +20,11 @@ MOST_ALIKE = 24  # tensors of one shape that are tried in each other's place
 MOST_ONCE = 8  # operators of one name that a line may run outside of a loop
 MOST_CALLS = 2  # of one place that are no loop yet
 MOST_STEPS = 6  # operators that one may have been moved over
-PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "logaddexp")
+PARTS = ("add", "sub", "mul", "div", "rsub", "maximum", "minimum", "logaddexp")
 SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 1 - x may be taken for
 CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "sort", "argsort", "topk")
 COMPARING = {"eq", "ne", "lt", "le", "gt", "ge"}
+SCALING = {"mul", "div", "add", "sub", "rsub", "neg"}  # with a number: which is another factor or amount
 MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
          "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
          "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
@@ -369,7 +370,8 @@ def spread(lab):
         both = operands(node)
         for (_, seen), (k, other) in zip(both, both[::-1]) if len(both) == 2 else ():
             inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
-            if inner is not None and len(operands(inner)) == 1 and seen.shape == other.shape != () and inner.name not in MOVES:
+            alike = inner is not None and len(operands(inner)) == 1 and seen.shape == other.shape != ()
+            if alike and inner.name not in MOVES | SCALING:
                 yield (f"wrong variant: {inner.name.strip('_')} of both operands of {node.name.strip('_')}",
                        {node.place: operand(k, _again(inner))})  # fmt: skip
 

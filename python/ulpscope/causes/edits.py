@@ -145,6 +145,8 @@ def other_values(name, old, rank=0):
             return [-100 if name == "ignore_index" else -1]
         if name in ("dtype", "layout", "memory_format", "num_classes", "num_heads", "size"):
             return []
+        if name == "correction":
+            return [v for v in (0, 1, 2) if v != old]
         return [*dict.fromkeys([old + 1, old - 1, 0, 1, 2 * old, -old])] if old else [1, -1]
     return []
 

@@ -26,7 +26,7 @@ from .._core import Findings
 from ..calls.foreign import InternalError, tried
 from ..calls.torch_private import private_backend
 from ..calls.verdicts import FLAGGED, UNKNOWN
-from . import diagnose, parcel, process
+from . import claims, parcel, process
 from .groups import Own
 
 SECONDS = 2.0  # of the processor that a search may take, if nobody says otherwise
@@ -209,7 +209,7 @@ class Inquiry:
         """
         every = self._numbers(numbers)
         worst = self.worst_of(numbers)
-        otherwise = diagnose.of_reason(worst)
+        otherwise = claims.of_reason(worst)
         if worst is None or self.verdict.operands is None or not worst.path:
             return otherwise
         with tried(self._mistaken), _asking:  # no process, no memory, nothing to send: then it is not known

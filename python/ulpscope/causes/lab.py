@@ -14,7 +14,7 @@ from ..calls.foreign import foreign, theirs, tried
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
-from .graph import PLAIN, Graph, Recording
+from .graph import PLAIN, Given, Graph, Recording
 
 TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
 
@@ -59,6 +59,14 @@ class Lab:
             if not source.held:
                 raise
             return self._run(make, wide, None)
+
+    def halfway(self, edit):
+        """The call's outputs where floats go half the way that an edit takes them; LookupError where none are edited."""
+        if callable(edit):
+            raise LookupError("a run of its own")
+        if all(isinstance(at, tuple) for at in edit):
+            return self.edited({place: _half_of(one) for place, one in edit.items()})
+        return self.changed(lambda tensors: {path: _between(tensors[path], new(tensors)) for path, new in edit.items()})
 
     @staticmethod
     def _made(make, bound, held):
@@ -176,6 +184,22 @@ class Lab:
         with recording if quantized else nullcontext():  # its integers are what is judged
             outputs = outputs_of(self.call, bound, result)
         return Graph(recording, outputs, held)
+
+
+def _half_of(edit):
+    """An edit of an operator that gives the middle between what it gave and what `edit` makes of it."""
+    change, slots = (edit.change, edit.slots) if isinstance(edit, Given) else (edit, ())
+
+    def half(func, args, kwargs, *tensors):
+        return _between(func(*args, **kwargs), change(func, args, kwargs, *tensors))
+
+    return Given(half, slots)
+
+
+def _between(old, new):
+    if not isinstance(old, torch.Tensor) or not old.is_floating_point() or new.shape != old.shape:
+        raise LookupError("nothing lies between")
+    return (old + new) / 2
 
 
 def _drawn(y, integer, chance):

@@ -17,7 +17,7 @@ from ..calls.exact import carries
 from ..calls.foreign import foreign, tried
 from ..calls.replay import Unsupported, draws_random, same_bytes, written_names
 from ..calls.verdicts import FLAGGED, clause
-from ..causes import diagnose, host
+from ..causes import claims, host
 from ..executors.device import SCRATCH, DeviceDied, TorchDevice, lacks, learn_writes, unsaid_writes
 from ..executors.operands import Operands, Timing
 from ..executors.precision import schema_tells
@@ -183,7 +183,7 @@ def _refused(call, text):
 def judge_drawn(call, answer, again=None):
     """The verdict on an answer that holds random draws; `again` is a second one."""
     verdict = Verdict.of(judge_draws(call, answer, again), answer=answer)
-    verdict.cause = diagnose.of_draws(verdict)
+    verdict.cause = claims.of_draws(verdict)
     return verdict
 
 
@@ -209,7 +209,7 @@ def _judge_draws(call, device, answer, timing, mark):
     if verdict.verdict == "pass" and seeded and not same_bits(*seeded):
         why = "the same seed does not give the same numbers"
         verdict.findings, verdict.verdict = Findings([Finding("", "wrong", why)]), "wrong"
-        verdict.cause = diagnose.of_draws(verdict)
+        verdict.cause = claims.of_draws(verdict)
     timing.add("judge", now)
     return _with_twin(call, device, verdict, timing, mark)
 

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes that another name explains as well by chance: of each the words that must be said (CASES), or that
+may not be (NAMELESS). Neighbours: cause_cases_facts, test_causes_facts."""
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+bf, fp = torch.bfloat16, torch.float16
+
+
+def randn(*sizes, scale=1.0, shift=0.0):
+    return torch.randn(*sizes) * scale + shift
+
+
+def clipped(ratio, gain):
+    r = ratio.exp()
+    return torch.minimum(r * gain, r.clamp(0.97, 1.03) * gain).sum(-1)
+
+
+def weighed(x, w):
+    return (x * 4 * w).sum(-1)
+
+
+def signed(p, g):
+    """Two results, of which one has a mistake."""
+    return p - 0.01 * (0.1 * g).sign(), 0.9 * p + 0.1 * g
+
+
+def zero_is_one(p, g):
+    return p - 0.01 * torch.where(g >= 0, 1.0, -1.0), 0.9 * p + 0.1 * g
+
+
+def sparse(*sizes):
+    return torch.randn(*sizes) * (torch.rand(*sizes) > 0.4)
+
+
+def share(x):
+    return torch.softmax(x, -1)
+
+
+def normed(x, outside=False):
+    wide = x.float()
+    mean, var = wide.mean(-1, keepdim=True), wide.var(-1, keepdim=True, correction=0)
+    root = var.sqrt() + 1e-5 if outside else (var + 1e-5).sqrt()
+    return ((wide - mean) / root).to(x.dtype)
+
+
+def running(x, var, unbiased=True):
+    return 0.9 * var + 0.1 * x.var(0, correction=int(unbiased))
+
+
+def running_norm(x, var):
+    var = var.clone()
+    F.batch_norm(x, torch.zeros_like(var), var, training=True)
+    return var
+
+
+def largest(x):
+    return tuple(x.max(1))
+
+
+def one_higher(x):
+    values, at = x.max(1)
+    return values, at + 1
+
+
+def kinds(seen):
+    """What each tile of a mask is: nothing, some or all seen."""
+    share = seen.float().unflatten(1, (-1, 8)).unflatten(0, (-1, 8)).mean((1, 3))
+    return (share > 0).long() + (share == 1).long()
+
+
+def struck(function, at, value):
+    def device(*args):
+        out = function(*args).clone()
+        out[at] = value
+        return out
+
+    return device
+
+
+def kept(x, limit=0.7):
+    """The largest shares of each row, up to a sum."""
+    p, at = x.softmax(-1).sort(-1, descending=True)
+    keep = p.cumsum(-1) - p < limit
+    return torch.zeros_like(x).scatter(-1, at, p * keep)
+
+
+def one_too_few(x):
+    p, at = x.softmax(-1).sort(-1, descending=True)
+    keep = (p.cumsum(-1) < 0.7) | (torch.arange(x.shape[-1]) == 0)
+    return torch.zeros_like(x).scatter(-1, at, p * keep)
+
+
+def products(a, b, dtype=None):
+    low = (lambda t: t.to(dtype).float()) if dtype else lambda t: t
+    return low(low(a[:, :, None] * b[None]).sum(1))
+
+
+# name: (words, function, make, device)
+CASES = {
+    "the clipped branch alone": ("a term of minimum is missing", clipped, lambda: (randn(12, 40, scale=0.1), randn(12, 40)),
+                                 lambda ratio, gain: (ratio.exp().clamp(0.97, 1.03) * gain).sum(-1)),
+    "a factor twice": ("multiplied by 4|were 16 instead of 4", weighed, lambda: (randn(30, 20), randn(30, 20)), lambda x, w: 4 * weighed(x, w)),
+    "twice an equal share": ("multiplied by 2", share, lambda: (torch.full((40, 64), 0.3),), lambda x: 2 * share(x)),
+    "beside the root, of which half tells little": ("cannot tell$", F.instance_norm, lambda: (randn(2, 6, 12, 20, scale=0.05, shift=0.1).half(),),
+                                                    lambda x: normed(x.flatten(2), True).view(x.shape)),
+    "the biased variance of a batch": (r"n / \(n - 1\).*missing|^biased variance", running_norm, lambda: (randn(300, 8), torch.ones(8)),
+                                       lambda x, var: running(x, var, False)),
+    "places from one": ("^1 is added", largest, lambda: (randn(50, 9),), one_higher),
+    "products and results in bfloat16": ("intermediates", products, lambda: (randn(12, 60), randn(60, 10)), lambda a, b: products(a, b, bf)),
+}  # fmt: skip
+
+NAMELESS = {
+    "a sign of nothing": ("mean", signed, lambda: (randn(300), sparse(300)), zero_is_one),
+    "one of many counts": ("shared|mask|index", kinds, lambda: (torch.rand(48, 48) > 0.02,), struck(kinds, (5, 4), 0)),
+    "columns that happen to be zero": ("are zero", kept, lambda: (randn(12, 60, scale=2.0),), one_too_few),
+    "a slope of narrow steps": ("truncated", F.softplus, lambda: ((torch.rand(2400) * 1.2 + 0.6).half(),),
+                                lambda x: (F.softplus(x.float() * 1.001) / 1.001).half()),
+    "NaN where there is no tie": ("ties", F.tanhshrink, lambda: (torch.linspace(-60, 60, 241).bfloat16(),),
+                                  lambda x: torch.where(x > 40, math.nan, F.tanhshrink(x))),
+    "infinity of the other sign": ("ties", torch.mul, lambda: (randn(204).half() * 300, randn(204).half() * 300),
+                                   lambda a, b: (a * b).where(~(a * b).isneginf(), math.inf)),
+    "another small number everywhere": ("off only", normed, lambda: (randn(64, 256).bfloat16(),),
+                                        lambda x: (normed(x.float()) * 0.995).bfloat16()),
+}  # fmt: skip
