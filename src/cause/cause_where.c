@@ -41,6 +41,19 @@ static int64_t period_of(const uint8_t *hit, int64_t n, const run *first, int64_
     return every;
 }
 
+/* Whether all that is hit are single slices as far from each other as the first two. */
+static bool in_steps(const uint8_t *hit, int64_t n, const run *first)
+{
+    const int64_t step = first[1].first - first[0].first;
+    int64_t want = first[0].first;
+    for (int64_t i = want; i < n; i++) {
+        if (!hit[i]) continue;
+        if (i != want) return false;
+        want += step;
+    }
+    return true;
+}
+
 static void say_run(usc_line *l, run r)
 {
     usc_line_add(l, "%lld", (long long)r.first);
@@ -76,6 +89,12 @@ bool usc_cause_number(usc_line *l, const uint8_t *hit, int64_t n, int64_t n_hit)
     } else if (every > 0 && n_hit > 2) {
         say_run(l, first[0]);
         usc_line_add(l, " of every %lld", (long long)every);
+    } else if (n_hit > MOST_LISTED && in_steps(hit, n, first)) {
+        int64_t last = n - 1;
+        while (!hit[last])
+            last--;
+        usc_line_add(l, "%lld to %lld in steps of %lld", (long long)first[0].first,
+                     (long long)last, (long long)(first[1].first - first[0].first));
     } else if (n_hit <= MOST_LISTED) {
         say_list(l, hit, n, n_hit);
     } else {
@@ -274,6 +293,16 @@ static bool is_apart(usc_cause *c, const marks *m)
     return here >= APART * there && share_here >= APART * share_there;
 }
 
+/* Whether `m`, all that is off, lies in the same places, which hold some that is less so. */
+static bool is_said_of(usc_cause *c, const marks *m, const char *where)
+{
+    usc_line l = {0};
+    const bool same = !usc_cause_noisy(c, m) && say_where(c, m, false, &l) &&
+                      l.text != NULL && strcmp(l.text, where) == 0;
+    usc_line_free(&l);
+    return same;
+}
+
 bool usc_cause_where(usc_cause *c, usc_cause_found *out)
 {
     const marks *fine = usc_cause_fine(c), *far = usc_cause_far(c);
@@ -292,7 +321,9 @@ bool usc_cause_where(usc_cause *c, usc_cause_found *out)
         if (l.text != NULL && l.text[0] != '\0' && (told || best.text == NULL)) {
             usc_line_free(&best);
             best = l;
-            say.code = rest ? USC_CAUSE_WHERE_FAR : USC_CAUSE_WHERE;
+            say.code = rest && !(told && is_said_of(c, fine, l.text))
+                           ? USC_CAUSE_WHERE_FAR
+                           : USC_CAUSE_WHERE;
         } else {
             usc_line_free(&l);
         }

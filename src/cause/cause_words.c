@@ -23,10 +23,9 @@ const char *usc_cause_code_text(usc_cause_code code)
 
 bool usc_cause_tells_place(const char *code)
 {
-    static const char *const telling[] = {"lost",     "unchanged", "all_zero",  "all_nan",
-                                          "constant", "shape",     "truncated", "tail",
-                                          "run",      "slices",    "tile",      "content",
-                                          "padding",  "moved",     "exchanged"};
+    static const char *const telling[] = {
+        "lost", "unchanged", "all_zero", "all_nan", "constant", "shape",   "truncated",
+        "tail", "run",       "slices",   "tile",    "content",  "padding", "moved"};
     for (size_t i = 0; i < sizeof telling / sizeof telling[0]; i++)
         if (strcmp(code, telling[i]) == 0) return true;
     return false;

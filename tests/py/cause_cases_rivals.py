@@ -99,6 +99,15 @@ def products(a, b, dtype=None):
     return low(low(a[:, :, None] * b[None]).sum(1))
 
 
+def attended(q, k, v):
+    """Heads behind tokens, as many kernels lay them out."""
+    return F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v))).transpose(1, 2)
+
+
+def ordered(x):
+    return x.argsort(1)
+
+
 # name: (words, function, make, device)
 CASES = {
     "the clipped branch alone": ("a term of minimum is missing", clipped, lambda: (randn(12, 40, scale=0.1), randn(12, 40)),
@@ -111,6 +120,12 @@ CASES = {
                                        lambda x, var: running(x, var, False)),
     "places from one": ("^1 is added", largest, lambda: (randn(50, 9),), one_higher),
     "products and results in bfloat16": ("intermediates", products, lambda: (randn(12, 60), randn(60, 10)), lambda a, b: products(a, b, bf)),
+    "a head behind tokens": ("off only in slice 3 along axis 2$", attended, lambda: [randn(2, 48, 6, 16) for _ in range(3)],
+                             lambda *qkv: attended(*qkv) + randn(2, 48, 6, 16, scale=0.1) * (torch.arange(6) == 3)[:, None]),
+    "some rows in another order": ("exchanged among.*off only in rows 5 to 7$", ordered, lambda: (randn(20, 32),),
+                                   lambda x: torch.cat([ordered(x)[:5], ordered(x)[5:8].flip(1), ordered(x)[8:]])),
+    "columns of narrow results": ("; off only in columns from 48 on$", share, lambda: (randn(40, 64).bfloat16(),),
+                                  lambda x: torch.cat([share(x)[:, :48], share(x.float() * 1.3)[:, 48:].bfloat16()], 1)),
 }  # fmt: skip
 
 NAMELESS = {

@@ -383,6 +383,8 @@ static void p_every(bench *b) { for (int64_t i = 7; i < b->n; i += 8) garble(b, 
 static void p_pairs(bench *b) { for (int64_t i = 6; i < b->n; i += 8) garble(b, i, 2); }
 static void p_points(bench *b) { garble(b, 100, 1); garble(b, 777, 1); }
 static void p_many(bench *b) { for (int64_t i = 0; i < 100; i++) garble(b, i * 163 % b->n, 1); }
+static void p_steps(bench *b) { for (int64_t k = 0; k < 32; k += 4) garble(b, 32 * k, 32); }
+static void p_unevenly(bench *b) { for (int64_t i = 32 * 40; i < b->n; i++) b->d[i] *= i % 3 == 0 ? 1 + 0x1p-14 : 3; }
 static void p_most(bench *b) { garble(b, 0, b->n - 3); }
 static void p_fine(bench *b) { for (int64_t i = 0; i < 32; i++) b->d[32 * 9 + i] *= 1 + 0x1p-15; }
 static void p_heads(bench *b) { b->heads = true; garble(b, 4 * 60, 2 * 60); }
@@ -408,6 +410,8 @@ static void places_are_told_whatever_they_hold(void **state)
         {"off only in columns from 24 on", 3, s_columns},
         {"off only in batch 0, heads 4 and 5", 5, p_heads},
         {"far off only in rows from 57 on", 3, p_beside},
+        {"off only in rows 0 to 28 in steps of 4", 3, p_steps},
+        {"off only in rows from 40 on", 3, p_unevenly},
         {"", 3, p_most},
     };
     static bench b;

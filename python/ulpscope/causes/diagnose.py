@@ -178,7 +178,7 @@ class Search:
         device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
         inputs = {v.argument or p: content(self.reference, v) for p, v in self.call.views.items()
                   if v.dtype in whole or v.dtype.is_floating_point}  # fmt: skip
-        heads = device.dim() == 4 and any("attention" in n.name for n in self.lab.nodes())
+        heads = device.dim() == 4 and self.lab.gives(finding.path, "attention")
         inputs |= self.verdict.answer.earlier
         return {"before": self.verdict.answer.before.get(finding.path), "inputs": inputs,
                 "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},

@@ -14,7 +14,7 @@ from ..calls.foreign import foreign, theirs, tried
 from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
-from .graph import PLAIN, Given, Graph, Recording
+from .graph import PLAIN, Given, Graph, Recording, slots_in
 
 TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
 
@@ -150,6 +150,12 @@ class Lab:
         they consist of; empty where the call cannot be looked into."""
         graph = self.graph(torch.float64)
         return graph.nodes if graph else []
+
+    def gives(self, path, kind):
+        """Whether an output is what an operator of some kind gives, as it gives it."""
+        graph = self.graph(torch.float64)
+        made = graph.outputs.get(path) if graph else None
+        return any(made in slots_in(n.result) for n in self.nodes() if kind in n.name)
 
     def reaches(self, size):
         """Whether any number that the call is given is larger."""
