@@ -136,6 +136,43 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
                  s->partial ? ": capture the same steps on both" : "");
 }
 
+/* "24 tensors of A, from call 107, aten::addcdiv_, on". */
+static usc_status put_left(usc_trace *t, const usc_diff_unseen *u, int side,
+                           usc_error *err)
+{
+    usc_call call;
+    const int64_t n = u->n[side];
+    const usc_status st = usc_trace_read_call(t, u->first[side], &call, err);
+    if (st != USC_OK) return st;
+    (void)printf("%" PRId64 " tensor%s of %c, from call %" PRId64 ", ", n, plural(n),
+                 "AB"[side], call.sequence);
+    show_plain(call.op);
+    fputs(", on", stdout);
+    return USC_OK;
+}
+
+/* All pairs are the same, but calls that have no partner left something else. */
+static usc_status put_hidden(usc_trace *const t[2], const usc_diff_summary *s,
+                             usc_error *err)
+{
+    const usc_diff_unseen *u = &s->unseen;
+    usc_status st = USC_OK;
+    fputs("not told: the calls that both have are the same, but nothing that both have "
+          "reads what others left: ",
+          stdout);
+    for (int side = 0; side < 2 && st == USC_OK; side++) {
+        if (u->n[side] > 0) st = put_left(t[side], u, side, err);
+        if (side == 0 && u->n[0] > 0 && u->n[1] > 0) fputs(", ", stdout);
+    }
+    fputs(
+        u->n[0] > 0 && u->n[1] > 0
+            ? "; capture a step more on both, whose calls read it\n"
+            : "; capture both alike (--ops, --level), and a step more, whose calls read "
+              "it\n",
+        stdout);
+    return st;
+}
+
 /* Where NaN comes in, a step shows little of what made it. */
 static bool nan_entered(const usc_diff *d)
 {
@@ -205,6 +242,7 @@ usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (n_lost > 0)
         (void)printf("nothing was kept of %" PRId64 " call%s\n", n_lost, plural(n_lost));
     if (s.first >= 0) return put_first(d, t[0], &s, err);
+    if (s.hidden) return put_hidden(t, &s, err);
     if (s.same || s.partial)
         put_same(d, &s, w);
     else

@@ -85,6 +85,7 @@ usc_status usc_diff_open(usc_trace *a, usc_trace *b, const usc_diff_options *opt
     for (int64_t i = 0; i < d->n && st == USC_OK; i++)
         st = usc_diff_compare(d, i, err);
     if (st == USC_OK) st = usc_diff_count_entered(d, err);
+    if (st == USC_OK) st = usc_diff_count_unseen(d, err);
     if (st == USC_OK) {
         usc_diff_find_computing(d);
         usc_diff_clear_holders(d);
@@ -145,6 +146,7 @@ usc_diff_summary usc_diff_sum(const usc_diff *d)
                           .n_unpaired_a = d->n_alone[0],
                           .n_unpaired_b = d->n_alone[1],
                           .entered = d->outside,
+                          .unseen = d->unseen,
                           .basis = USC_DIFF_BY_BITS};
     for (int64_t i = 0; i < d->n; i++) {
         const usc_diff_row *row = &d->row[i];
@@ -160,7 +162,8 @@ usc_diff_summary usc_diff_sum(const usc_diff *d)
     s.same = s.first < 0 && told && s.n_kind[USC_DIFF_ENTERED] == 0;
     s.partial = s.same && s.basis == USC_DIFF_BY_STATISTICS &&
                 (usc_diff_lacks_steps(d, 0) || usc_diff_lacks_steps(d, 1));
-    s.same = s.same && !s.partial;
+    s.hidden = s.same && !s.partial && s.unseen.n[0] + s.unseen.n[1] > 0;
+    s.same = s.same && !s.partial && !s.hidden;
     return s;
 }
 

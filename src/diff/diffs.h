@@ -2,6 +2,7 @@
 // A comparison from within. Neighbours: diff.c (pairs, where a difference begins),
 // diff_rows.c (what all ask of a pair),
 // regroup.c (pairs by content), compare.c (one pair), entered.c (what came from outside),
+// unseen.c (what no pair has looked at),
 // heard.c (verdicts), amplified.c (what rounding makes of them), diff_say.c and
 // diff_part.c (words).
 #ifndef USC_DIFF_DIFFS_H
@@ -28,6 +29,7 @@ struct usc_diff {
     int64_t *said_of;     /* by row: its place in `said`, from 1; 0: nothing was heard */
     int64_t n_said, said_room;
     usc_diff_entered outside;
+    usc_diff_unseen unseen;
     usc_arena texts; /* of the two calls at hand */
 };
 
@@ -44,6 +46,9 @@ usc_diff_basis usc_diff_known(const usc_diff *d, const usc_diff_tensor *a,
 
 /** Counts what came from outside (d->outside). entered.c. Errors: USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_diff_count_entered(usc_diff *d, usc_error *err);
+
+/** Counts what calls without a partner left (d->unseen). unseen.c. Errors: USC_E_NOMEM. */
+USC_NODISCARD usc_status usc_diff_count_unseen(usc_diff *d, usc_error *err);
 
 /** Sets `computes` of all rows. entered.c */
 void usc_diff_find_computing(usc_diff *d);

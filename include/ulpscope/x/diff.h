@@ -247,6 +247,12 @@ typedef struct usc_diff_entered {
     int64_t n_others, n_others_differ; /* data, states of an optimizer */
 } usc_diff_entered;
 
+/** Tensors that calls without a partner wrote, in steps that both have: nothing reads
+ * them, and no such call of the other side left the same. */
+typedef struct usc_diff_unseen {
+    int64_t n[2], first[2]; /* of A, of B: how many, the first call that wrote one */
+} usc_diff_unseen;
+
 /** What the comparison came to. Calls that only hold others count as all do. */
 typedef struct usc_diff_summary {
     int64_t n_a, n_b, n_paired;
@@ -260,8 +266,10 @@ typedef struct usc_diff_summary {
     int64_t n_stand, n_alike,
         n_untold;         /* both are right; accused of the same; the rest */
     usc_diff_basis basis; /* the weakest that a difference was told by */
+    usc_diff_unseen unseen;
     bool same;    /* whatever differs was looked at and stands, and nothing that differs
                      much entered */
+    bool hidden;  /* it would be `same`, but for `unseen` */
     bool partial; /* it would be `same`, but statistics alone say so, and a step of one
                      side has no partner at all */
 } usc_diff_summary;
