@@ -127,6 +127,9 @@ const char *cli_faults(const char *device, const char *given);
 
 bool cli_is_folder(const char *path);
 
+/** Whether two paths name one file or folder, by whatever links. */
+bool cli_is_one_file(const char *a, const char *b);
+
 /** Writes a word of a command line, in quotes where a shell would take it apart. */
 void cli_put_word(FILE *to, const char *word);
 

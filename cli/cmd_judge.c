@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <ulpscope/pack.h>
@@ -45,7 +44,8 @@ const cli_page cmd_judge_page = {
         "\n"
         "Without a pack, two files or folders of tensors are compared, the references in "
         "float64 (or float32): safetensors, .npy, .npz, .pt (tensors alone; torch reads "
-        "it), JSON of polygraphy, .pb tensors of ONNX, raw bytes. Tensors are matched by "
+        "it), JSON of polygraphy, .pb tensors of ONNX, raw bytes, folders of these in "
+        "folders. Tensors are matched by "
         "name, or, where no name is in both, by place; the first that is wrong in the "
         "order of REFERENCE is named. Then nobody knows how an operator reacts to its "
         "inputs: errors count relative to |reference|, or to a larger scale of yours "
@@ -143,19 +143,12 @@ static const char *next_step(usc_status status)
     return "";
 }
 
-static bool is_one_place(const char *a, const char *b)
-{
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}
-
 /* Two files or folders of tensors, of which torch may have to read some. */
 static usc_status judge_pair(judge_arguments *a, bool *told, usc_error *err)
 {
     judge_source device = {0}, reference = {0};
     usc_status st = USC_E_IO;
-    if (is_one_place(a->first, a->second)) {
+    if (cli_is_one_file(a->first, a->second)) {
         *told = true;
         (void)cli_fail("%s is given twice, and a comparison with itself says "
                        "nothing: name the references",
@@ -189,6 +182,10 @@ int cmd_judge(int argc, char **argv)
     bool told = false;
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
     const bool pack = is_pack(a.first);
+    if (cli_is_trace(a.first) && cli_is_trace(a.second))
+        return cli_fail(
+            "%s and %s are traces, not folders of tensors: ulpscope diff %s %s", a.first,
+            a.second, a.first, a.second);
     if (pack && a.options.scale != NULL)
         return cli_fail(
             "--scale is for two files; a pack knows the scale of each output");

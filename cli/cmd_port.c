@@ -275,13 +275,13 @@ static void put_left(const usc_port_result *r, FILE *to)
 static void put_summary(const arguments *a, const usc_port_result *r, FILE *to)
 {
     put_left(r, to);
-    (void)fprintf(to,
-                  "%lld files: %lld changed at %lld places, %lld renamed; %lld places "
-                  "left for you%s%s\n",
-                  (long long)r->n_seen, (long long)r->n_changed, (long long)r->n_changes,
-                  (long long)r->n_renamed, (long long)r->n_left,
-                  a->port.dry_run ? "; nothing was written" : ": ",
-                  a->port.dry_run ? "" : r->out);
+    (void)fprintf(
+        to,
+        "%lld file%s: %lld changed at %lld places, %lld renamed; %lld places "
+        "left for you%s%s\n",
+        (long long)r->n_seen, r->n_seen == 1 ? "" : "s", (long long)r->n_changed,
+        (long long)r->n_changes, (long long)r->n_renamed, (long long)r->n_left,
+        a->port.dry_run ? "; nothing was written" : ": ", a->port.dry_run ? "" : r->out);
 }
 
 static int show(const arguments *a, const usc_port_result *r)

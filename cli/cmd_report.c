@@ -2,6 +2,8 @@
 // ulpscope report: the findings of one check, on the terminal and as files.
 #include "cli.h"
 
+#include <limits.h>
+
 static const cli_entry own_options[] = {
     {'o', "out", "FILE.html", NULL, "of a trace: the page to write (default TRACE.html)"},
     {0}};
@@ -52,5 +54,11 @@ int cmd_report(int argc, char **argv)
         return cli_fail("-o is for the page of a trace; the files of a check are written "
                         "into its folder, and %s is no trace",
                         argv[optind]);
+    char own[PATH_MAX];
+    (void)snprintf(own, sizeof own, "%s/result.json", argv[optind]);
+    if (r.baseline != NULL && cli_is_one_file(r.baseline, own))
+        return cli_fail("--baseline %s is what this run found: all of it would be known. "
+                        "Keep the result.json of an earlier run elsewhere, and name that",
+                        r.baseline);
     return cli_report_ready(&r) ? cli_report_show(&r, argv[optind]) : CLI_TROUBLE;
 }

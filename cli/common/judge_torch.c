@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cli_python.h"
@@ -67,40 +68,68 @@ static bool convert(const char *from, const char *to)
            0;
 }
 
-static bool convert_into(judge_source *s, const char *path, char *made)
+/* Into the first `n_folder` characters of `folder`, under its own name. */
+static bool convert_into(const char *path, const char *folder, int n_folder, char *made)
 {
     int n;
     const char *stem = stem_of(path, &n);
-    if (snprintf(made, PATH_MAX, "%s/%.*s.safetensors", s->scratch, n, stem) >= PATH_MAX)
+    if (snprintf(made, PATH_MAX, "%.*s/%.*s.safetensors", n_folder, folder, n, stem) >=
+        PATH_MAX)
         return cli_fail("%s: too long a name", path) == 0;
     return convert(path, made);
+}
+
+enum { DEEPEST = 16 };
+
+typedef bool visitor(judge_source *s, const char *path, const char *made, int depth);
+
+/* What lies in a folder, with the name that it would have in `to`. */
+static bool each(judge_source *s, const char *from, const char *to, int depth,
+                 visitor *see)
+{
+    char path[PATH_MAX], made[PATH_MAX];
+    DIR *folder = depth < DEEPEST ? opendir(from) : NULL;
+    bool ok = true;
+    if (folder == NULL) return true; /* who opens it says why */
+    for (struct dirent *e; ok && (e = readdir(folder)) != NULL;) {
+        if (e->d_name[0] == '.' ||
+            snprintf(path, sizeof path, "%s/%s", from, e->d_name) >= PATH_MAX ||
+            snprintf(made, sizeof made, "%s/%s", to, e->d_name) >= PATH_MAX)
+            continue;
+        ok = see(s, path, made, depth);
+    }
+    (void)closedir(folder);
+    return ok;
+}
+
+/* Goes on until there is a file of torch. */
+static bool is_without(judge_source *s, const char *path, const char *made, int depth)
+{
+    if (cli_is_folder(path)) return each(s, path, made, depth + 1, is_without);
+    return !is_of_torch(path);
+}
+
+static bool put(judge_source *s, const char *path, const char *made, int depth)
+{
+    char whole[PATH_MAX], converted[PATH_MAX];
+    if (cli_is_folder(path))
+        return (mkdir(made, 0700) == 0 || cli_fail("%s: no such folder", made) == 0) &&
+               each(s, path, made, depth + 1, put);
+    if (is_of_torch(path)) {
+        const char *slash = strrchr(made, '/');
+        return convert_into(path, made, (int)(slash - made), converted);
+    }
+    if (realpath(path, whole) == NULL) return true;
+    return symlink(whole, made) == 0 || cli_fail("%s: no link to it", path) == 0;
 }
 
 /* The folder once more, what is torch's as safetensors and links to the others. */
 static bool open_folder(judge_source *s)
 {
-    DIR *folder = opendir(s->given);
-    bool any = false, ok = true;
-    char path[PATH_MAX], made[PATH_MAX], whole[PATH_MAX];
-    if (folder == NULL) return true; /* who opens it says why */
-    for (struct dirent *e; !any && (e = readdir(folder)) != NULL;)
-        any = snprintf(path, sizeof path, "%s/%s", s->given, e->d_name) < PATH_MAX &&
-              is_of_torch(path);
-    if (any) ok = cli_scratch_make("judge", s->scratch, sizeof s->scratch);
-    rewinddir(folder);
-    for (struct dirent *e; any && ok && (e = readdir(folder)) != NULL;) {
-        if (e->d_name[0] == '.') continue;
-        if (snprintf(path, sizeof path, "%s/%s", s->given, e->d_name) >= PATH_MAX ||
-            snprintf(made, sizeof made, "%s/%s", s->scratch, e->d_name) >= PATH_MAX)
-            continue;
-        if (is_of_torch(path))
-            ok = convert_into(s, path, made);
-        else if (realpath(path, whole) != NULL)
-            ok = symlink(whole, made) == 0 || cli_fail("%s: no link to it", path) == 0;
-    }
-    (void)closedir(folder);
-    if (any) (void)snprintf(s->path, sizeof s->path, "%s", s->scratch);
-    return ok;
+    if (each(s, s->given, "", 0, is_without)) return true;
+    if (!cli_scratch_make("judge", s->scratch, sizeof s->scratch)) return false;
+    (void)snprintf(s->path, sizeof s->path, "%s", s->scratch);
+    return each(s, s->given, s->scratch, 0, put);
 }
 
 bool judge_source_open(const char *given, judge_source *out)
@@ -111,7 +140,7 @@ bool judge_source_open(const char *given, judge_source *out)
     if (!is_of_torch(given)) return true;
     if (!cli_scratch_make("judge", out->scratch, sizeof out->scratch)) return false;
     char made[PATH_MAX];
-    if (!convert_into(out, given, made)) return false;
+    if (!convert_into(given, out->scratch, (int)strlen(out->scratch), made)) return false;
     (void)snprintf(out->path, sizeof out->path, "%s", made);
     return true;
 }

@@ -103,7 +103,10 @@ int env_diff(const char *a, const char *b, bool json)
 {
     facts left = {0}, right = {0};
     int code = CLI_TROUBLE;
-    if (env_read(a, &left) && env_read(b, &right)) {
+    const bool read = env_read(a, &left) && env_read(b, &right);
+    if (read && cli_is_one_file(a, b)) {
+        (void)cli_fail("%s is given twice: name what another machine wrote", a);
+    } else if (read) {
         pair *pairs = calloc(left.n + right.n + 1, sizeof *pairs);
         const size_t n = pairs != NULL ? pair_up(&left, &right, pairs) : 0;
         if (json)

@@ -147,8 +147,9 @@ static usc_status take_bytes(usc_tensor_set *set, const usc_tensor_set_options *
                              const char *path, const char *prefix, const uint8_t *bytes,
                              size_t n, usc_error *err)
 {
-    char stem[NAME];
-    stem_of(path, stem);
+    char own[NAME], stem[USC_TENSOR_SET_BELOW + NAME];
+    stem_of(path, own);
+    (void)usc_format(stem, sizeof stem, "%s%s", set->below, own);
     if (n > 6 && memcmp(bytes, "\x93NUMPY", 6) == 0) {
         set->unnamed = true;
         return usc_take_npy(set, path, stem, bytes, n, err);
@@ -229,41 +230,78 @@ static int is_shown(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
+/* What a folder holds and is no tensor. */
+static void skip(usc_tensor_set *set, const char *text)
+{
+    set->n_skipped++;
+    (void)usc_format(set->skipped, sizeof set->skipped, "%s", text);
+}
+
 /* A file of a folder; one of another kind is skipped, and told. */
 static usc_status take_one(usc_tensor_set *set, const usc_tensor_set_options *o,
                            const char *path, const char *prefix, usc_error *err)
 {
     usc_error own = {0};
+    const usc_status st = take_file(set, o, path, prefix, &own);
+    if (st == USC_E_UNSUPPORTED) skip(set, own.text);
+    if (st == USC_OK || st == USC_E_UNSUPPORTED) return USC_OK;
+    if (err != NULL) *err = own;
+    return st;
+}
+
+static bool is_folder(const char *path)
+{
     struct stat info;
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        (void)usc_format(own.text, sizeof own.text, "%s: a folder", path);
-    else {
-        const usc_status st = take_file(set, o, path, prefix, &own);
-        if (st != USC_E_UNSUPPORTED) {
-            if (st != USC_OK && err != NULL) *err = own;
-            return st;
-        }
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static usc_status take_folder(usc_tensor_set *set, const usc_tensor_set_options *o,
+                              const char *folder, usc_error *err);
+
+/* What lies in a folder below is called by it, unless it is all that there is. */
+static usc_status take_below(usc_tensor_set *set, const usc_tensor_set_options *o,
+                             const char *folder, const char *name, bool alone,
+                             usc_error *err)
+{
+    enum { DEEPEST = 16 };
+    char path[USC_PATH_SIZE];
+    usc_status st = usc_path_join(path, folder, name, err);
+    if (st != USC_OK) return st;
+    if (set->depth == DEEPEST) {
+        char text[USC_PATH_SIZE + 32];
+        (void)usc_format(text, sizeof text, "%s: too deep a folder", path);
+        skip(set, text);
+        return USC_OK;
     }
-    set->n_skipped++;
-    (void)usc_format(set->skipped, sizeof set->skipped, "%s", own.text);
-    return USC_OK;
+    const size_t n = strlen(set->below);
+    if (!alone) (void)usc_format(set->below + n, sizeof set->below - n, "%s/", name);
+    set->depth++;
+    st = take_folder(set, o, path, err);
+    set->depth--;
+    set->below[n] = '\0';
+    return st;
 }
 
 static usc_status take_folder(usc_tensor_set *set, const usc_tensor_set_options *o,
                               const char *folder, usc_error *err)
 {
     struct dirent **found = NULL;
-    char path[USC_PATH_SIZE], stem[NAME], prefix[NAME + 1];
+    char path[USC_PATH_SIZE], stem[NAME], prefix[USC_TENSOR_SET_BELOW + NAME + 2];
     usc_status st = USC_OK;
     const int n = scandir(folder, &found, is_shown, by_entry);
     if (n < 0) return usc_error_set(err, USC_E_IO, -1, "%s: %s", folder, strerror(errno));
-    if (n == 0)
+    if (n == 0 && set->depth == 0)
         st = usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: the folder is empty", folder);
     for (int i = 0; i < n; i++) {
-        if (st == USC_OK) st = usc_path_join(path, folder, found[i]->d_name, err);
-        stem_of(found[i]->d_name, stem);
-        (void)usc_format(prefix, sizeof prefix, "%s/", stem);
-        if (st == USC_OK) st = take_one(set, o, path, n > 1 ? prefix : "", err);
+        const char *name = found[i]->d_name;
+        if (st == USC_OK) st = usc_path_join(path, folder, name, err);
+        stem_of(name, stem);
+        (void)usc_format(prefix, sizeof prefix, "%s%s%s", set->below, n > 1 ? stem : "",
+                         n > 1 ? "/" : "");
+        if (st == USC_OK && is_folder(path))
+            st = take_below(set, o, folder, name, n == 1, err);
+        else if (st == USC_OK)
+            st = take_one(set, o, path, prefix, err);
         free(found[i]);
     }
     free(found);
@@ -293,9 +331,8 @@ usc_status usc_tensor_set_open(const char *path, const usc_tensor_set_options *o
 {
     static const usc_tensor_set_options usual;
     const usc_tensor_set_options *o = options != NULL ? options : &usual;
-    struct stat info;
     *out = (usc_tensor_set){.arena.alloc = usc_libc_alloc};
-    const bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    const bool folder = is_folder(path);
     usc_status st =
         folder ? take_folder(out, o, path, err) : take_file(out, o, path, "", err);
     if (st == USC_OK && out->n == 0)

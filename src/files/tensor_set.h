@@ -16,20 +16,24 @@ typedef struct usc_tensor_set_options {
     int64_t sizes[USC_MAX_DIMS];
 } usc_tensor_set_options;
 
+enum { USC_TENSOR_SET_BELOW = 1024 };
+
 typedef struct usc_tensor_set {
     usc_safetensor *items; /* in order */
     int64_t n, room;
     bool ordered; /* the file has an order of its own; else by name, numbers as such */
     bool unnamed; /* the names are those of files */
-    int64_t n_skipped;  /* files of a folder that hold no tensors */
-    char skipped[1024]; /* the last one, and what it is */
+    int64_t n_skipped;                /* files of a folder that hold no tensors */
+    char skipped[1024];               /* the last one, and what it is */
+    char below[USC_TENSOR_SET_BELOW]; /* while a folder is read: folders in it, "a/b/" */
+    int depth;
     usc_arena arena;
     usc_safetensors **opened; /* whose maps items show */
     int n_opened;
 } usc_tensor_set;
 
 /**
- * Opens a file, or all files of a folder.
+ * Opens a file, or all files of a folder and of those in it, whose names are before theirs.
  *
  * Memory:  *out is closed by usc_tensor_set_close, also after a failure.
  * Errors:  USC_E_NOT_FOUND, USC_E_IO, USC_E_NOMEM, USC_E_CORRUPT, USC_E_SHAPE,

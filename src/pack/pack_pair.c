@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const char bare_remark[] =
     "no sensitivities were given: an error counts relative to |reference|. Where large "
@@ -106,6 +107,14 @@ static usc_status judge_given(pair *p, const char *name, const usc_safetensor *d
     return usc_pack_output(&p->w, device, &o, err);
 }
 
+/* A comparison of a file with itself says nothing. */
+static bool is_one_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
 static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *device,
                                const usc_safetensor *reference, usc_error *err)
 {
@@ -116,6 +125,9 @@ static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *
     if (reference == NULL)
         return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
                             "there is no reference of that name");
+    if (is_one_file(device->path, reference->path))
+        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
+                            "both sides are the one file %s", reference->path);
     if (refuse(device, reference, why, sizeof why))
         return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
     const char *nothing;

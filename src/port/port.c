@@ -38,6 +38,19 @@ static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_resul
     return st;
 }
 
+/* A folder or file without anything that can be ported is no ported one. */
+static usc_status need_source(const usc_port_run_state *s, const char *source,
+                              usc_error *err)
+{
+    for (size_t i = 0; i < s->n_entries; i++)
+        if (s->entry[i].language != USC_PORT_OTHER || s->entry[i].refused != NULL)
+            return USC_OK;
+    return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                         "%s: no source to port: C++, CUDA, Python, notebooks and what "
+                         "builds them are known by their names' endings",
+                         source);
+}
+
 usc_status usc_port_tree(const char *source, const usc_port_options *options,
                          usc_port_result **out, usc_error *err)
 {
@@ -45,6 +58,7 @@ usc_status usc_port_tree(const char *source, const usc_port_options *options,
     *out = NULL;
     usc_status st = open_state(options, &s, err);
     if (st == USC_OK) st = usc_port_walk(s, source, err);
+    if (st == USC_OK) st = need_source(s, source, err);
     for (size_t i = 0; st == USC_OK && options->rename_own && i < s->n_entries; i++)
         st = usc_port_learn(s, &s->entry[i], err);
     if (st == USC_OK)

@@ -47,5 +47,6 @@ int usc_report_exit_code(const usc_report *report, const usc_report_options *opt
         report->n[USC_VERDICT_INTERMITTENT];
     if (n_judged == 0 || usc_report_unfinished(report)) return 2;
     if (usc_report_run(report, "unmatched")[0] != '\0') return 2;
+    if (usc_report_run(report, "idle_faults")[0] != '\0') return 2;
     return usc_report_thin(report, options) ? 2 : 0;
 }

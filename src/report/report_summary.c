@@ -108,6 +108,8 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
                        n_regions == 1 ? "" : "s");
     const char *unmatched = usc_report_run(r, "unmatched");
     if (unmatched[0] != '\0') usc_out_format(o, "; no call matches %s", unmatched);
+    const char *idle = usc_report_run(r, "idle_faults");
+    if (idle[0] != '\0') usc_out_format(o, "; planted, but fired at no call: %s", idle);
     if (usc_report_thin(r, options))
         usc_out_format(o, "; only %.0f %% judged, less than the %.0f %% of --min-judged",
                        100 * usc_report_judged(r, options),

@@ -59,7 +59,7 @@ static bool may_have_ended(const usc_check *c, const char *fault, size_t n)
 }
 
 /* Names planted faults that fired at no call. */
-static void say_idle(usc_check *c)
+static usc_status say_idle(usc_check *c, usc_error *err)
 {
     const char *faults = usc_result_get(c->result, "faults");
     usc_line idle = {0};
@@ -76,7 +76,11 @@ static void say_idle(usc_check *c)
     }
     if (idle.n > 0 && !c->fired.failed)
         usc_check_say(c, "planted, but fired at no call: %s", idle.text);
+    usc_status st = USC_OK;
+    if (idle.n > 0 && !c->fired.failed)
+        st = usc_result_set(c->result, "idle_faults", idle.text, err);
     usc_line_free(&idle);
+    return st;
 }
 
 static void say_left(const usc_check *c)
@@ -96,14 +100,15 @@ static void say_left(const usc_check *c)
     usc_line_free(&text);
 }
 
-static void say_all(usc_check *c, int jobs)
+static usc_status say_all(usc_check *c, int jobs, usc_error *err)
 {
     const int64_t *calls;
     int64_t n = 0;
+    usc_status st = USC_OK;
     say_unknown(c);
     if (usc_result_done(c->result, &calls, &n, NULL) == USC_OK && n == c->split.calls &&
         n > 0)
-        say_idle(c); /* all of them in this run */
+        st = say_idle(c, err); /* all of them in this run */
     if (c->split.calls > 0) {
         usc_line text = {0};
         usc_split_tell(&c->split, usc_run_clock() - c->start, jobs, c->options->verbose,
@@ -112,6 +117,7 @@ static void say_all(usc_check *c, int jobs)
         usc_line_free(&text);
     }
     say_left(c);
+    return st;
 }
 
 /* ---- the whole ---- */
@@ -197,7 +203,7 @@ static usc_status check_calls(usc_check *c, const int64_t *todo, int64_t n_todo,
             "the budget was spent before a worker was ready: nothing was "
             "checked, %s is as it was",
             o->out);
-    if (st == USC_OK && !stopped) say_all(c, (int)jobs);
+    if (st == USC_OK && !stopped) st = say_all(c, (int)jobs, err);
     if (st == USC_OK && !stopped && o->self_test)
         st = usc_check_self_test(c, &stopped, err);
     *end = stopped ? USC_RUN_INTERRUPTED : USC_RUN_DONE;
@@ -211,7 +217,7 @@ static usc_status check_drawn(usc_check *c, usc_run_end *end, usc_error *err)
     bool stopped = false;
     usc_status st = usc_fuzz_cases(c, &stopped, err);
     if (st == USC_OK && !stopped)
-        say_all(c, c->options->jobs > 0 ? c->options->jobs : c->options->cores);
+        st = say_all(c, c->options->jobs > 0 ? c->options->jobs : c->options->cores, err);
     if (stopped) *end = USC_RUN_INTERRUPTED;
     if (st != USC_OK) return st;
     return stopped ? interrupted(c) : set_seconds(c, err);

@@ -138,6 +138,7 @@ usc_status usc_check_begin(void *ctx, const usc_json *message, usc_error *err)
                 {"left_out", c->left.text != NULL ? c->left.text : ""},
                 {"remarks", c->remarks.text != NULL ? c->remarks.text : ""},
                 {"unmatched", c->unmatched},
+                {"idle_faults", ""},
                 {"compiled_regions", regions != NULL ? regions : "0"},
                 {"trace_incomplete", cut ? "1" : "0"},
                 {"environment", said}};

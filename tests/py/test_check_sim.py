@@ -81,3 +81,10 @@ def test_a_fault_that_fired_at_no_call_is_told(tmp_path):
     )  # fmt: skip
     assert run.returncode == 1, run.stderr
     assert "planted, but fired at no call: softmax:nan\n" in run.stderr
+    command = ["ulpscope", "check", str(trace), "--device", "sim:0", "-o", str(out), "-j", "1", "--force"]
+    for faults, ops, code in (("gelu:tf32", "mm", 2), ("", "mm", 0)):  # what was asked for was not tried: no 0
+        run = subprocess.run([*command, "--faults", faults, "--ops", ops], capture_output=True, text=True, timeout=120)
+        assert run.returncode == code and ("fired at no call: gelu:tf32" in run.stdout) == bool(code), run.stdout
+    command = ["ulpscope", "report", out, "--baseline", out / "result.json"]
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 2 and "is what this run found" in again.stderr

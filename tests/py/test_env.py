@@ -45,7 +45,11 @@ def test_what_numbers_depend_on_is_recorded_and_secrets_are_not(tmp_path):
 def test_two_are_compared_and_what_changes_numbers_comes_first(tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     env("-o", a)
-    assert "the same" in env("diff", a, a).stdout
+    (tmp_path / "copy").write_bytes(a.read_bytes())
+    (tmp_path / "link").symlink_to("a")
+    assert "the same" in env("diff", a, tmp_path / "copy").stdout
+    for same in (a, tmp_path / "link"):
+        assert "is given twice" in env("diff", a, same, code=2).stderr
     lines = a.read_text().replace("matmul_precision\thighest", "matmul_precision\thigh").splitlines()
     lines = [f"version.torch\t{'9.9'}" if line.startswith("version.torch\t") else line for line in lines]
     b.write_text("\n".join([*lines, "variable.HCCL_DETERMINISTIC\ttrue", "variable.TORCH_HOME\t/x"]) + "\n")

@@ -197,6 +197,28 @@ def test_the_folder_of_something_else_is_named(tmp_path):
     assert done.returncode == 2 and "none.npy" in done.stderr and not (tmp_path / "fresh").exists()
 
 
+@pytest.mark.parametrize("kind", ["npy", "pt"])
+def test_folders_in_folders_are_looked_into(tmp_path, kind):
+    for side, more in (("ours", 1.0), ("theirs", 0.0)):
+        for name, wrong in (("a/0", 0), ("a/b/1", more), ("2", 0)):
+            (tmp_path / side / name).parent.mkdir(parents=True, exist_ok=True)
+            array = TRUTH["stem"] + np.float32(wrong)
+            if kind == "npy":
+                np.save(tmp_path / side / f"{name}.npy", array)
+            else:
+                torch_file(tmp_path / side, f"{name}.pt", {name.replace("/", "."): array})
+    done, said = judge(tmp_path, "ours", "theirs")
+    assert done.returncode == 1 and "1 of 3 tensors flagged: a/b/1" in said.replace("a/b/state.a.b.1", "a/b/1"), done
+    done, said = judge(tmp_path, "ours/a/b", "theirs/a/b")
+    assert done.returncode == 1
+    (tmp_path / "linked").symlink_to("ours")
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "2.npy").symlink_to(tmp_path / "ours" / "2.npy")
+    if kind == "npy":  # a file beside itself says nothing
+        done, said = judge(tmp_path, "copy", "ours/2.npy")
+        assert done.returncode == 2 and "both sides are the one file" in said, done
+
+
 def test_what_is_asked_wrongly_is_said(tmp_path):
     np.save(tmp_path / "a.npy", TRUTH["stem"])
     TRUTH["stem"].tofile(tmp_path / "a.bin")

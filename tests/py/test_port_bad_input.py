@@ -42,6 +42,10 @@ def test_a_source_that_is_missing_empty_or_unreadable(tmp_path):
     refuses(port(tmp_path / "none", "--to", "musa"), "none: No such file")
     (tmp_path / "empty").mkdir()
     refuses(port(tmp_path / "empty", "--to", "musa"), "is empty: nothing to port")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.txt").write_text("torch.cuda.is_available()")
+    for what in ("notes", "notes/notes.txt"):
+        refuses(port(tmp_path / what, "--to", "musa"), "no source to port")
     (tmp_path / "file").write_text("")
     refuses(port(tmp_path / "file" / "x.cu", "--to", "musa"), "Not a directory")
     if os.geteuid() != 0:
