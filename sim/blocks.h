@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of device memory share: memory.c (the device's functions), segments.c
 // (address ranges and who may touch them), pool.c (which block a request gets), guard.c
-// (poison and red zones), violation.c (who touched what), snapshot.c. One lock guards it
-// all; it may be held where the one of the queues is taken, not the other way round.
+// (poison and red zones), violation.c (who touched what), launch.c (the kernel and its
+// arguments), snapshot.c. One lock guards it all; it may be held where the one of the
+// queues is taken, not the other way round.
 #ifndef USC_SIM_BLOCKS_H
 #define USC_SIM_BLOCKS_H
 
@@ -42,6 +43,7 @@ typedef struct block {
     int protection; /* of its own pages; where they are shared the segment knows */
     bool live, waits, fresh, zoned;
     const char *allocated, *opened, *freed; /* by whom, last; "": the host */
+    const usc_sim_launch *opener;           /* what opened it last, while that runs */
 } block;
 
 typedef struct page_use {
@@ -105,6 +107,11 @@ void usc_sim_guard_check(block *b);
 /* violation.c */
 void usc_sim_violation_watch(void);
 void usc_sim_violation_red_zone(const block *b, const char *at);
+
+/* launch.c */
+const usc_sim_launch *usc_sim_launch_now(void);
+void usc_sim_launch_tell(const usc_sim_launch *l, const block *b, const char *at,
+                         char *out, size_t size);
 
 /* snapshot.c */
 void usc_sim_history_note(usc_sim_action action, usc_sim_stream stream,

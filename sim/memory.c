@@ -90,6 +90,7 @@ static void hand_out(block *b, size_t size)
     b->zoned = false;
     b->allocated = usc_sim_get_label();
     b->opened = b->freed = "";
+    b->opener = NULL;
     (void)usc_sim_block_sync(b, 0, 0);
     s->n_allocs++;
     s->n_live++;
@@ -201,6 +202,7 @@ usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *e
         if (opened && b->fresh)
             usc_sim_guard_fresh(b); /* open already, if to be written */
         b->opened = usc_sim_get_label();
+        b->opener = usc_sim_launch_now();
         devices[b->segment->device].stats.n_opens++;
     }
     drop_lock();
@@ -222,6 +224,7 @@ void usc_sim_close(const void *address, usc_sim_access access)
         if (writes && b->n_writers == 1) usc_sim_guard_check(b);
         if (writes && b->n_writers > 0) (void)usc_sim_block_sync(b, 0, -1);
         if (!writes && b->n_readers > 0) (void)usc_sim_block_sync(b, -1, 0);
+        if (b->opener == usc_sim_launch_now()) b->opener = NULL;
     }
     drop_lock();
 }

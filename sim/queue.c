@@ -21,6 +21,7 @@ static atomic_bool has_worked;
 static bool bad_fork; /* the parent had threads, which this child lacks */
 static _Thread_local int64_t current[USC_SIM_N_DEVICES];
 static _Thread_local bool in_command;
+static _Thread_local const char *place; /* of the command */
 
 /* ---- the lock, and what a fork does to it ---------------------------------------- */
 
@@ -153,6 +154,11 @@ static void wake_threads(void)
         if (q->head != NULL && q->has_thread) pthread_cond_signal(&q->wake);
 }
 
+const char *usc_sim_command_place(void)
+{
+    return place;
+}
+
 /* Who waits for the command is told; nobody does: the next who waits for the stream. */
 static void note_failure(queue *q, const entry *e, usc_status st, const usc_error *err)
 {
@@ -172,11 +178,14 @@ static void run_command(queue *q, entry *e)
     const bool outer = in_command;
     const usc_sim_stream chosen = usc_sim_stream_current(q->stream.device);
     usc_sim_unlock();
+    const char *outer_place = place;
     in_command = true;
+    place = e->command.place;
     usc_sim_stream_set_current(q->stream); /* what it allocates is the stream's */
     const usc_status st = e->command.run(e->command.ctx, &err);
     if (e->command.drop != NULL) e->command.drop(e->command.ctx);
     in_command = outer;
+    place = outer_place;
     usc_sim_stream_set_current(chosen);
     usc_sim_lock();
     if (st != USC_OK) note_failure(q, e, st, &err);

@@ -43,19 +43,45 @@ static void place_of(const block *b, const char *at, char *out, size_t size)
                        (size_t)(at - b->user), b->asked);
 }
 
-static void tell(const block *b, const char *at, const char *what)
+/* Of this thread, or of the thread that has the block open. */
+static const usc_sim_launch *launch_at(const block *b)
 {
-    char text[1024], place[128], history[2 * USC_SIM_LABEL_TEXT + 64] = "";
-    const int device = usc_sim_device_of(at);
+    const usc_sim_launch *l = usc_sim_launch_now();
+    return l != NULL || b == NULL ? l : b->opener;
+}
+
+static void launched_at(const usc_sim_launch *l, char *out, size_t size)
+{
+    char place[USC_SIM_PLACE_TEXT] = "";
+    out[0] = '\0';
+    if (l != NULL && l->place != NULL) l->place(l->ctx, place, sizeof place);
+    if (place[0] != '\0') (void)snprintf(out, size, ", launched at %s,", place);
+}
+
+static void history_of(const block *b, char *out, size_t size)
+{
+    out[0] = '\0';
+    if (b == NULL || b->user == NULL) return;
+    if (b->live)
+        (void)snprintf(out, size, ", allocated by %s", by(b->allocated));
+    else
+        (void)snprintf(out, size, ", allocated by %s, freed by %s", by(b->allocated),
+                       by(b->freed));
+}
+
+static void tell(const block *b, const char *at, const char *what, const char *why)
+{
+    char text[2048], place[128], history[2 * USC_SIM_LABEL_TEXT + 64];
+    char launched[USC_SIM_PLACE_TEXT + 32], argument[768] = "";
+    const usc_sim_launch *l = launch_at(b);
     (void)snprintf(place, sizeof place, "where no block is");
     if (b != NULL) place_of(b, at, place, sizeof place);
-    if (b != NULL && b->user != NULL && b->live)
-        (void)snprintf(history, sizeof history, ", allocated by %s", by(b->allocated));
-    else if (b != NULL && b->user != NULL)
-        (void)snprintf(history, sizeof history, ", allocated by %s, freed by %s",
-                       by(b->allocated), by(b->freed));
-    const int n = snprintf(text, sizeof text, "ulpscope: sim:%d: %s %s %p, %s%s\n",
-                           device, who(b), what, (const void *)at, place, history);
+    history_of(b, history, sizeof history);
+    launched_at(l, launched, sizeof launched);
+    if (l != NULL) usc_sim_launch_tell(l, b, at, argument, sizeof argument);
+    const int n = snprintf(text, sizeof text, "ulpscope: sim:%d: %s%s %s %s%p%s, %s%s\n",
+                           usc_sim_device_of(at), who(b), launched, what, argument,
+                           (const void *)at, why, place, history);
     const size_t length = n < 0                     ? 0
                           : (size_t)n < sizeof text ? (size_t)n
                                                     : sizeof text - 1;
@@ -84,13 +110,10 @@ static const char *why(const block *b, bool writes)
 static void tell_fault(const char *at, const void *context)
 {
     const char *touched = verb(context);
-    char what[64];
     /* Behind a block that ends at it lies the closed page. */
     const block *b = usc_sim_block_of(at);
     if (b == NULL) b = usc_sim_block_of(at - usc_sim_page_size());
-    (void)snprintf(what, sizeof what, "%s%s", touched,
-                   why(b, strcmp(touched, "writes to") == 0));
-    tell(b, at, what);
+    tell(b, at, touched, why(b, strcmp(touched, "writes to") == 0));
 }
 
 /* Prints, which a handler should not: the process is about to end. Whoever had the signal
@@ -124,6 +147,6 @@ void usc_sim_violation_watch(void)
 
 void usc_sim_violation_red_zone(const block *b, const char *at)
 {
-    tell(b, at, "wrote to");
+    tell(b, at, "wrote to", "");
     usc_sim_crash();
 }

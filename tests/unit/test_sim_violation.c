@@ -3,7 +3,9 @@
 // watched in each guard of ulpscope_sim/memory.h.
 #include "sim_allocs.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +57,70 @@ static void write_as_kernel(char *at)
     if (usc_sim_open(at, USC_SIM_READ, NULL) == USC_OK) write_it(at);
 }
 
+static const int64_t shape[] = {2, 3}, strides[] = {4, 1};
+
+static bool argument_of(const void *ctx, size_t i, usc_sim_argument *out)
+{
+    *out = (usc_sim_argument){"self", "float32", ctx, 4, 2, shape, strides};
+    return i == 0;
+}
+
+static void place_of(const void *ctx, char *out, size_t size)
+{
+    (void)ctx;
+    (void)snprintf(out, size, "train.py:3");
+}
+
+static usc_sim_launch launch = {0, argument_of, place_of, NULL};
+
+static void launch_on(const char *data, char *at)
+{
+    launch.ctx = data;
+    usc_sim_set_label("aten::bad_");
+    (void)usc_sim_set_launch(&launch);
+    if (usc_sim_open(data, USC_SIM_READ, NULL) == USC_OK) write_it(at);
+}
+
+static char *block_100;
+
+static void write_argument(char *at)
+{
+    launch_on(block_100 + 16, at);
+}
+
+static void *write_in_thread(void *at)
+{
+    write_it(at);
+    return NULL;
+}
+
+static void write_by_helper(char *at)
+{
+    pthread_t helper;
+    launch.ctx = block_100 + 16;
+    usc_sim_set_label("aten::bad_");
+    (void)usc_sim_set_launch(&launch);
+    if (usc_sim_open(block_100, USC_SIM_READ, NULL) != USC_OK) return;
+    if (pthread_create(&helper, NULL, write_in_thread, at) == 0)
+        pthread_join(helper, NULL);
+}
+
+static void write_after_it(char *at)
+{
+    launch.ctx = block_100;
+    const usc_sim_launch *before = usc_sim_set_launch(&launch);
+    if (usc_sim_open(block_100, USC_SIM_READ, NULL) != USC_OK) return;
+    usc_sim_close(block_100, USC_SIM_READ);
+    (void)usc_sim_set_launch(before);
+    write_it(at);
+}
+
+static void write_other_device(char *at)
+{
+    launch.device = 1;
+    launch_on(block_100, at);
+}
+
 static void overrun(char *at)
 {
     usc_sim_set_label("aten::long_");
@@ -94,6 +160,35 @@ static void test_a_violation_tells_who_and_where(void **state)
     usc_sim_free(p);
     assert_true(dies(read_it, p));
     assert_non_null(strstr(said, "allocated by aten::empty, freed by the host"));
+}
+
+/* Argument, shape, strides, offset, element and the line of the launch. */
+static void test_a_violation_tells_which_argument(void **state)
+{
+    (void)state;
+    char *p = take(A, 100), *q = take(A, 100);
+    block_100 = p;
+    const char *of = "aten::bad_, launched at train.py:3, writes to argument 'self' "
+                     "(float32, shape [2, 3], strides [4, 1], offset 4) at ";
+    assert_true(dies(write_argument, p + 16 + 4 * 6));
+    assert_non_null(strstr(said, of));
+    assert_non_null(strstr(said, "at element [1, 2], 0x"));
+    assert_non_null(
+        strstr(said, " (open for reading only), byte 40 of a block of 100 bytes, allocated by the host"));
+    assert_true(dies(write_argument, p + 16 + 4 * 3));
+    assert_non_null(
+        strstr(said, "at 12 bytes from its first element, which is none of its"));
+    assert_true(dies(write_by_helper, p + 17));
+    assert_non_null(strstr(said, of));
+    assert_non_null(strstr(said, "at element [0, 0], 0x"));
+    assert_true(dies(write_argument, q));
+    assert_non_null(strstr(said, "writes to what is none of its arguments, 0x"));
+    assert_true(dies(write_after_it, p));
+    assert_non_null(strstr(said, "the host writes to 0x"));
+    assert_true(dies(write_other_device, p));
+    assert_non_null(strstr(said, "memory of sim:0, itself on sim:1, "));
+    usc_sim_free(p);
+    usc_sim_free(q);
 }
 
 static void test_bytes_around_a_block_are_watched(void **state)
@@ -185,6 +280,7 @@ int main(void)
     sigaction(SIGBUS, NULL, &watching[1]);
     const struct CMUnitTest tests[] = {
         IT(test_a_violation_tells_who_and_where),
+        IT(test_a_violation_tells_which_argument),
         IT(test_bytes_around_a_block_are_watched),
         IT(test_shared_pages_are_closed_when_nobody_has_them_open),
         IT(test_poison_is_what_nobody_has_written),

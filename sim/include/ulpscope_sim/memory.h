@@ -77,6 +77,31 @@ USC_API void usc_sim_set_label(const char *text);
 /** The label of this thread; "" is the host. Memory: static. */
 USC_API const char *usc_sim_get_label(void);
 
+/** An argument of a kernel, as a violation tells of it. */
+typedef struct usc_sim_argument {
+    const char *name, *dtype;
+    const void *data; /* its first element, or NULL */
+    size_t item_size;
+    int ndim;
+    const int64_t *shape, *strides; /* strides in elements */
+} usc_sim_argument;
+
+/** A kernel that runs: what only a violation of memory asks of it. Each function may be
+ * called on any thread of the process while the kernel runs, in a signal handler. */
+typedef struct usc_sim_launch {
+    int device; /* -1: none */
+    /* Fills in the `i`-th argument; false beyond the last. */
+    bool (*argument)(const void *ctx, size_t i, usc_sim_argument *out);
+    /* Writes where it was launched, "train.py:12", or nothing. */
+    void (*place)(const void *ctx, char *out, size_t size);
+    const void *ctx;
+} usc_sim_launch;
+
+/** Makes `launch` what runs on this thread from now on; NULL: nothing. Blocks that this
+ * thread opens are its until it closes them: violations on helper threads are told so.
+ * Returns what ran before. Memory: must live until it is replaced. */
+USC_API const usc_sim_launch *usc_sim_set_launch(const usc_sim_launch *launch);
+
 /* ---- what there is ----------------------------------------------------------------- */
 
 /** A block as usc_sim_snapshot() tells of it: one row after the other by address, those of

@@ -80,6 +80,10 @@ USC_API USC_NODISCARD usc_status usc_sim_copy(usc_sim_stream stream, void *to,
                                               const void *from, size_t size,
                                               usc_error *err);
 
+/** Where the command that this thread runs was launched; NULL: it runs none. Memory: the
+ * command's. */
+USC_API const char *usc_sim_command_place(void);
+
 /** Whether any stream was ever given anything that could not run at once: until then there
  * is nothing to wait for. Costs one atomic load. */
 USC_API bool usc_sim_has_worked(void);
