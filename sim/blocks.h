@@ -8,12 +8,13 @@
 #define USC_SIM_BLOCKS_H
 
 #include <ulpscope_sim/memory.h>
+#include <ulpscope_sim/profile.h>
 
 /* One address range per device, far from where loaders and sanitizers put things. TSan
  * keeps those addresses for itself. */
 #ifdef __SANITIZE_THREAD__
 #define RANGE_BASE ((uintptr_t)0x1000000000)
-#define RANGE_SIZE ((size_t)1 << 37)
+#define RANGE_SIZE ((size_t)1 << 35)
 #else
 #define RANGE_BASE ((uintptr_t)0x300000000000)
 #define RANGE_SIZE ((size_t)1 << 40)

@@ -13,7 +13,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static device_state devices[USC_SIM_N_DEVICES];
+static device_state devices[USC_SIM_MOST_DEVICES];
 static bool protecting = true;
 static usc_sim_guard guard = USC_SIM_GUARD_STRICT;
 static size_t memory_size;
@@ -66,7 +66,7 @@ usc_sim_guard usc_sim_guard_now(void)
 
 static bool exists(int device)
 {
-    return device >= 0 && device < USC_SIM_N_DEVICES;
+    return device >= 0 && device < usc_sim_device_count();
 }
 
 /* ---- blocks --------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ void usc_sim_free(void *address)
 void usc_sim_empty_cache(void)
 {
     usc_sim_memory_lock();
-    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
+    for (int i = 0; i < USC_SIM_MOST_DEVICES; i++)
         usc_sim_pool_collect(&devices[i]);
     drop_lock();
 }
@@ -248,7 +248,7 @@ void usc_sim_unpin(const void *address)
 int usc_sim_device_of(const void *address)
 {
     const uintptr_t a = (uintptr_t)address;
-    if (a < RANGE_BASE || a - RANGE_BASE >= USC_SIM_N_DEVICES * RANGE_SIZE) return -1;
+    if (a < RANGE_BASE || a - RANGE_BASE >= USC_SIM_MOST_DEVICES * RANGE_SIZE) return -1;
     return (int)((a - RANGE_BASE) / RANGE_SIZE);
 }
 
@@ -256,7 +256,7 @@ int usc_sim_device_of(const void *address)
 
 static void sync_all(void)
 {
-    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
+    for (int i = 0; i < USC_SIM_MOST_DEVICES; i++)
         for (segment *s = devices[i].segments; s != NULL; s = s->next)
             usc_sim_segment_sync(s);
 }

@@ -14,12 +14,12 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER; /* something has */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static queue queues[USC_SIM_N_DEVICES][USC_SIM_N_STREAMS];
-static int n_handed_out[USC_SIM_N_DEVICES][2];
+static queue queues[USC_SIM_MOST_DEVICES][USC_SIM_N_STREAMS];
+static int n_handed_out[USC_SIM_MOST_DEVICES][2];
 static bool launch_blocking;
 static atomic_bool has_worked;
 static bool bad_fork; /* the parent had threads, which this child lacks */
-static _Thread_local int64_t current[USC_SIM_N_DEVICES];
+static _Thread_local int64_t current[USC_SIM_MOST_DEVICES];
 static _Thread_local bool in_command;
 static _Thread_local const char *place; /* of the command */
 
@@ -52,7 +52,7 @@ static void in_child(void)
 
 static void set_up(void)
 {
-    for (int d = 0; d < USC_SIM_N_DEVICES; d++)
+    for (int d = 0; d < USC_SIM_MOST_DEVICES; d++)
         for (int i = 0; i < USC_SIM_N_STREAMS; i++) {
             queue *q = &queues[d][i];
             q->stream = (usc_sim_stream){d, i};
@@ -89,7 +89,7 @@ int64_t usc_sim_now(void)
 
 bool usc_sim_stream_exists(usc_sim_stream s)
 {
-    return s.device >= 0 && s.device < USC_SIM_N_DEVICES && s.id >= 0 &&
+    return s.device >= 0 && s.device < usc_sim_device_count() && s.id >= 0 &&
            s.id < USC_SIM_N_STREAMS;
 }
 
@@ -126,7 +126,7 @@ queue *usc_sim_queue_of(usc_sim_stream s)
 
 queue *usc_sim_queue_at(int i)
 {
-    if (i >= USC_SIM_N_DEVICES * USC_SIM_N_STREAMS) return NULL;
+    if (i >= USC_SIM_MOST_DEVICES * USC_SIM_N_STREAMS) return NULL;
     return &queues[i / USC_SIM_N_STREAMS][i % USC_SIM_N_STREAMS];
 }
 
@@ -365,7 +365,7 @@ usc_status usc_sim_stream_synchronize(usc_sim_stream s, usc_error *err)
 
 usc_status usc_sim_device_synchronize(int device, usc_error *err)
 {
-    if (device < -1 || device >= USC_SIM_N_DEVICES)
+    if (device < -1 || device >= usc_sim_device_count())
         return usc_error_set(err, USC_E_ARG, -1, "sim: there is no device %d", device);
     usc_sim_lock();
     usc_status st = usc_sim_may_wait(err);

@@ -46,7 +46,7 @@ static void tell(const segment *s, void (*visit)(void *, const usc_sim_block_inf
 void usc_sim_snapshot(void (*visit)(void *ctx, const usc_sim_block_info *info), void *ctx)
 {
     usc_sim_memory_lock();
-    for (int i = 0; i < USC_SIM_N_DEVICES; i++)
+    for (int i = 0; i < USC_SIM_MOST_DEVICES; i++)
         for (const segment *s = usc_sim_device(i)->segments; s != NULL; s = s->next)
             if (s->resident) tell(s, visit, ctx);
     usc_sim_memory_unlock();

@@ -235,7 +235,7 @@ EXPORT void usc_glue_sim_settle()
 {
     if (!usc_sim::used_other_threads) return;
     try {
-        for (c10::DeviceIndex i = 0; i < USC_SIM_N_DEVICES; i++) {
+        for (c10::DeviceIndex i = 0; i < usc_sim_device_count(); i++) {
             const c10::Device device(usc_sim::DEVICE, i);
             const at::Tensor x = at::ones({1}, at::TensorOptions().device(device));
             x.set_requires_grad(true).mul(2).sum().backward();
@@ -254,7 +254,7 @@ EXPORT void usc_glue_sim_set_launch_blocking(int on)
 
 EXPORT int usc_glue_sim_device_count()
 {
-    return USC_SIM_N_DEVICES;
+    return usc_sim_device_count();
 }
 
 EXPORT int usc_glue_sim_current_device()
@@ -265,9 +265,21 @@ EXPORT int usc_glue_sim_current_device()
 /// Returns 0, or -1 where there is no such device.
 EXPORT int usc_glue_sim_set_device(int device)
 {
-    if (device < 0 || device >= USC_SIM_N_DEVICES) return -1;
+    if (device < 0 || device >= usc_sim_device_count()) return -1;
     usc_sim::set_current_device(static_cast<c10::DeviceIndex>(device));
     return 0;
+}
+
+/// 1: random numbers come from Philox; 0: from the CPU's generator, as at the start.
+EXPORT void usc_glue_sim_use_philox(int on)
+{
+    usc_sim::using_philox = on != 0;
+}
+
+/// 1: a new generator of a device is its default one, until 0.
+EXPORT void usc_glue_sim_hand_out_defaults(int on)
+{
+    usc_sim::handing_out_defaults = on != 0;
 }
 
 EXPORT void usc_glue_sim_seed(int device, uint64_t seed)
@@ -296,10 +308,10 @@ EXPORT int64_t usc_glue_sim_get_rng_state(int device, void *out, int64_t size)
 EXPORT int usc_glue_sim_set_rng_state(int device, const void *bytes, int64_t size)
 {
     auto &generator = usc_sim::default_generator(static_cast<c10::DeviceIndex>(device));
-    at::Tensor state = generator.get_state().clone();
-    if (size != state.numel()) return -1;
-    std::memcpy(state.mutable_data_ptr(), bytes, static_cast<size_t>(size));
     try {
+        at::Tensor state = generator.get_state().clone();
+        if (size != state.numel()) return -1;
+        std::memcpy(state.mutable_data_ptr(), bytes, static_cast<size_t>(size));
         generator.set_state(state);
     } catch (const std::exception &) {
         return -1;

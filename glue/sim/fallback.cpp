@@ -5,7 +5,9 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -45,14 +47,73 @@ bool is_written(const c10::FunctionSchema &schema, const c10::Argument &argument
 struct Pair {
     at::Tensor device, host, before;
     bool written;
+    const char *name; // of the argument
+};
+
+// What a violation of memory asks of a call, on whatever thread it happens.
+class Watched
+{
+  public:
+    explicit Watched(const std::vector<Pair> &pairs)
+        : pairs_(pairs), place_(usc_sim_command_place()),
+          thread_(python_thread()), launch_{-1, &Watched::argument, &Watched::write_place,
+                                            this},
+          before_(usc_sim_set_launch(&launch_))
+    {
+    }
+    ~Watched()
+    {
+        (void)usc_sim_set_launch(before_);
+    }
+    Watched(const Watched &) = delete;
+    Watched &operator=(const Watched &) = delete;
+
+    void set_device(c10::DeviceIndex device)
+    {
+        launch_.device = device;
+    }
+
+  private:
+    static bool argument(const void *self, size_t i, usc_sim_argument *out)
+    {
+        const auto &pairs = static_cast<const Watched *>(self)->pairs_;
+        if (i >= pairs.size()) return false;
+        const at::Tensor &t = pairs[i].host;
+        static thread_local std::string dtype;
+        dtype = c10::getDtypeNames(t.scalar_type()).first;
+        *out = {pairs[i].name,
+                dtype.c_str(),
+                static_cast<const char *>(t.storage().data()) +
+                    static_cast<size_t>(t.storage_offset()) * t.itemsize(),
+                t.itemsize(),
+                static_cast<int>(t.dim()),
+                t.sizes().data(),
+                t.strides().data()};
+        return true;
+    }
+    static void write_place(const void *self, char *out, size_t size)
+    {
+        const auto *w = static_cast<const Watched *>(self);
+        if (w->place_ != nullptr)
+            (void)snprintf(out, size, "%s", w->place_);
+        else
+            write_place_of(w->thread_, out, size);
+    }
+
+    const std::vector<Pair> &pairs_;
+    const char *place_; // of a kernel that ran later; else nullptr
+    void *thread_;
+    usc_sim_launch launch_;
+    const usc_sim_launch *before_;
 };
 
 class Call
 {
   public:
     Call(const c10::OperatorHandle &op, torch::jit::Stack *stack,
-         const std::vector<at::Tensor> *outputs)
-        : op_(op), schema_(op.schema()), stack_(stack), outputs_(outputs), faults_(op)
+         const std::vector<at::Tensor> *outputs, bool tf32)
+        : op_(op), schema_(op.schema()), stack_(stack), outputs_(outputs),
+          faults_(op, tf32), watched_(pairs_)
     {
         launch_.allow_mixed = schema_.name() == "aten::copy_";
     }
@@ -63,19 +124,13 @@ class Call
         for (size_t i = 0; i < schema_.arguments().size(); i++)
             (*stack_)[first + i] = argument((*stack_)[first + i], schema_.arguments()[i]);
         if (target_.has_value()) launch_.set_index(*target_);
-        // Only now is the device known whose generator a `generator=None` means.
-        for (size_t i = 0; i < schema_.arguments().size(); i++)
-            (*stack_)[first + i] =
-                generator((*stack_)[first + i], schema_.arguments()[i].name());
-        check_host_tensors();
+        watched_.set_device(launch_.index());
+        check_places();
 
         faults_.before_kernel();
         {
             RoundInner inner(faults_.intermediates());
-            if (const Kernel own = cell_kernel(op_))
-                own(stack_);
-            else
-                op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
+            compute(first);
             if (inner.changed()) faults_.note_intermediates(true);
         }
         for (Pair &p : pairs_) {
@@ -89,19 +144,46 @@ class Call
     }
 
   private:
+    void compute(size_t first)
+    {
+        // Only now is the device known whose generator a `generator=None` means.
+        if (const RandomKernel own = using_philox ? random_kernel(op_) : nullptr) {
+            run_random(own, stack_, generator_of(first));
+            return;
+        }
+        for (size_t i = 0; i < schema_.arguments().size(); i++)
+            (*stack_)[first + i] =
+                generator((*stack_)[first + i], schema_.arguments()[i].name());
+        std::optional<LentGenerator> lent;
+        if (draws_unasked()) lent.emplace(launch_.index());
+        if (const Kernel own = cell_kernel(op_))
+            own(stack_);
+        else
+            op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
+    }
+
+    // From the generator that the CPU's kernel finds by itself.
+    bool draws_unasked() const
+    {
+        return op_.hasTag(at::Tag::nondeterministic_seeded) &&
+               !schema_.argumentIndexWithName("generator").has_value();
+    }
+
     at::Tensor tensor(const at::Tensor &t, const c10::Argument &a, bool write)
     {
         if (!t.defined()) return t;
         at::Tensor host = launch_.host(t, write);
-        if (!on_device(t) && t.dim() > 0) has_host_tensor_ = true;
-        if (on_device(t)) has_device_tensor_ = true;
+        if (on_device(t))
+            has_device_tensor_ = true;
+        else if (stranger_ == nullptr && !may_be_elsewhere(t, a, write))
+            stranger_ = &a;
         if (!write) {
             const at::Tensor seen = faults_.input(a, host);
             if (!seen.is_same(host)) return seen;
         }
         if (on_device(t) || write)
-            pairs_.push_back(
-                {t, host, write ? faults_.remember(host) : at::Tensor(), write});
+            pairs_.push_back({t, host, write ? faults_.remember(host) : at::Tensor(),
+                              write, a.name().c_str()});
         return host;
     }
 
@@ -133,21 +215,38 @@ class Call
 
     IValue generator(const IValue &v, const std::string &name)
     {
-        if (v.isGenerator() && v.toGenerator().device().type() == DEVICE)
-            return cpu_generator(v.toGenerator());
+        if (v.isGenerator()) return cpu_generator(v.toGenerator());
         if (v.isNone() && name == "generator")
             return cpu_generator(default_generator(launch_.index()));
         return v;
     }
 
-    // A device cannot read host memory in a pointwise kernel; the CPU kernel could.
-    void check_host_tensors() const
+    at::Generator generator_of(size_t first)
     {
-        if (!has_host_tensor_ || !has_device_tensor_) return;
-        TORCH_CHECK(!op_.hasKernelForDispatchKey(
-                        DispatchKey::CompositeExplicitAutogradNonFunctional),
-                    "Expected all tensors to be on the same device, but found sim:",
-                    static_cast<int>(launch_.index()), " and cpu in ", schema_.name());
+        for (size_t i = first; i < stack_->size(); i++)
+            if ((*stack_)[i].isGenerator()) return (*stack_)[i].toGenerator();
+        return default_generator(launch_.index());
+    }
+
+    // Operators of others see to their arguments themselves.
+    bool may_be_elsewhere(const at::Tensor &t, const c10::Argument &a, bool write) const
+    {
+        const bool own = op_.hasKernelForDispatchKey(DispatchKey::CPU) ||
+                         cell_kernel(op_) != nullptr ||
+                         usc_sim_product_of(schema_.name().c_str()) == USC_SIM_CONV;
+        return !own || schema_.getNamespace() != "aten" ||
+               usc_sim_takes_host(schema_.name().c_str(), a.name().c_str(),
+                                  t.dim() == 0 && !write);
+    }
+
+    // A device cannot read host memory in a kernel; the CPU's kernel could.
+    void check_places() const
+    {
+        TORCH_CHECK(stranger_ == nullptr || !has_device_tensor_,
+                    "Expected all tensors to be on the same device, but got ",
+                    stranger_->name(), " is on cpu, different from other tensors on sim:",
+                    static_cast<int>(launch_.index()), " (when checking argument in ",
+                    schema_.name(), ")");
     }
 
     // What was foretold about a result was its shape, dtype and strides.
@@ -190,10 +289,12 @@ class Call
     const std::vector<at::Tensor> *outputs_;
     size_t i_output_ = 0;
     Faults faults_;
-    Launch launch_;
     std::vector<Pair> pairs_;
+    Watched watched_; // until the memory of launch_ is closed
+    Launch launch_;
     std::optional<c10::DeviceIndex> target_;
-    bool has_host_tensor_ = false, has_device_tensor_ = false;
+    bool has_device_tensor_ = false;
+    const c10::Argument *stranger_ = nullptr; // of another place than it may be
 };
 
 } // namespace
@@ -231,11 +332,17 @@ void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *
     if (launching_later && launch_later(op, stack)) return;
     // What runs here and now runs behind what is queued.
     if (usc_sim_has_worked()) catch_up(device_of(op, *stack));
-    run_kernel(op, stack, nullptr);
+    run_kernel(op, stack, nullptr, uses_tf32(op));
+}
+
+bool uses_tf32(const c10::OperatorHandle &op)
+{
+    return (usc_sim_tf32(USC_SIM_MATMUL) || usc_sim_tf32(USC_SIM_CONV)) &&
+           usc_sim_tf32(usc_sim_product_of(op.schema().name().c_str()));
 }
 
 void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
-                const std::vector<at::Tensor> *outputs)
+                const std::vector<at::Tensor> *outputs, bool tf32)
 {
     struct Label {
         explicit Label(const char *name) : outer(usc_sim_get_label())
@@ -248,7 +355,7 @@ void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
         }
         const char *outer;
     } label(op.operator_name().name.c_str());
-    Call(op, stack, outputs).run();
+    Call(op, stack, outputs, tf32).run();
 }
 
 } // namespace usc_sim

@@ -47,9 +47,14 @@ static int apply(const usc_sim_fault &fault, const at::Tensor &t,
     return result;
 }
 
-Faults::Faults(const c10::OperatorHandle &op)
+Faults::Faults(const c10::OperatorHandle &op, bool tf32)
     : n_(usc_sim_fault_select(full_name(op).c_str(), hits_, MAX))
 {
+    if (tf32) { // what the device is told to do is what the fault does unasked
+        usc_sim_fault &f = hits_[n_++] = usc_sim_fault{};
+        f.id = -1;
+        f.kind = USC_SIM_FAULT_TF32;
+    }
     if (n_ == 0) return;
     std::fill(results_, results_ + MAX, -1);
     name_ = full_name(op);

@@ -216,10 +216,11 @@ template <class Visit> void each_tensor(const IValue &v, Visit visit)
 // ---- launches
 
 struct Launched {
-    explicit Launched(const c10::OperatorHandle &o) : op(o)
+    explicit Launched(const c10::OperatorHandle &o) : op(o), tf32(uses_tf32(o))
     {
     }
     c10::OperatorHandle op;
+    bool tf32; // as it was set at the launch
     Frozen frozen;
     Stack stack;
     std::vector<at::Tensor> outputs;
@@ -242,7 +243,7 @@ usc_status run_launched(void *ctx, usc_error *err)
 {
     auto *l = static_cast<Launched *>(ctx);
     TORCH_INTERNAL_ASSERT(l != nullptr);
-    return guarded(err, [l] { run_kernel(l->op, &l->stack, &l->outputs); });
+    return guarded(err, [l] { run_kernel(l->op, &l->stack, &l->outputs, l->tf32); });
 }
 
 template <class T> void drop(void *ctx)

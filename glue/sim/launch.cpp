@@ -132,6 +132,7 @@ at::Tensor Launch::device(const at::Tensor &t)
     if (!t.defined() || t.device().type() != c10::kCPU) return t;
     TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, "sim: layout ", t.layout(),
                                 " is not supported");
+    check_dtype(t.scalar_type());
     Bound *b = bound_to_host(t.storage().unsafeGetStorageImpl());
     if (b == nullptr) b = &move_to_device(t.storage());
     // A second result in the same storage copies the same bytes again.

@@ -17,6 +17,8 @@ struct Python {
     int (*take_gil)();
     void (*drop_gil)(int);
     void *(*frame)(); // borrowed
+    void *(*frame_of)(void *);
+    int (*has_gil)();
     void *(*back)(void *);
     void *(*code)(void *);
     int (*line)(void *);
@@ -37,6 +39,8 @@ struct Python {
         find(take_gil, "PyGILState_Ensure");
         find(drop_gil, "PyGILState_Release");
         find(frame, "PyEval_GetFrame");
+        find(frame_of, "PyThreadState_GetFrame");
+        find(has_gil, "PyGILState_Check");
         find(back, "PyFrame_GetBack");
         find(code, "PyFrame_GetCode");
         find(line, "PyFrame_GetLineNumber");
@@ -62,7 +66,24 @@ struct Python {
         drop(its_code);
         return users;
     }
+
+    // From a frame outwards; lets go of it.
+    void write_from(void *frame, char *out, size_t size) const
+    {
+        while (frame != nullptr && !write(frame, out, size)) {
+            void *outer = back(frame);
+            drop(frame);
+            frame = outer;
+        }
+        if (frame != nullptr) drop(frame);
+    }
 };
+
+const Python &python()
+{
+    static const Python *found = new Python;
+    return *found;
+}
 
 } // namespace
 
@@ -70,18 +91,32 @@ struct Python {
 void write_place(char *out, size_t size)
 {
     TORCH_INTERNAL_ASSERT(out != nullptr && size > 0);
-    static const Python *python = new Python;
-    if (!python->there || python->state() == nullptr) return;
-    const int gil = python->take_gil();
-    void *frame = python->frame();
-    if (frame != nullptr) python->hold(frame);
-    while (frame != nullptr && !python->write(frame, out, size)) {
-        void *outer = python->back(frame);
-        python->drop(frame);
-        frame = outer;
+    const Python &p = python();
+    if (!p.there || p.state() == nullptr) return;
+    const int gil = p.take_gil();
+    void *frame = p.frame();
+    if (frame != nullptr) p.hold(frame);
+    p.write_from(frame, out, size);
+    p.drop_gil(gil);
+}
+
+// One that holds the lock while it runs a kernel cannot be asked about from elsewhere.
+void *python_thread()
+{
+    const Python &p = python();
+    return p.there && !p.has_gil() ? p.state() : nullptr;
+}
+
+void write_place_of(void *thread, char *out, size_t size)
+{
+    const Python &p = python();
+    if (!p.there || thread == nullptr || thread == p.state()) {
+        write_place(out, size);
+        return;
     }
-    if (frame != nullptr) python->drop(frame);
-    python->drop_gil(gil);
+    const int gil = p.take_gil();
+    p.write_from(p.frame_of(thread), out, size);
+    p.drop_gil(gil);
 }
 
 } // namespace usc_sim

@@ -6,6 +6,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/ScalarType.h>
 #if __has_include(<c10/core/CachingDeviceAllocator.h>)
 #include <c10/core/CachingDeviceAllocator.h>
 #define HAS_STATS
@@ -227,7 +228,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     }
     DeviceIndex deviceCount() const noexcept override
     {
-        return USC_SIM_N_DEVICES;
+        return static_cast<DeviceIndex>(usc_sim_device_count());
     }
 
     // torch.Stream("sim") asks for device -1, the current one.
@@ -339,7 +340,7 @@ class Hooks final : public at::PrivateUse1HooksInterface
     }
     DeviceIndex deviceCount() const
     {
-        return USC_SIM_N_DEVICES;
+        return static_cast<DeviceIndex>(usc_sim_device_count());
     }
     DeviceIndex getCurrentDevice() const
     {
@@ -400,6 +401,16 @@ void check(usc_status status, const usc_error &err)
     TORCH_CHECK(status == USC_OK, err.text);
 }
 
+void check_dtype(c10::ScalarType dtype)
+{
+    if (!usc_sim_lacks(nullptr)) return;
+    const std::string name(c10::getDtypeNames(dtype).first);
+    usc_sim_profile profile;
+    usc_sim_profile_get(&profile);
+    TORCH_CHECK(!usc_sim_lacks(name.c_str()), "sim: the device has no ", name,
+                " (profile ", profile.text, ")");
+}
+
 void catch_up(c10::DeviceIndex device)
 {
     usc_error err{};
@@ -413,8 +424,8 @@ c10::DeviceIndex current_device()
 
 void set_current_device(c10::DeviceIndex index)
 {
-    TORCH_CHECK(index >= 0 && index < USC_SIM_N_DEVICES, "sim: there is no device ",
-                static_cast<int>(index), "; there are ", USC_SIM_N_DEVICES);
+    TORCH_CHECK(index >= 0 && index < usc_sim_device_count(), "sim: there is no device ",
+                static_cast<int>(index), "; there are ", usc_sim_device_count());
     current = index;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this folder share. Together they register the simulated accelerator
 // (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory and guard;
-// generator.cpp random numbers; launch.cpp how a kernel gets at device memory;
+// generator.cpp and random.cpp random numbers; launch.cpp how a kernel gets at device memory;
 // fallback.cpp the boxed kernel that nearly every operator runs through; faults.cpp what
 // planted faults do to it; later.cpp kernels that run when their stream's turn comes;
 // place.cpp where they were launched; storage_ops.cpp the operators about storage;
@@ -14,6 +14,9 @@
 #include <c10/core/DeviceType.h>
 #include <c10/util/SmallVector.h>
 #include <ulpscope_sim/memory.h>
+#include <ulpscope_sim/profile.h>
+#include <ulpscope_sim/random.h>
+#include <ulpscope_sim/rules.h>
 
 #include <atomic>
 #include <memory>
@@ -36,14 +39,12 @@ c10::DeviceIndex current_device();
 void set_current_device(c10::DeviceIndex index); // throws where there is no such device
 c10::Allocator *allocator();
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size);
-at::Generator new_generator(c10::DeviceIndex device);
-at::Generator &default_generator(c10::DeviceIndex device); // -1: the current device's
-at::Generator &cpu_generator(const at::Generator &sim_generator);
 void resize_storage(const c10::Storage &storage, size_t size); // keeps what fits
 void check(usc_status status, const usc_error &err);           // raises what torch would
 // Waits for what this thread's stream of a device has to run.
 void catch_up(c10::DeviceIndex device);
-void register_runtime(); // allocator, guard, hooks
+void check_dtype(c10::ScalarType dtype); // raises where the devices lack it
+void register_runtime();                 // allocator, guard, hooks
 
 inline bool on_device(const at::Tensor &t)
 {
@@ -105,7 +106,7 @@ class Launch
 class Faults
 {
   public:
-    explicit Faults(const c10::OperatorHandle &op);
+    Faults(const c10::OperatorHandle &op, bool tf32);
     ~Faults(); // counts what fired
 
     bool any() const
@@ -123,8 +124,8 @@ class Faults
 
   private:
     static constexpr size_t MAX = USC_SIM_MAX_FAULTS;
-    usc_sim_fault hits_[MAX];
-    int results_[MAX]; // the largest usc_sim_fault_apply() result so far
+    usc_sim_fault hits_[MAX + 1];
+    int results_[MAX + 1]; // the largest usc_sim_fault_apply() result so far
     size_t n_;
     std::string name_;
     bool has_beta_ = false, is_aten_ = false;
@@ -153,6 +154,35 @@ class RoundInner
 void round_inner(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
                  torch::jit::Stack *stack);
 
+// ---- generator.cpp
+
+at::Generator new_generator(c10::DeviceIndex device);
+at::Generator &default_generator(c10::DeviceIndex device); // -1: the current device's
+// The CPU's generator that a kernel of the CPU is given in place of the device's.
+at::Generator cpu_generator(const at::Generator &sim_generator);
+// While it lives, the CPU's own generator draws what the device's would.
+class LentGenerator
+{
+  public:
+    explicit LentGenerator(c10::DeviceIndex device);
+    ~LentGenerator();
+
+  private:
+    at::Generator its_;
+    at::Tensor kept_;
+};
+extern std::atomic<bool> using_philox;         // in place of the CPU's stream of numbers
+extern std::atomic<bool> handing_out_defaults; // new_generator() gives the default one
+
+// ---- random.cpp
+
+// Fills its first argument from Philox and leaves that alone on the stack.
+using RandomKernel = void (*)(torch::jit::Stack *, usc_sim_random &);
+RandomKernel random_kernel(const c10::OperatorHandle &op); // nullptr: it has none
+// Runs it; `generator` is the call's own, or undefined.
+void run_random(RandomKernel kernel, torch::jit::Stack *stack,
+                const at::Generator &generator);
+
 // ---- recurrent.cpp
 
 using Kernel = void (*)(torch::jit::Stack *); // of CPU tensors
@@ -167,9 +197,11 @@ void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
               torch::jit::Stack *stack);
 
 // Runs the CPU's kernel on `stack`, here and now. Where `outputs` are given (device
-// tensors, undefined ones included), results are written there instead of made.
+// tensors, undefined ones included), results are written there instead of made. `tf32`: its
+// factors are rounded.
 void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
-                const std::vector<at::Tensor> *outputs);
+                const std::vector<at::Tensor> *outputs, bool tf32);
+bool uses_tf32(const c10::OperatorHandle &op); // as it is set now
 
 // ---- later.cpp
 
@@ -184,6 +216,10 @@ extern std::atomic<bool> launching_later; // whether the two above do anything
 
 // The innermost Python line of this thread that is not torch's own, "train.py:12".
 void write_place(char *out, size_t size);
+// A thread as Python knows it, or nullptr; and the same place of it, from any thread, while
+// it is inside torch.
+void *python_thread();
+void write_place_of(void *thread, char *out, size_t size);
 
 // ---- storage_ops.cpp, autocast.cpp, exports.cpp
 

@@ -39,6 +39,7 @@ Tensor empty(IntArrayRef sizes, optional<c10::ScalarType> dtype, optional<c10::L
              optional<c10::MemoryFormat> memory_format)
 {
     const c10::DeviceGuard guard(device_or_current(device));
+    check_dtype(c10::dtype_or_default(dtype));
     return at::detail::empty_generic(sizes, allocator(),
                                      DispatchKeySet(DispatchKey::PrivateUse1),
                                      c10::dtype_or_default(dtype), memory_format);
@@ -49,6 +50,7 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
                      optional<c10::Device> device, optional<bool>)
 {
     const c10::DeviceGuard guard(device_or_current(device));
+    check_dtype(c10::dtype_or_default(dtype));
     return at::detail::empty_strided_generic(sizes, strides, allocator(),
                                              DispatchKeySet(DispatchKey::PrivateUse1),
                                              c10::dtype_or_default(dtype));

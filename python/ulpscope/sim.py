@@ -21,11 +21,10 @@ import atexit
 import ctypes
 import os
 import sys
-from collections.abc import Iterable
 
 import torch
 
-from . import sim_memory
+from . import sim_amp as amp, sim_backends, sim_memory, sim_properties, sim_random
 from .calls.older import zip_equal
 from .calls.torch_private import has_kernel, private_backend
 from .program import glue
@@ -36,8 +35,12 @@ from .sim_memory import (  # noqa: F401
     memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, set_guard,
     set_per_process_memory_fraction, set_protection)
 from .sim_properties import (  # noqa: F401
-    can_device_access_peer, get_device_capability, get_device_name, get_device_properties, ipc_collect,
-    is_current_stream_capturing, is_tf32_supported)
+    can_device_access_peer, get_amp_supported_dtype, get_device_capability, get_device_name, get_device_properties,
+    get_profile, ipc_collect, is_bf16_supported, is_current_stream_capturing, is_tf32_supported, lacks, profile,
+    profiles)
+from .sim_random import (  # noqa: F401
+    get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, random, seed_all,
+    set_rng_state, set_rng_state_all)
 
 
 class _NoEvent:
@@ -112,6 +115,7 @@ def _load_runtime() -> ctypes.CDLL:
     lib.usc_sim_schedule.argtypes = [ctypes.POINTER(_Schedule)]
     lib.usc_sim_launch_blocking.restype = ctypes.c_bool
     lib.usc_sim_device_synchronize.argtypes = [ctypes.c_int, ctypes.POINTER(_Error)]
+    sim_properties.use(lib)
     sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
@@ -119,12 +123,7 @@ def _load_runtime() -> ctypes.CDLL:
 def _load_glue() -> ctypes.CDLL:
     lib = glue.load("sim")
     lib.usc_glue_sim_register.restype = ctypes.c_char_p
-    lib.usc_glue_sim_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
-    lib.usc_glue_sim_initial_seed.restype = ctypes.c_uint64
-    state = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int64]
-    lib.usc_glue_sim_get_rng_state.argtypes = state
-    lib.usc_glue_sim_get_rng_state.restype = ctypes.c_int64
-    lib.usc_glue_sim_set_rng_state.argtypes = state
+    sim_random.use(lib)
     return lib
 
 
@@ -147,6 +146,8 @@ def _register() -> None:
         raise RuntimeError(f"the simulated device cannot be registered: {why}")
     torch._register_device_module("sim", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    sys.modules["torch.sim.amp"] = amp
+    sim_backends.register(_lib)
 
 
 # ---- faults ----------------------------------------------------------------------------
@@ -252,6 +253,7 @@ def init() -> None:
 
 
 _lazy_init = init
+_initialized = True  # for torch.utils.checkpoint, which keeps random states of what was used
 
 
 def _is_in_bad_fork() -> bool:
@@ -377,61 +379,7 @@ class schedule:
         self.off()
 
 
-# ---- random numbers ------------------------------------------------------------------------
-
-
-def manual_seed(seed: int) -> None:
-    _lib_glue.usc_glue_sim_seed(current_device(), int(seed) & (2**64 - 1))
-
-
-def manual_seed_all(seed: int) -> None:
-    for i in range(device_count()):
-        _lib_glue.usc_glue_sim_seed(i, int(seed) & (2**64 - 1))
-
-
-def seed() -> None:
-    """Seeds the current device by chance."""
-    manual_seed(torch.Generator().seed())
-
-
-def seed_all() -> None:
-    """Seeds all devices by chance, and alike."""
-    manual_seed_all(torch.Generator().seed())
-
-
-def initial_seed() -> int:
-    return _lib_glue.usc_glue_sim_initial_seed(current_device())
-
-
-def get_rng_state(device="sim") -> torch.Tensor:
-    size = _lib_glue.usc_glue_sim_get_rng_state(_index(device), None, 0)
-    state = torch.empty(size, dtype=torch.uint8, device="cpu")
-    _lib_glue.usc_glue_sim_get_rng_state(_index(device), state.data_ptr(), size)
-    return state
-
-
-def set_rng_state(new_state: torch.Tensor, device="sim") -> None:
-    state = new_state.to("cpu", torch.uint8).contiguous()
-    if _lib_glue.usc_glue_sim_set_rng_state(
-            _index(device), state.data_ptr(), state.numel()) != 0:
-        raise RuntimeError("sim: these bytes are no generator state")
-
-
-def get_rng_state_all() -> list[torch.Tensor]:
-    return [get_rng_state(i) for i in range(device_count())]
-
-
-def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    for i, state in enumerate(new_states):
-        set_rng_state(state, i)
-
-
-def get_amp_supported_dtype() -> list[torch.dtype]:
-    return [torch.bfloat16, torch.float16]
-
-
-def is_bf16_supported(including_emulation: bool = True) -> bool:
-    return True
+# ---- the end of a program -----------------------------------------------------------------
 
 
 def tell_idle() -> None:
@@ -453,13 +401,18 @@ def _finish() -> None:
         print(f"ulpscope: sim: {error.text.decode()}", file=sys.stderr)
 
 
+seed = sim_random.seed
 _lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
+if os.environ.get("ULPSCOPE_SIM_PROFILE"):
+    profile(os.environ["ULPSCOPE_SIM_PROFILE"])
 _register()
+default_generators = sim_random.default_generators()
 if os.environ.get("ULPSCOPE_SIM_GUARD"):
     set_guard(os.environ["ULPSCOPE_SIM_GUARD"])
+random(os.environ.get("ULPSCOPE_SIM_RANDOM") or None)
 set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "1") != "0")
 if _planted():
     atexit.register(tell_idle)

@@ -9,6 +9,7 @@ import ctypes
 import faulthandler
 import io
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -334,6 +335,46 @@ def test_write_beyond_the_block_crashes():
     x = torch.ones(16, device="sim")  # 64 bytes: ends at the guard page
     assert death(lambda: torch.ops.simtest.overwrite_(x, 63)) == 0
     assert death(lambda: torch.ops.simtest.overwrite_(x, 64)) == SIGSEGV
+
+
+VIOLATION = """
+import ctypes, sys, threading, torch, ulpscope.sim as sim
+library = torch.library.Library("simtest", "DEF")
+library.define("poke(Tensor x, int at) -> Tensor")
+def poke(x, at, by=None):
+    run = ctypes.CDLL(None).memset
+    run.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+    if HELPER:
+        helper = threading.Thread(target=run, args=(x.data_ptr() + at, 0, 1))
+        helper.start(), helper.join()
+    run(x.data_ptr() + at, 0, 1)
+    return x.clone()
+library.impl("poke", poke, "CPU")
+library.impl("poke", lambda x, at: torch.empty_like(x), "Meta")
+sim.set_launch_blocking(not LATER)
+x = torch.arange(24.0, device="sim").view(4, 6)[1:, ::2]
+y = torch.ops.simtest.poke(x, 8)
+sim.synchronize()
+"""
+
+
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("helper", [0, 1])
+def test_a_violation_names_argument_and_line(tmp_path, later, helper):
+    (tmp_path / "train.py").write_text(VIOLATION.replace("LATER", str(later)).replace("HELPER", str(helper)))
+    done = subprocess.run([sys.executable, tmp_path / "train.py"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == SIGSEGV and len(done.stderr.splitlines()) >= 1, done
+    said = [line for line in done.stderr.splitlines() if line.startswith("ulpscope: ")]
+    assert len(said) == 1
+    assert re.match(
+        r"ulpscope: sim:0: simtest::poke, launched at (train|threading).py:\d+, (writes to|touches) argument 'x' "
+        r"\(float32, shape \[3, 3\], strides \[6, 2\], offset 6\) at element \[0, 1\], 0x\w+ "
+        r"\(open for reading only\), byte 32 of a block of 96 bytes, allocated by ",
+        said[0],
+    ), said
+    if later:  # where it was launched, and not where it runs
+        line = 1 + VIOLATION.splitlines().index("y = torch.ops.simtest.poke(x, 8)")
+        assert f"train.py:{line}," in said[0]
 
 
 def test_memory_is_given_back():

@@ -27,8 +27,7 @@ ABSENT = {
     "get_sync_debug_mode set_sync_debug_mode": "n_waits of memory_stats() counts waits instead",
     "host_memory_stats* reset_*host_memory_stats": "pinned memory is the machine's own, and not cached",
     "max_memory_cached memory_cached reset_max_memory_*": "older names that torch.cuda warns of",
-    "default_generators": "torch.Generator('sim') and *_rng_state, not a tuple that is written to",
-    "amp gds jiterator memory nccl nvtx profiler random sparse streams tunable": "modules of torch.cuda's own",
+    "gds jiterator memory nccl nvtx profiler random sparse streams tunable": "modules of torch.cuda's own",
     "importlib os platform threading torch traceback warnings": "what torch.cuda itself imports",
 }
 

@@ -270,17 +270,27 @@ def test_guards():
         sim.set_guard("strict")
 
 
-def test_variables_say_how_it_starts():
-    code = "import ulpscope.sim as s; print(s.get_guard(), s.launch_blocking())"
-    starts = ((None, None, "strict True"), ("pages", "0", "pages False"), ("open", "1", "open True"))
-    for guard, blocking, said in starts:
-        more = {"ULPSCOPE_SIM_GUARD": guard, "ULPSCOPE_SIM_LAUNCH_BLOCKING": blocking}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, **{k: v for k, v in more.items() if v}})
-        assert done.stdout.strip() == said, done.stderr
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "ULPSCOPE_SIM_GUARD": "wide"})
-    assert done.returncode == 1 and "there is no guard 'wide'; there are strict, pages, open" in done.stderr
+def start(**variables):
+    code = "import ulpscope.sim as s; print(s.get_guard(), s.launch_blocking(), s.random(), s.get_profile())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **{f"ULPSCOPE_SIM_{k}": v for k, v in variables.items()}})
+
+
+@pytest.mark.parametrize("variables, said", [
+    ({}, "strict True cpu full"), ({"GUARD": "pages", "LAUNCH_BLOCKING": "0"}, "pages False cpu full"),
+    ({"GUARD": "open", "LAUNCH_BLOCKING": "1", "RANDOM": "philox", "PROFILE": "small"}, "open True philox small")])
+def test_variables_say_how_it_starts(variables, said):
+    done = start(**variables)
+    assert done.stdout.strip() == said, done.stderr
+
+
+@pytest.mark.parametrize("name, value, said", [
+    ("GUARD", "wide", "there is no guard 'wide'; there are strict, pages, open"),
+    ("RANDOM", "dice", "there are no random numbers of 'dice'; there are cpu, philox"),
+    ("PROFILE", "tiny", "there is no profile 'tiny'; known: full, no-fp64")])
+def test_variables_that_say_nothing_are_refused(name, value, said):
+    done = start(**{name: value})
+    assert done.returncode == 1 and said in done.stderr
 
 
 def test_a_tensor_of_the_host_has_no_stream():

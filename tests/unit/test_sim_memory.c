@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of device memory in ulpscope_sim/sim.h. Accesses that must fault happen in a
 // child process, whose end tells.
+#include <ulpscope_sim/profile.h>
 #include <ulpscope_sim/sim.h>
 
 #include <setjmp.h>
@@ -129,7 +130,7 @@ static void test_freed_memory_faults_and_is_reused(void **state)
 static void test_devices_have_their_own_addresses(void **state)
 {
     (void)state;
-    for (int device = 0; device < USC_SIM_N_DEVICES; device++) {
+    for (int device = 0; device < usc_sim_device_count(); device++) {
         char *p = allocate(device, 10);
         assert_int_equal(usc_sim_device_of(p), device);
         assert_int_equal(usc_sim_device_of(p + 9), device);
@@ -147,7 +148,7 @@ static void test_bad_requests_are_refused(void **state)
     usc_error err;
     assert_int_equal(usc_sim_malloc(-1, 1, &p, &err), USC_E_ARG);
     assert_null(p);
-    assert_int_equal(usc_sim_malloc(USC_SIM_N_DEVICES, 1, &p, NULL), USC_E_ARG);
+    assert_int_equal(usc_sim_malloc(usc_sim_device_count(), 1, &p, NULL), USC_E_ARG);
     assert_int_equal(usc_sim_malloc(0, SIZE_MAX, &p, &err), USC_E_RANGE);
     assert_int_equal(usc_sim_malloc(0, 0, &p, &err), USC_OK);
     assert_null(p);

@@ -2,6 +2,7 @@
 // The rules of command queues in ulpscope_sim/stream.h. No device memory is touched here,
 // so that this runs under TSan, too.
 #include "sim_commands.h"
+#include <ulpscope_sim/profile.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -100,7 +101,8 @@ static void test_what_is_not_there_is_refused(void **state)
 {
     (void)state;
     usc_error err;
-    const usc_sim_stream none[] = {{-1, 0}, {USC_SIM_N_DEVICES, 0}, {0, -1}, {0, 1000}};
+    const usc_sim_stream none[] = {
+        {-1, 0}, {usc_sim_device_count(), 0}, {0, -1}, {0, 1000}};
     usc_sim_event *e = event_of(false);
     for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
         assert_false(usc_sim_stream_exists(none[i]));
@@ -114,7 +116,7 @@ static void test_what_is_not_there_is_refused(void **state)
         assert_true(usc_sim_stream_query(none[i]));
     }
     assert_int_equal(usc_sim_device_synchronize(-2, &err), USC_E_ARG);
-    assert_int_equal(usc_sim_device_synchronize(USC_SIM_N_DEVICES, &err), USC_E_ARG);
+    assert_int_equal(usc_sim_device_synchronize(usc_sim_device_count(), &err), USC_E_ARG);
     usc_sim_event_free(e);
 }
 

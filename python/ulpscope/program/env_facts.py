@@ -31,7 +31,8 @@ backends.cuda.flash_sdp_enabled backends.cuda.mem_efficient_sdp_enabled
 backends.cuda.math_sdp_enabled backends.cuda.cudnn_sdp_enabled
 backends.cudnn.enabled backends.cudnn.allow_tf32 backends.cudnn.benchmark backends.cudnn.deterministic
 backends.mkldnn.enabled backends.mkldnn.deterministic backends.mkldnn.allow_tf32
-backends.mkldnn.matmul.fp32_precision backends.opt_einsum.enabled backends.opt_einsum.strategy
+backends.mkldnn.matmul.fp32_precision backends.sim.matmul.fp32_precision backends.sim.conv.fp32_precision
+sim.random sim.get_guard sim.launch_blocking backends.opt_einsum.enabled backends.opt_einsum.strategy
 npu.matmul.allow_hf32 npu.conv.allow_hf32 _C._get_cublas_allow_tf32""".split()
 
 

@@ -13,7 +13,7 @@
 
 USC_BEGIN_DECLS
 
-#define USC_SIM_N_DEVICES 2
+#define USC_SIM_MOST_DEVICES 8 /* how many there are: profile.h */
 
 typedef enum usc_sim_access {
     USC_SIM_READ,
