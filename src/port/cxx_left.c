@@ -186,6 +186,14 @@ static bool tells(usc_port_term *term)
     return (term->of & TELLS) != 0;
 }
 
+/* Whether the word at i is meant as the table has it, and no member or own name. */
+static bool is_meant(const usc_port_job *job, size_t i, const char *word)
+{
+    return !usc_port_at(job, i - 1, ".") && !usc_port_at(job, i - 1, "->") &&
+           (strncmp(word, "tex", 3) != 0 || usc_port_at(job, i + 1, "<") ||
+            usc_port_at(job, i + 1, "("));
+}
+
 static void look_at_word(usc_port_job *job, size_t i)
 {
     const usc_port_token *t = usc_port_sig(job, i);
@@ -194,10 +202,7 @@ static void look_at_word(usc_port_job *job, size_t i)
     const char *word = term->text;
     if (!tells(term)) return;
     for (size_t k = 0; k < sizeof tellings / sizeof tellings[0]; k++)
-        if (fits(tellings[k].word, word) && !usc_port_at(job, i - 1, ".") &&
-            !usc_port_at(job, i - 1, "->") &&
-            (strncmp(word, "tex", 3) != 0 || usc_port_at(job, i + 1, "<") ||
-             usc_port_at(job, i + 1, "(")))
+        if (fits(tellings[k].word, word) && is_meant(job, i, word))
             usc_port_leave(job, i, i + 4, tellings[k].construct, tellings[k].advice);
     for (size_t k = 0; k < sizeof branches / sizeof branches[0]; k++) {
         if (branches[k].word[0] == '*' && !t->directive) continue;
@@ -216,7 +221,8 @@ static void look_at_word(usc_port_job *job, size_t i)
 static void look_at_kernel(usc_port_job *job, size_t i)
 {
     size_t at = i + 1;
-    if (job->options->target == USC_PORT_MUSA) return;
+    if (job->options->target == USC_PORT_MUSA || job->options->target == USC_PORT_SIM)
+        return;
     while (at < job->n_sig && at - i < 40 && !usc_port_at(job, at + 1, "(") &&
            !usc_port_at(job, at, ";"))
         at++;
@@ -225,11 +231,8 @@ static void look_at_kernel(usc_port_job *job, size_t i)
             at++;
     while (at < job->n_sig && at - i < 80 && !usc_port_at(job, at + 1, "("))
         at++;
-    usc_port_leave(
-        job, at, at, "kernel",
-        job->options->target == USC_PORT_SIM
-            ? "the simulated device does not run kernels yet: host code is ported alone"
-            : "kernels of this target are another language: write it anew");
+    usc_port_leave(job, at, at, "kernel",
+                   "kernels of this target are another language: write it anew");
 }
 
 void usc_port_cxx_left(usc_port_job *job)
@@ -240,5 +243,75 @@ void usc_port_cxx_left(usc_port_job *job)
         if (t->kind != USC_PORT_NAME) continue;
         look_at_word(job, i);
         if (usc_port_at(job, i, "__global__") && !t->directive) look_at_kernel(job, i);
+    }
+}
+
+enum { MOST_BRANCHES = 64 };
+
+/* Branches of the preprocessor that ask for a CUDA device's number: never taken there. */
+typedef struct dead_branches {
+    bool dead[MOST_BRANCHES];
+    size_t n;
+} dead_branches;
+
+static bool asks_for_architecture(const usc_port_job *job, size_t i)
+{
+    bool asks = false;
+    for (; i < job->n_sig && usc_port_sig(job, i)->directive; i++) {
+        if (usc_port_at(job, i, "#")) break;
+        asks = asks || usc_port_at(job, i, "__CUDA_ARCH__");
+        if (usc_port_at(job, i, "!") || usc_port_at(job, i, "|") ||
+            usc_port_at(job, i, "<"))
+            return false;
+    }
+    return asks;
+}
+
+/* The directive whose word stands at i. */
+static void follow_branch(const usc_port_job *job, dead_branches *b, size_t i)
+{
+    bool *now = b->n > 0 && b->n <= MOST_BRANCHES ? &b->dead[b->n - 1] : NULL;
+    if (usc_port_at(job, i, "if") || usc_port_at(job, i, "ifdef") ||
+        usc_port_at(job, i, "ifndef")) {
+        const bool dead =
+            !usc_port_at(job, i, "ifndef") && asks_for_architecture(job, i + 1);
+        if (b->n < MOST_BRANCHES) b->dead[b->n] = dead;
+        b->n++;
+    } else if (usc_port_at(job, i, "endif") && b->n > 0) {
+        b->n--;
+    } else if (now != NULL && usc_port_at(job, i, "else")) {
+        *now = false;
+    } else if (now != NULL && usc_port_at(job, i, "elif")) {
+        *now = asks_for_architecture(job, i + 1);
+    }
+}
+
+static bool is_dead(const dead_branches *b)
+{
+    for (size_t k = 0; k < b->n && k < MOST_BRANCHES; k++)
+        if (b->dead[k]) return true;
+    return false;
+}
+
+static void refuse_word(usc_port_job *job, size_t i)
+{
+    static const char *const lacks[] = {"inline PTX", "wmma", "texture",
+                                        "grid-wide synchronisation"};
+    const char *word = usc_port_word(job, i);
+    for (size_t k = 0; k < sizeof tellings / sizeof tellings[0]; k++)
+        for (size_t n = 0; n < sizeof lacks / sizeof lacks[0]; n++)
+            if (strcmp(tellings[k].construct, lacks[n]) == 0 &&
+                fits(tellings[k].word, word) && is_meant(job, i, word))
+                usc_port_leave(job, i, i + 4, lacks[n], tellings[k].advice);
+}
+
+void usc_port_cxx_refused(usc_port_job *job)
+{
+    dead_branches open = {0};
+    for (size_t i = 0; i < job->n_sig; i++) {
+        if (usc_port_at(job, i, "#") && usc_port_sig(job, i)->directive)
+            follow_branch(job, &open, i + 1);
+        if (usc_port_kind_at(job, i, USC_PORT_NAME) && !is_dead(&open))
+            refuse_word(job, i);
     }
 }

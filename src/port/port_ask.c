@@ -43,6 +43,10 @@ bool usc_port_ask(usc_port_job *job, bool python)
         usc_port_own_learn(job, job->own_names, python);
         return false;
     }
+    if (job->options->lower) {
+        usc_port_lower(job);
+        return !job->failed;
+    }
     (python ? usc_port_python : usc_port_cxx)(job);
     if (job->own_names != NULL) usc_port_own_apply(job, python);
     if (job->options->comments) usc_port_comments(job, python);

@@ -158,6 +158,12 @@ bool usc_port_glob(const char *glob, const char *path);
 
 void usc_port_cxx(usc_port_job *job);
 void usc_port_cxx_left(usc_port_job *job);
+
+/** Lists what no kernel of the simulated device may have. */
+void usc_port_cxx_refused(usc_port_job *job);
+
+/** A kernel's file for a compiler of C++. */
+void usc_port_lower(usc_port_job *job);
 void usc_port_python(usc_port_job *job);
 
 /** Takes the import at place i of a statement; the place behind it. */

@@ -55,15 +55,15 @@ const usc_port_row usc_port_rows_python[] = {
     {TEXT, "cuda_time_total", {"musa_time_total", "device_time_total", NULL, "xpu_time_total"}},
     {TEXT, "self_cuda_time_total", {"self_musa_time_total", "self_device_time_total", NULL, "self_xpu_time_total"}},
     {TEXT, "nvidia-smi", {NULL, NULL, NULL, NULL}}, /* a test for a device that chooses the CPU now */
-    {TEXT, "nvcc", {"mcc", NULL, NULL, NULL}},
+    {TEXT, "nvcc", {"mcc", "simcc", NULL, NULL}},
     /* ---- extensions */
-    {NAME, "torch.utils.cpp_extension.CUDAExtension", {"torch_musa.utils.musa_extension.MUSAExtension", NULL, NULL, NULL}},
-    {NAME, "torch.utils.cpp_extension.BuildExtension", {"torch_musa.utils.musa_extension.BuildExtension", NULL, "torch.utils.cpp_extension.BuildExtension", "torch.utils.cpp_extension.BuildExtension"}},
+    {NAME, "torch.utils.cpp_extension.CUDAExtension", {"torch_musa.utils.musa_extension.MUSAExtension", "ulpscope.extension.SimExtension", NULL, NULL}},
+    {NAME, "torch.utils.cpp_extension.BuildExtension", {"torch_musa.utils.musa_extension.BuildExtension", "ulpscope.extension.BuildExtension", "torch.utils.cpp_extension.BuildExtension", "torch.utils.cpp_extension.BuildExtension"}},
     {NAME, "torch.utils.cpp_extension.CUDA_HOME", {"torch_musa.utils.musa_extension.MUSA_HOME", NULL, NULL, NULL}},
-    {NAME, "torch.utils.cpp_extension.load", {"torch_musa.utils.musa_extension.load", NULL, NULL, "torch.utils.cpp_extension.load"}},
-    {NAME, "torch.utils.cpp_extension.load_inline", {"torch_musa.utils.musa_extension.load_inline", NULL, NULL, "torch.utils.cpp_extension.load_inline"}},
-    {IMPORT, "torch.utils.cpp_extension", {"torch_musa.utils.musa_extension", NULL, "torch.utils.cpp_extension", "torch.utils.cpp_extension"}},
-    {WORD, "cuda_sources", {"musa_sources", NULL, NULL, "sycl_sources"}},
-    {WORD, "extra_cuda_cflags", {"extra_musa_cflags", NULL, NULL, "extra_sycl_cflags"}},
+    {NAME, "torch.utils.cpp_extension.load", {"torch_musa.utils.musa_extension.load", "ulpscope.extension.load", NULL, "torch.utils.cpp_extension.load"}},
+    {NAME, "torch.utils.cpp_extension.load_inline", {"torch_musa.utils.musa_extension.load_inline", "ulpscope.extension.load_inline", NULL, "torch.utils.cpp_extension.load_inline"}},
+    {IMPORT, "torch.utils.cpp_extension", {"torch_musa.utils.musa_extension", "ulpscope.extension", "torch.utils.cpp_extension", "torch.utils.cpp_extension"}},
+    {WORD, "cuda_sources", {"musa_sources", "sim_sources", NULL, "sycl_sources"}},
+    {WORD, "extra_cuda_cflags", {"extra_musa_cflags", "extra_sim_cflags", NULL, "extra_sycl_cflags"}},
     {0},
 };

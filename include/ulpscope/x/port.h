@@ -58,6 +58,9 @@ typedef struct usc_port_options {
     bool in_place;
     bool dry_run; /* nothing is written */
     bool diff;    /* a diff of each file */
+    bool lower;   /* usc_port_bytes alone: kernels' files as a compiler of C++ takes them
+                   * for the simulated device (glue/grid). Names stay; what it does not have
+                   * is listed */
 } usc_port_options;
 
 /** Something that is left for a human. */
