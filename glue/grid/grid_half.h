@@ -214,11 +214,18 @@ template <class F> inline bool __hisinf(narrow<F> a)
     return isinf((float)a);
 }
 
+template <class F> inline float __low2float(narrow2<F> v)
+{
+    return (float)v.x;
+}
+template <class F> inline float __high2float(narrow2<F> v)
+{
+    return (float)v.y;
+}
+
 } // namespace usc_grid_cxx
 
-// Found in a kernel by name, as CUDA's are: the types lie in a namespace of their own.
-using usc_grid_cxx::__hisnan;
-
+// The functions are found by the types of their arguments, which lie in that namespace.
 typedef usc_grid_cxx::narrow<usc_grid_cxx::half_format> __half;
 typedef usc_grid_cxx::narrow2<usc_grid_cxx::half_format> __half2;
 typedef __half half;

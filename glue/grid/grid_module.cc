@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define HIDDEN __attribute__((visibility("hidden")))
+#define HIDDEN __attribute__((visibility("hidden"), no_sanitize("thread")))
 
 // What assert() and torch's CUDA_KERNEL_ASSERT call.
 extern "C" HIDDEN void __assert_fail(const char *what, const char *file, unsigned line,

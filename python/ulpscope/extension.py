@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Extensions for the simulated device, built as torch builds those for others: sources in C++, and kernels
+written for CUDA (``.cu``), whose operators then run on ``sim``::
+
+    from setuptools import setup
+    from ulpscope.extension import BuildExtension, SimExtension
+
+    setup(name="ops", ext_modules=[SimExtension("ops._C", ["ops.cpp", "nms.cu"])],
+          cmdclass={"build_ext": BuildExtension})
+
+or, at once, ``ops = ulpscope.extension.load("ops", ["ops.cpp", "nms.cu"])``. Over torch.utils.cpp_extension,
+with the same parameters. ``ULPSCOPE_SIM_WARP=64`` builds for warps of 64 lanes; ``ULPSCOPE_SIM_RACES=1``, or
+``races=True``, has each access looked at: races in shared memory, and what is outside of all arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch.utils import cpp_extension
+
+from .program import glue
+from .program.lowered import KernelRefused, Lowering, write_if_changed
+
+__all__ = ["BuildExtension", "ExtensionError", "KernelRefused", "SimExtension", "include_paths", "library_paths",
+           "load", "load_inline"]  # fmt: skip
+
+_SHARED_SIZE = 48 << 10  # USC_GRID_SHARED_SIZE
+_STAMP = "ulpscope-built-for"
+
+
+class ExtensionError(RuntimeError):
+    """An extension cannot be built, or not be loaded; the text says why."""
+
+
+def include_paths() -> list[str]:
+    """Where the headers are: the device's, and torch's."""
+    return [str(glue.PACKAGE / "glue" / "grid"), str(glue.PACKAGE / "include"), *cpp_extension.include_paths()]
+
+
+def library_paths() -> list[str]:
+    """Where the libraries are: the device's, and torch's."""
+    return [str(glue.PACKAGE), *cpp_extension.library_paths()]
+
+
+def _warp() -> int:
+    text = os.environ.get("ULPSCOPE_SIM_WARP", "32")
+    if text not in ("32", "64"):
+        raise ExtensionError(f"ULPSCOPE_SIM_WARP={text}: a warp has 32 or 64 lanes")
+    return int(text)
+
+
+def _wants_races(races: bool | None) -> bool:
+    return os.environ.get("ULPSCOPE_SIM_RACES", "") not in ("", "0") if races is None else races
+
+
+def _flags(races: bool) -> list[str]:
+    """Symbols stay within an extension: two may have one kernel's name."""
+    flags = ["-O2", "-g1", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing", "-Wno-unknown-pragmas",
+             "-Wno-attributes", "-DULPSCOPE_SIM_TORCH", f"-DULPSCOPE_SIM_WARP={_warp()}"]  # fmt: skip
+    return [*flags, "-fsanitize=thread", "-DULPSCOPE_SIM_RACES"] if races else flags
+
+
+def _link_flags() -> list[str]:
+    return [f"-L{glue.PACKAGE}", "-lulpscope_sim", "-lulpscope", f"-Wl,-rpath,{glue.PACKAGE}"]
+
+
+_OF_NVCC = re.compile(r"-gencode|-arch|-X|--|-use_fast_math|-maxrregcount|arch=|-lineinfo|-rdc|-ccbin")
+
+
+def _of_simcc(flags: list[str]) -> list[str]:
+    """The flags of a kernels' compiler that one of C++ has, too."""
+    return [flag for flag in flags if not _OF_NVCC.match(flag)]
+
+
+# ---- what is checked when it is built
+
+
+def _shared_names(lowering: Lowering, sources: list[str]) -> set[str]:
+    """The names of what is declared as static shared memory."""
+    texts = [p.read_bytes() for p in [*map(Path, sources), *lowering.headers.values()] if p.is_file()]
+    found: set[str] = set()
+    for text in texts:
+        for declared in re.findall(rb"__shared__([^;=]*);", text):
+            found |= {name.decode() for name in re.findall(rb"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:,|$)", declared)}
+    return found
+
+
+def _shared_sizes(library: Path, names: set[str]) -> dict[str, int]:
+    """Bytes of static shared memory by kernel, as the library says."""
+    done = subprocess.run(["nm", "-C", "-S", "--defined-only", str(library)], capture_output=True, text=True)
+    sizes: dict[str, int] = {}
+    for line in done.stdout.splitlines():
+        found = re.match(r"\w+ (\w+) \w (.*)::(\w+)$", line)
+        if found and found[3] in names:
+            kernel = re.sub(r"\(.*\)$", "", found[2]).removeprefix("void ")
+            sizes[kernel] = sizes.get(kernel, 0) + int(found[1], 16)
+    return sizes
+
+
+def _check_shared(library: Path, names: set[str]) -> None:
+    for kernel, size in _shared_sizes(library, names).items():
+        if size > _SHARED_SIZE:
+            raise ExtensionError(
+                f"kernel {kernel} has {size} bytes of static shared memory; a block has {_SHARED_SIZE}"
+            )
+
+
+# ---- setup.py
+
+
+def SimExtension(name: str, sources: list[str], *args, **kwargs):
+    """A setuptools.Extension for the simulated device, for :class:`BuildExtension`."""
+    kwargs["include_dirs"] = [*kwargs.get("include_dirs", []), *include_paths()[:2]]
+    kwargs["extra_link_args"] = [*kwargs.get("extra_link_args", []), *_link_flags()]
+    extension = cpp_extension.CppExtension(name, sources, *args, **kwargs)
+    extension.is_sim = True
+    return extension
+
+
+class BuildExtension(cpp_extension.BuildExtension):
+    """torch's, and kernels' files of a :func:`SimExtension` are lowered first."""
+
+    def build_extensions(self) -> None:
+        shared = {}
+        for extension in self.extensions:
+            if getattr(extension, "is_sim", False):
+                shared[extension.name] = self._lower(extension)
+        super().build_extensions()
+        for name, names in shared.items():
+            _check_shared(Path(self.get_ext_fullpath(name)), names)
+
+    def _lower(self, extension) -> set[str]:
+        own = [d for d in extension.include_dirs if not d.startswith(str(glue.PACKAGE))]
+        folder = Path(self.build_temp).absolute() / "lowered" / extension.name
+        lowering = Lowering(folder, [d for d in own if "site-packages" not in d])
+        extension.sources = [lowering.source(source) for source in extension.sources]
+        lowering.check()
+        extension.depends = [*extension.depends, *map(str, lowering.headers)]
+        extension.sources.append(_module_source(folder))
+        given = extension.extra_compile_args
+        if isinstance(given, dict):
+            given = [*given.get("cxx", []), *_of_simcc(given.get("simcc", []))]
+        extension.extra_compile_args = [*_flags(_wants_races(None)), *given]
+        return _shared_names(lowering, extension.sources)
+
+
+def _module_source(folder: Path) -> str:
+    """The part of ours, beside the lowered files: where its object may lie."""
+    copy = folder / "grid_module.cpp"
+    write_if_changed(copy, (glue.PACKAGE / "glue" / "grid" / "grid_module.cc").read_bytes())
+    return str(copy)
+
+
+# ---- at once
+
+
+def _build_folder(name: str, races: bool) -> Path:
+    key = repr((glue._torch_build(), glue.fits(), _warp(), races))
+    digest = hashlib.sha256(key.encode()).hexdigest()[:12]
+    return glue.cache_home() / "extensions" / f"torch-{torch.__version__}-{digest}" / name
+
+
+def _clear_if_foreign(folder: Path) -> None:
+    """What was built there for another torch is built anew."""
+    stamp, now = folder / _STAMP, repr(glue._torch_build())
+    if stamp.exists() and stamp.read_text() != now:
+        for path in [*folder.glob("*.so"), *folder.glob("*.o"), *folder.glob("*.ninja")]:
+            path.unlink()
+    stamp.write_text(now)
+
+
+_loaded: dict[str, tuple[str, int]] = {}  # name: digest of its headers, how often that has changed
+
+
+def _again(name: str, digest: str) -> list[str]:
+    """A flag that differs where this process has loaded the extension with other headers: torch looks at
+    sources and flags alone."""
+    before, n = _loaded.get(name, (digest, 0))
+    n += before != digest
+    _loaded[name] = (digest, n)
+    return [f"-DULPSCOPE_AGAIN={n}"] if n else []
+
+
+def load(name: str, sources: str | list[str], extra_cflags=None, extra_sim_cflags=None, extra_ldflags=None,
+         extra_include_paths=None, build_directory=None, verbose: bool = False, is_python_module: bool = True,
+         races: bool | None = None) -> ModuleType | str:  # fmt: skip
+    """Builds an extension where it or a header of its own has changed, and loads it: its module, or its path with
+    ``is_python_module=False``, where the library registers operators alone. Built for each torch apart."""
+    from . import sim  # noqa: F401 the operators need their device
+
+    races = _wants_races(races)
+    folder = Path(build_directory) if build_directory else _build_folder(name, races)
+    folder.mkdir(parents=True, exist_ok=True)
+    _clear_if_foreign(folder)
+    sources = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    lowering = Lowering(folder / "lowered", list(extra_include_paths or []))
+    lowered = [lowering.source(source) for source in sources]
+    lowering.check()
+    flags = [
+        *_flags(races),
+        *(extra_cflags or []),
+        *_of_simcc(extra_sim_cflags or []),
+        *_again(name, lowering.digest()),
+    ]
+    try:
+        module = cpp_extension.load(
+            name, [*lowered, _module_source(folder / "lowered")], extra_cflags=flags,
+            extra_ldflags=[*_link_flags(), *(extra_ldflags or [])],
+            extra_include_paths=[*(extra_include_paths or []), *include_paths()[:2]], build_directory=str(folder),
+            verbose=verbose, is_python_module=is_python_module)  # fmt: skip
+    except RuntimeError as problem:
+        if "Error building" not in str(problem):
+            raise
+        raise ExtensionError(f"the extension {name} does not compile: {glue._first_error(str(problem))}") from problem
+    _check_shared(folder / f"{name}.so", _shared_names(lowering, lowered))
+    return module
+
+
+def load_inline(name: str, cpp_sources=(), sim_sources=(), functions=None, extra_cflags=None, extra_sim_cflags=None,
+                extra_ldflags=None, extra_include_paths=None, build_directory=None, verbose: bool = False,
+                is_python_module: bool = True, races: bool | None = None) -> ModuleType | str:  # fmt: skip
+    """The same of sources in texts. ``functions``: those of the sources to bind, names or a dictionary of name and
+    docstring; what kernels' sources define is to be declared in ``cpp_sources``."""
+    cpp_sources = [cpp_sources] if isinstance(cpp_sources, str) else list(cpp_sources)
+    sim_sources = [sim_sources] if isinstance(sim_sources, str) else list(sim_sources)
+    folder = Path(build_directory) if build_directory else _build_folder(name, _wants_races(races))
+    folder.mkdir(parents=True, exist_ok=True)
+    if functions is not None:
+        functions = [functions] if isinstance(functions, str) else functions
+        docs = functions if isinstance(functions, dict) else {f: f for f in functions}
+        rows = [f'm.def("{f}", torch::wrap_pybind_function({f}), "{doc}");' for f, doc in docs.items()]
+        cpp_sources.append("\n".join(["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *rows, "}"]))
+    write_if_changed(folder / "main.cpp", "\n".join(["#include <torch/extension.h>", *cpp_sources, ""]).encode())
+    files = [str(folder / "main.cpp")]
+    if sim_sources:
+        head = ["#include <torch/types.h>", "#include <grid_torch.h>"]
+        write_if_changed(folder / "sim.cu", "\n".join([*head, *sim_sources, ""]).encode())
+        files.append(str(folder / "sim.cu"))
+    return load(name, files, extra_cflags, extra_sim_cflags, extra_ldflags, extra_include_paths, str(folder), verbose,
+                is_python_module, races)  # fmt: skip
