@@ -225,6 +225,24 @@ def test_output_of_the_call_before():
     assert "call 11" not in left_by(lambda old, new: old * 1.001)
 
 
+def test_few_outputs_of_calls_before_are_looked_at(monkeypatch):
+    """Which of them tell is seen when somebody asks: the last eight that do, of sixteen MiB in all."""
+    looked, earlier = [], Earlier()
+    monkeypatch.setattr("ulpscope.session.earlier._tells", lambda t: looked.append(t) or t.numel() > 4)
+    sizes = [7, 1 << 21, 3, 1 << 22, 1 << 23, 5, 2] + [6, 4] * 200
+    for number, n in enumerate(sizes):
+        earlier.keep(number, Answer({"out[0]": torch.empty(n), "out[1]": torch.ones(3, dtype=torch.int64)}))
+        telling = [k for k in range(number + 1) if 4 < sizes[k] <= 1 << 22][-8:]
+        room = [k for k in telling if 4 * sum(sizes[j] for j in telling if j >= k) <= 1 << 24]
+        if number % 29 == 6 or number == len(sizes) - 1:
+            asked = Answer({"out[0]": torch.empty(sizes[room[-1]])})
+            earlier.beside(asked)
+            same = [k for k in room if sizes[k] == sizes[room[-1]]]
+            assert list(asked.earlier) == [f"the output of call {k}" for k in same]
+            assert [k for k, _ in earlier.kept] == room
+    assert len(looked) < len(sizes)
+
+
 @pytest.mark.parametrize(
     "change",
     [lambda y: y * (1 + 1e-3 * torch.randn(y.shape)), lambda y: y + 1e-3 * y * y,
