@@ -6,7 +6,9 @@ threads, or a crash, no other file meets. These processes, and those that tests 
 forked with torch loaded (tests/warm); a file with a line `COLD = "why"` starts fresh ones.
 
 The files that took longest the last time start first; with names of files only those run. What
-each said lies in BUILD/test-output. PYTEST_ADDOPTS has more words for pytest, e.g. --durations=9.
+each said lies in BUILD/test-output, what each cost in BUILD/test-costs.json, which `--costs` lists:
+processor time, of pytest with what it computes and starts itself, and of the warm processes by
+what they ran; how many starts were cold, and why. PYTEST_ADDOPTS has more words for pytest, e.g. --durations=9.
 Exit code 1: something failed.
 """
 
@@ -20,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,12 +60,14 @@ class Warm:
             env={**os.environ, **(self.settings if warm else {})},
         )  # fmt: skip
 
-    def used(self):
-        """Seconds by test file."""
-        used = Counter()
+    def used(self, file):
+        """What ran for a test file -> how often, seconds of the processor."""
+        used = {}
         for line in self.log.read_text().splitlines() if self.server else ():
-            file, seconds, _ = line.split(maxsplit=2)
-            used[file] += float(seconds)
+            name, seconds, what = line.split(maxsplit=2)
+            if name == file:
+                n, before = used.get(what, (0, 0))
+                used[what] = n + 1, round(before + float(seconds), 3)
         return used
 
     def end(self):
@@ -97,30 +100,52 @@ def give_up(pool):
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def kept(path):
+    """What was kept of runs before; empty where nothing was."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def list_costs(costs):
+    """The files by what they cost, and what that went to."""
+    whole = lambda parts: sum(seconds for _, seconds in parts.values())  # noqa: E731
+    total = sum(map(whole, costs.values()))
+    print(f"{total:.0f} s of a processor in {len(costs)} files")
+    for file, parts in sorted(costs.items(), key=lambda item: -whole(item[1])):
+        said = sorted(parts.items(), key=lambda part: -part[1][1])
+        often = lambda n: f" x{n}" if n > 1 else ""  # noqa: E731
+        words = [f"{seconds:.1f} {what}{often(n)}" for what, (n, seconds) in said if seconds >= 0.05]
+        words += [f"{what} x{n}" for what, (n, _) in said if what.startswith("cold: ")]
+        print(f"{whole(parts):7.1f} s {100 * whole(parts) / max(total, 1e-9):5.1f} %  {file}: {', '.join(words)}")
+
+
 def main():
     build = Path(os.environ.get("ULPSCOPE_BUILD") or ROOT / "build")
-    times = build / "test-times.json"
-    try:
-        took = json.loads(times.read_text())
-    except (OSError, ValueError):
-        took = {}
+    times, costs = build / "test-times.json", build / "test-costs.json"
+    if sys.argv[1:] == ["--costs"]:
+        list_costs(kept(costs))
+        return 0
+    took, cost = kept(times), kept(costs)
     files = [Path(name).resolve() for name in sys.argv[1:]] or sorted((ROOT / "tests" / "py").glob("test_*.py"))
     files.sort(key=lambda file: took.get(file.name, file.stat().st_size / 1000), reverse=True)
     with tempfile.TemporaryDirectory(prefix="ulpscope-warm-") as folder:
         warm = Warm(build, Path(folder))
         try:
-            failed = all_of(files, warm, took, build / "test-output")
+            failed = all_of(files, warm, took, cost, build / "test-output")
         finally:
             warm.end()
     if build.is_dir():
         times.write_text(json.dumps(took, indent=0, sort_keys=True))
+        costs.write_text(json.dumps(cost, sort_keys=True))
     print(f"{len(files) - len(failed)} of {len(files)} files passed")
     if failed:
         print("failed: " + " ".join(sorted(failed)))
     return 1 if failed else 0
 
 
-def all_of(files, warm, took, said):
+def all_of(files, warm, took, cost, said):
     """Runs them; the names of those that failed. What each said is kept in a folder."""
     said.mkdir(parents=True, exist_ok=True)
     begin, failed, total = time.monotonic(), [], 0
@@ -131,7 +156,8 @@ def all_of(files, warm, took, said):
             for n, done in enumerate(concurrent.futures.as_completed(work), 1):
                 file, seconds, used, code, output = done.result()
                 took[file.name] = round(seconds, 1)
-                used += warm.used()[file.name]
+                cost[file.name] = warm.used(file.name) | {"pytest, cold": (1, round(used, 3))}
+                used = sum(spent for _, spent in cost[file.name].values())
                 total += used
                 (said / f"{file.stem}.txt").write_text(output)
                 tell(f"[{n:3}/{len(files)}] {seconds:6.1f} s, {used:6.1f} s of a processor  {file.name}", code, output)

@@ -7,7 +7,8 @@ torch loaded as if the first `import torch` were quick. Settings that a process 
 starts or loads torch (`READ_EARLY`) must be this one's; else a server that has them, SOCKET.1 and
 so on, started when they are asked for again, or the interpreter itself.
 
-The processor time of each goes to LOG, with the test file for which it ran.
+The processor time of each goes to LOG, with the test file for which it ran, and what it was; of a
+start that found no fit process, why.
 """
 
 import array
@@ -83,6 +84,11 @@ class Request:
             return "its limits"
         return "its folder is gone" if self.folder.endswith(" (deleted)") else ""
 
+    def what(self):
+        """What it runs, in a word: a module, a script, or -c."""
+        how, *rest = self.words()
+        return rest[0] if how == "-m" and rest else os.path.basename(how)
+
     def file(self):
         """The test file for which it is started."""
         words = " ".join([self.environ.get("PYTEST_CURRENT_TEST", ""), *self.argv])
@@ -126,7 +132,7 @@ class Server:
             return None
         answer = 0 if unfit else self.sibling(request)
         if unfit or answer is None:
-            self.log.write(f"{request.file()} 0 {unfit or 'its settings'}\n")
+            self.log.write(f"{request.file()} 0 cold: {unfit or 'its settings'}\n")
         if answer == HERE and (answer := os.fork()) == 0:
             self.forget()
             return request
@@ -138,7 +144,7 @@ class Server:
             connection.close()
         else:
             pidfd = os.pidfd_open(answer)
-            self.waits[pidfd] = answer, connection, request.file()
+            self.waits[pidfd] = answer, connection, (request.file(), request.what())
             self.runs[connection.fileno()] = pidfd
             self.ready.register(pidfd, select.POLLIN)
             self.ready.register(connection, select.POLLHUP)
@@ -161,9 +167,9 @@ class Server:
         return -n if os.path.exists(f"{self.path}.{n}") else None
 
     def end(self, pidfd):
-        pid, connection, file = self.waits.pop(pidfd)
+        pid, connection, (file, what) = self.waits.pop(pidfd)
         _, status, used = os.wait4(pid, 0)
-        self.log.write(f"{file} {used.ru_utime + used.ru_stime:.3f} warm\n")
+        self.log.write(f"{file} {used.ru_utime + used.ru_stime:.3f} {what}\n")
         self.ready.unregister(pidfd)
         os.close(pidfd)
         if self.runs.pop(connection.fileno(), None) is not None:
