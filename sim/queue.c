@@ -11,11 +11,14 @@
 #include <string.h>
 #include <time.h>
 
+#define FIRST_HIGH (1 + USC_SIM_POOL_STREAMS)
+#define FIRST_FOR_RANKS (FIRST_HIGH + USC_SIM_POOL_STREAMS)
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER; /* something has */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static queue queues[USC_SIM_MOST_DEVICES][USC_SIM_N_STREAMS];
-static int n_handed_out[USC_SIM_MOST_DEVICES][2];
+static int n_handed_out[USC_SIM_MOST_DEVICES][3];
 static bool launch_blocking;
 static atomic_bool has_worked;
 static bool bad_fork; /* the parent had threads, which this child lacks */
@@ -56,7 +59,8 @@ static void set_up(void)
         for (int i = 0; i < USC_SIM_N_STREAMS; i++) {
             queue *q = &queues[d][i];
             q->stream = (usc_sim_stream){d, i};
-            q->high = i > USC_SIM_POOL_STREAMS;
+            q->high = i >= FIRST_HIGH && i < FIRST_FOR_RANKS;
+            q->for_ranks = i >= FIRST_FOR_RANKS;
             pthread_cond_init(&q->wake, NULL);
         }
     pthread_atfork(before_fork, in_parent, in_child);
@@ -95,7 +99,7 @@ bool usc_sim_stream_exists(usc_sim_stream s)
 
 bool usc_sim_stream_is_high(usc_sim_stream s)
 {
-    return usc_sim_stream_exists(s) && s.id > USC_SIM_POOL_STREAMS;
+    return usc_sim_stream_exists(s) && s.id >= FIRST_HIGH && s.id < FIRST_FOR_RANKS;
 }
 
 usc_sim_stream usc_sim_stream_next(int device, bool high)
@@ -105,6 +109,15 @@ usc_sim_stream usc_sim_stream_next(int device, bool high)
     const int i = n_handed_out[device][high]++ % USC_SIM_POOL_STREAMS;
     usc_sim_unlock();
     return (usc_sim_stream){device, 1 + i + (high ? USC_SIM_POOL_STREAMS : 0)};
+}
+
+usc_sim_stream usc_sim_stream_next_for_ranks(int device)
+{
+    if (!usc_sim_stream_exists((usc_sim_stream){device, 0})) return (usc_sim_stream){0};
+    usc_sim_lock();
+    const int i = n_handed_out[device][2]++ % USC_SIM_RANK_STREAMS;
+    usc_sim_unlock();
+    return (usc_sim_stream){device, FIRST_FOR_RANKS + i};
 }
 
 usc_sim_stream usc_sim_stream_current(int device)
@@ -142,7 +155,7 @@ bool usc_sim_queue_could_run(const queue *q)
 {
     if (!head_is_ready(q)) return false;
     if (q->high) return true;
-    for (int i = 1 + USC_SIM_POOL_STREAMS; i < USC_SIM_N_STREAMS; i++)
+    for (int i = FIRST_HIGH; i < FIRST_FOR_RANKS; i++)
         if (head_is_ready(&queues[q->stream.device][i])) return false;
     return true;
 }
@@ -216,7 +229,7 @@ static void *work(void *its_queue)
     queue *q = its_queue;
     usc_sim_lock();
     for (;;) {
-        while (usc_sim_scheduled() || !usc_sim_queue_could_run(q))
+        while ((usc_sim_scheduled() && !q->for_ranks) || !usc_sim_queue_could_run(q))
             pthread_cond_wait(&q->wake, &lock);
         usc_sim_queue_run_head(q);
     }
@@ -252,7 +265,8 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
                              "sim: streams cannot be used in a forked child of a process "
                              "that used them; start children with 'spawn'");
     const bool scheduled = usc_sim_scheduled();
-    const int failed = scheduled || q->has_thread ? 0 : start_thread(q);
+    const bool needs = q->for_ranks || !scheduled;
+    const int failed = !needs || q->has_thread ? 0 : start_thread(q);
     if (failed != 0)
         return usc_error_set(err, USC_E_IO, -1, "sim:%d: no thread for stream %d: %s",
                              q->stream.device, (int)q->stream.id, strerror(failed));
@@ -263,10 +277,8 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
     q->tail = e;
     q->n_submitted++;
     has_worked = true;
-    if (scheduled)
-        usc_sim_schedule_submitted();
-    else
-        pthread_cond_signal(&q->wake);
+    if (q->has_thread) pthread_cond_signal(&q->wake);
+    if (scheduled) usc_sim_schedule_submitted();
     return USC_OK;
 }
 
@@ -396,7 +408,7 @@ static usc_status run_here(queue *q, entry *e)
 static usc_status submit(queue *q, entry *e, bool *queued, usc_error *err)
 {
     usc_status its = USC_OK;
-    const bool wait = launch_blocking && !in_command;
+    const bool wait = launch_blocking && !in_command && !q->for_ranks;
     e->told_text = err;
     *queued = true;
     if (wait && q->head == NULL && !q->running && !bad_fork) return run_here(q, e);

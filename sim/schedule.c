@@ -32,9 +32,9 @@ bool usc_sim_schedule_step(void)
     queue *q, *chosen = NULL;
     uint64_t n = 0;
     for (int i = 0; (q = usc_sim_queue_at(i)) != NULL; i++)
-        if (q->running) return false; /* one at a time */
+        if (q->running && !q->for_ranks) return false; /* one at a time */
     for (int i = 0; (q = usc_sim_queue_at(i)) != NULL; i++)
-        if (usc_sim_queue_could_run(q) && draw() % ++n == 0) chosen = q;
+        if (!q->for_ranks && usc_sim_queue_could_run(q) && draw() % ++n == 0) chosen = q;
     if (chosen == NULL) return false;
     usc_sim_queue_run_head(chosen);
     return true;

@@ -34,6 +34,7 @@ typedef struct entry {
 typedef struct queue {
     usc_sim_stream stream;
     bool high;
+    bool for_ranks; /* its commands are never in step with who submits */
     entry *head, *tail;
     bool running;
     bool has_thread;

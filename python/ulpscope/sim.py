@@ -138,6 +138,20 @@ def _refuse_another_backend() -> None:
             f"device, and '{name}' is already there; use a process that does not load it")
 
 
+def _register_ranks() -> None:
+    """``init_process_group("simccl")``: its glue is compiled once somebody asks for it."""
+    if not torch.distributed.is_available():
+        return
+
+    def make(store, rank: int, size: int, timeout):
+        lib = ctypes.PyDLL(str(glue.build("simccl")))
+        lib.usc_glue_simccl_make.restype = ctypes.py_object
+        lib.usc_glue_simccl_make.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_double]
+        return lib.usc_glue_simccl_make(store, rank, size, timeout.total_seconds())
+
+    torch.distributed.Backend.register_backend("simccl", make, devices=["sim"])
+
+
 def _register() -> None:
     _refuse_another_backend()
     torch.utils.rename_privateuse1_backend("sim")
@@ -148,6 +162,7 @@ def _register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     sys.modules["torch.sim.amp"] = amp
     sim_backends.register(_lib)
+    _register_ranks()
 
 
 # ---- faults ----------------------------------------------------------------------------

@@ -16,7 +16,8 @@ USC_BEGIN_DECLS
 /* Streams of a device: its default stream, 0, and a pool of each priority, whose members
  * are handed out in turn. A stream has no end: it costs a thread once it is used. */
 #define USC_SIM_POOL_STREAMS 16
-#define USC_SIM_N_STREAMS (1 + 2 * USC_SIM_POOL_STREAMS)
+#define USC_SIM_RANK_STREAMS 64 /* for what waits for other processes: ccl.h */
+#define USC_SIM_N_STREAMS (1 + 2 * USC_SIM_POOL_STREAMS + USC_SIM_RANK_STREAMS)
 
 typedef struct usc_sim_stream {
     int device;
@@ -47,6 +48,13 @@ USC_API bool usc_sim_stream_exists(usc_sim_stream stream);
  * command of a stream of high priority that could run begins before those of others of its
  * device. No such device: the default stream of device 0. */
 USC_API usc_sim_stream usc_sim_stream_next(int device, bool high_priority);
+
+/**
+ * The next stream for commands that wait for other processes: it has a thread of its own
+ * with launch blocking and a schedule too, since what it waits for may wait for what this
+ * process does next. After USC_SIM_RANK_STREAMS the first comes again.
+ */
+USC_API usc_sim_stream usc_sim_stream_next_for_ranks(int device);
 
 /** Whether a stream comes from the pool of high priority. */
 USC_API bool usc_sim_stream_is_high(usc_sim_stream stream);
