@@ -44,6 +44,7 @@ typedef struct run {
     const shape *s;
     size_t element;    /* bytes of what must not be torn apart */
     size_t piece_size; /* what a slot's half holds of each piece */
+    ccl_faults *faults;
     char doing[64];
 } run;
 
@@ -193,6 +194,7 @@ static size_t part(const run *r, uint64_t size, uint64_t k)
 
 static const char *piece_of(const run *r, int rank, size_t i)
 {
+    if (rank == r->faults->instead) rank = r->faults->twice;
     return ccl_half_of(r->c, rank, r->c->n_chunks) + i * r->piece_size;
 }
 
@@ -202,7 +204,9 @@ static void give(const run *r, uint64_t k)
     for (size_t i = 0; i < r->call->n_from; i++) {
         const usc_ccl_buffer *b = &r->call->from[i];
         const size_t n = part(r, b->size, k);
-        if (n > 0) memcpy(half + i * r->piece_size, (char *)b->at + k * r->piece_size, n);
+        if (n == 0) continue;
+        memcpy(half + i * r->piece_size, (char *)b->at + k * r->piece_size, n);
+        ccl_faults_input(r->faults, r->call->dtype, half + i * r->piece_size, n);
     }
 }
 
@@ -216,7 +220,7 @@ static void take(const run *r, uint64_t k)
         const int whose = of_root ? r->call->root : (int)i;
         const size_t which =
             r->s->taken == MINE_OF_EACH || r->s->taken == MINE_OF_ROOT ? mine : 0;
-        if (n > 0)
+        if (n > 0 && whose != r->faults->lost)
             memcpy((char *)b->at + k * r->piece_size, piece_of(r, whose, which), n);
     }
 }
@@ -224,9 +228,12 @@ static void take(const run *r, uint64_t k)
 static void reduce_piece(const run *r, size_t piece, size_t at, size_t n, void *to)
 {
     const void *sources[USC_CCL_MAX_RANKS];
+    int n_sources = 0;
     for (int i = 0; i < r->c->size; i++)
-        sources[i] = piece_of(r, i, piece) + at;
-    ccl_reduce(r->call->op, r->call->dtype, sources, r->c->size, to, n / r->element);
+        if (i != r->faults->lost || r->c->size == 1)
+            sources[n_sources++] = piece_of(r, i, piece) + at;
+    ccl_reduce(r->call->op, r->call->dtype, r->faults->in_bf16, sources, n_sources, to,
+               n / r->element);
 }
 
 /* Where rank i's share of n bytes begins. */
@@ -246,11 +253,12 @@ static usc_status reduce_all(const run *r, uint64_t k, usc_error *err)
     char *own = ccl_half_of(c, c->rank, c->n_chunks);
     reduce_piece(r, 0, at, end - at, own + at);
     const usc_status st = ccl_meet(r->c, r->doing, err);
-    if (st != USC_OK || r->call->n_to == 0) return st;
+    if (st != USC_OK || r->call->n_to == 0 || r->faults->is_stale) return st;
     char *to = (char *)r->call->to[0].at + k * r->piece_size;
-    for (int i = 0; i < c->size; i++) {
+    for (int i = 0; i < c->size; i++) { /* each its own share, whatever it summed up */
         const size_t begin = share_at(r, n, i), stop = share_at(r, n, i + 1);
-        if (stop > begin) memcpy(to + begin, piece_of(r, i, 0) + begin, stop - begin);
+        if (stop > begin)
+            memcpy(to + begin, ccl_half_of(c, i, c->n_chunks) + begin, stop - begin);
     }
     return USC_OK;
 }
@@ -258,6 +266,7 @@ static usc_status reduce_all(const run *r, uint64_t k, usc_error *err)
 static usc_status take_chunk(const run *r, uint64_t k, usc_error *err)
 {
     if (r->s->reduces && !r->s->from_each) return reduce_all(r, k, err);
+    if (r->faults->is_stale) return USC_OK;
     if (!r->s->reduces) {
         take(r, k);
         return USC_OK;
@@ -318,14 +327,17 @@ static usc_status run_open(run *r, usc_error *err)
 usc_status usc_ccl_run(usc_ccl *c, const usc_ccl_call *call, usc_error *err)
 {
     size_t n_from = 0, n_to = 0;
+    ccl_faults faults;
     usc_status st = ccl_alive(c, err);
     if (st == USC_OK) st = check_own(c, call, err);
+    if (st == USC_OK) st = ccl_faults_begin(&faults, call->kind, err);
     if (st != USC_OK) return st;
-    run r = {.c = c, .call = call, .s = &shapes[call->kind]};
+    run r = {.c = c, .call = call, .s = &shapes[call->kind], .faults = &faults};
     r.element = r.s->reduces ? usc_dtype_info_of(call->dtype)->size : 1;
     st = open_all(call->from, call->n_from, USC_SIM_READ, &n_from, err);
     if (st == USC_OK) st = open_all(call->to, call->n_to, USC_SIM_WRITE, &n_to, err);
     if (st == USC_OK) st = run_open(&r, err);
+    if (st == USC_OK) ccl_faults_end(&faults, call->dtype, call->to, call->n_to);
     close_all(call->to, n_to, USC_SIM_WRITE);
     close_all(call->from, n_from, USC_SIM_READ);
     return st;

@@ -90,12 +90,34 @@ usc_status ccl_alive(const usc_ccl *c, usc_error *err);
 /* Whether a rank's process is there. */
 bool ccl_rank_lives(const usc_ccl *c, int rank);
 
+/* ---- planted faults (ccl_fault.c) */
+
+/* The faults that fire on one call, and what they make of it. */
+typedef struct ccl_faults {
+    usc_sim_fault hits[USC_SIM_MAX_FAULTS];
+    int results[USC_SIM_MAX_FAULTS]; /* as usc_sim_fault_apply() says; the largest */
+    size_t n;
+    int lost;           /* rank; -1: none */
+    int twice, instead; /* ranks; -1: none */
+    bool in_bf16, is_stale;
+} ccl_faults;
+
+/* Selects for "simccl::<kind>"; crashes or hangs where that is planted. USC_E_UNSUPPORTED
+ * where the device is to lack it. */
+usc_status ccl_faults_begin(ccl_faults *f, usc_ccl_kind kind, usc_error *err);
+/* What this rank gives, as it lies in its slot; `dtype` NONE: nothing is done. */
+void ccl_faults_input(ccl_faults *f, usc_dtype dtype, void *data, size_t size);
+/* What this rank got, whole; counts what fired. */
+void ccl_faults_end(ccl_faults *f, usc_dtype dtype, const usc_ccl_buffer *to,
+                    size_t n_to);
+
 /* ---- arithmetic (ccl_sum.c) */
 
-/* to[i] = sources[0][i] op sources[1][i] ...; `to` may be one of the sources. False: the op
- * is not there for this dtype. */
+/* Whether an op is there for a dtype. */
 bool ccl_can_reduce(usc_ccl_op op, usc_dtype dtype);
-void ccl_reduce(usc_ccl_op op, usc_dtype dtype, const void *const *sources, int n_sources,
-                void *to, size_t n);
+/* to[i] = sources[0][i] op sources[1][i] ...; `to` may be one of the sources. `in_bf16`:
+ * floats are rounded to bfloat16 after each step, as a planted fault has it. */
+void ccl_reduce(usc_ccl_op op, usc_dtype dtype, bool in_bf16, const void *const *sources,
+                int n_sources, void *to, size_t n);
 
 #endif

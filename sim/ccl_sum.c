@@ -88,8 +88,21 @@ static void load_f32(usc_dtype dtype, const void *from, size_t at, float *out, s
         out[i] = (float)wide[i];
 }
 
-static void reduce_f32(usc_ccl_op op, usc_dtype dtype, const void *const *sources,
-                       int n_sources, char *to, size_t at, size_t n)
+static void to_bf16(float *a, size_t n)
+{
+    double wide[CHUNK];
+    uint16_t narrow[CHUNK];
+    for (size_t i = 0; i < n; i++)
+        wide[i] = (double)a[i];
+    usc_dtype_narrow(USC_BF16, wide, narrow, n);
+    usc_dtype_widen(USC_BF16, narrow, wide, n);
+    for (size_t i = 0; i < n; i++)
+        a[i] = (float)wide[i];
+}
+
+static void reduce_f32(usc_ccl_op op, usc_dtype dtype, bool in_bf16,
+                       const void *const *sources, int n_sources, char *to, size_t at,
+                       size_t n)
 {
     float sum[CHUNK], next[CHUNK];
     double wide[CHUNK];
@@ -97,6 +110,7 @@ static void reduce_f32(usc_ccl_op op, usc_dtype dtype, const void *const *source
     for (int i = 1; i < n_sources; i++) {
         load_f32(dtype, sources[i], at, next, n);
         combine_f32(op, sum, next, n);
+        if (in_bf16) to_bf16(sum, n);
     }
     for (size_t i = 0; op == USC_CCL_OP_AVG && i < n; i++)
         sum[i] /= (float)n_sources;
@@ -179,16 +193,16 @@ static void reduce_int(usc_ccl_op op, const usc_dtype_info *info,
     }
 }
 
-void ccl_reduce(usc_ccl_op op, usc_dtype dtype, const void *const *sources, int n_sources,
-                void *to, size_t n)
+void ccl_reduce(usc_ccl_op op, usc_dtype dtype, bool in_bf16, const void *const *sources,
+                int n_sources, void *to, size_t n)
 {
     const usc_dtype_info *info = usc_dtype_info_of(dtype);
     for (size_t at = 0; at < n; at += CHUNK) {
         const size_t here = n - at < CHUNK ? n - at : CHUNK;
-        if (dtype == USC_F64)
+        if (dtype == USC_F64 && !in_bf16)
             reduce_f64(op, sources, n_sources, to, at, here);
         else if (info->kind == USC_KIND_FLOAT)
-            reduce_f32(op, dtype, sources, n_sources, to, at, here);
+            reduce_f32(op, dtype, in_bf16, sources, n_sources, to, at, here);
         else
             reduce_int(op, info, sources, n_sources, to, at, here);
     }

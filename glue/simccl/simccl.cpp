@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/utils/pybind.h>
 
+#include <c10/core/ScalarType.h>
 #include <cmath>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -79,36 +80,25 @@ usc_ccl_op op_of(const ReduceOp &op)
     }
 }
 
-// Complex numbers are added up, and averaged, as pairs.
-usc_dtype dtype_of(const at::Tensor &t, const ReduceOp &op)
+// The library's own names are torch's; NONE where there is no such dtype.
+usc_dtype dtype_of(const at::Tensor &t)
 {
-    at::ScalarType type = t.scalar_type();
-    if (c10::isComplexType(type)) {
-        const auto which = static_cast<ReduceOp::RedOpType>(op);
-        TORCH_CHECK(which == ReduceOp::SUM || which == ReduceOp::AVG,
-                    "simccl: of complex tensors there is the sum and the average");
-        type = c10::toRealValueType(type);
-    }
-    std::string name = c10::toString(type);
-    static const std::pair<const char *, usc_dtype> names[] = {
-        {"Double", USC_F64},
-        {"Float", USC_F32},
-        {"Half", USC_F16},
-        {"BFloat16", USC_BF16},
-        {"Long", USC_I64},
-        {"Int", USC_I32},
-        {"Short", USC_I16},
-        {"Char", USC_I8},
-        {"UInt64", USC_U64},
-        {"UInt32", USC_U32},
-        {"UInt16", USC_U16},
-        {"Byte", USC_U8},
-        {"Bool", USC_BOOL},
-        {"Float8_e5m2", USC_F8_E5M2},
-        {"Float8_e4m3fn", USC_F8_E4M3}};
-    for (const auto &[its, dtype] : names)
-        if (name == its) return dtype;
-    TORCH_CHECK(false, "simccl: cannot reduce tensors of dtype ", name);
+    const at::ScalarType type = c10::isComplexType(t.scalar_type())
+                                    ? c10::toRealValueType(t.scalar_type())
+                                    : t.scalar_type();
+    return usc_dtype_by_name(std::string(c10::getDtypeNames(type).first).c_str());
+}
+
+// Complex numbers are added up, and averaged, as pairs.
+usc_dtype reduced_dtype_of(const at::Tensor &t, const ReduceOp &op)
+{
+    const auto which = static_cast<ReduceOp::RedOpType>(op);
+    TORCH_CHECK(!t.is_complex() || which == ReduceOp::SUM || which == ReduceOp::AVG,
+                "simccl: of complex tensors there is the sum and the average");
+    const usc_dtype dtype = dtype_of(t);
+    TORCH_CHECK(dtype != USC_DTYPE_NONE, "simccl: cannot reduce tensors of dtype ",
+                t.dtype());
+    return dtype;
 }
 
 int64_t to_ns(milliseconds t)
@@ -429,7 +419,7 @@ class SimCcl final : public c10d::Backend
         void reduces(const ReduceOp &o, const at::Tensor &t)
         {
             op = op_of(o);
-            dtype = dtype_of(t, o);
+            dtype = reduced_dtype_of(t, o);
         }
         usc_ccl_kind kind;
         c10d::OpType type;
@@ -472,7 +462,6 @@ class SimCcl final : public c10d::Backend
         auto job = std::make_unique<Job>();
         job->kind = call.kind;
         job->op = call.op;
-        job->dtype = call.dtype;
         job->root = call.root;
         job->from = std::move(call.from.list);
         job->to = std::move(call.to.list);

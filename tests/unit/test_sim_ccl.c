@@ -502,6 +502,56 @@ static void test_device_memory(void **state)
     two_do(reduce_on_device);
 }
 
+/* ---- planted faults -------------------------------------------------------------- */
+
+static usc_status sum_of_ranks(rank *r)
+{
+    const float half = 0x1p-9f; /* 1 + 2^-9 has no bfloat16 */
+    float x[3] = {(float)(r->options.rank + 1), r->options.rank == 0 ? 1 : half, 4};
+    const usc_ccl_buffer b = {x, sizeof x};
+    const usc_status st =
+        run_one(r, USC_CCL_ALL_REDUCE, USC_CCL_OP_SUM, USC_F32, &b, 1, &b, 1, 0);
+    if (st == USC_OK)
+        snprintf(r->err.text, sizeof r->err.text, "%g %g %g", (double)x[0], (double)x[1],
+                 (double)x[2]);
+    return st;
+}
+
+static void test_faults(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *fault, *first, *second; /* what each rank gets */
+    } table[] = {
+        {"", "3 1.00195 8", "3 1.00195 8"},
+        {"simccl::*:rank_lost:rank=1", "1 1 4", "1 1 4"},
+        {"simccl::all_reduce:rank_twice", "2 2 8", "2 2 8"},
+        {"simccl::all_reduce:ranks_bf16", "3 1 8", "3 1 8"},
+        {"simccl::all_reduce:ranks_stale", "1 1 4", "2 0.00195312 4"},
+        {"simccl::all_reduce:bf16_output", "3 1 8", "3 1 8"},
+        {"simccl::all_reduce:zero_one:index=2", "3 1.00195 0", "3 1.00195 0"},
+        {"simccl::broadcast:ranks_stale", "3 1.00195 8", "3 1.00195 8"},
+    };
+    rank ranks[2];
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        usc_sim_fault fault;
+        assert_int_equal(usc_sim_fault_plant(table[i].fault, NULL, NULL), USC_OK);
+        run_ranks(ranks, 2, sum_of_ranks);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(ranks[k].st, USC_OK);
+        assert_string_equal(ranks[0].err.text, table[i].first);
+        assert_string_equal(ranks[1].err.text, table[i].second);
+        if (usc_sim_fault_get(0, &fault) && strstr(fault.text, "broadcast") == NULL)
+            assert_int_equal(fault.n_fired, 2);
+        usc_sim_fault_clear();
+    }
+    assert_int_equal(usc_sim_fault_plant("simccl::all_reduce:lacking", NULL, NULL),
+                     USC_OK);
+    run_ranks(ranks, 2, sum_of_ranks);
+    assert_int_equal(ranks[1].st, USC_E_UNSUPPORTED);
+    usc_sim_fault_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -516,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_one_that_dies),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_device_memory),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
 // Buffers may lie in host or device memory; device memory is opened for the call. Input
 // and output may be one and the same range.
 //
+// Faults (sim.h) planted on "simccl::all_reduce" and the like fire here: on what this rank
+// gives, on what it gets, and those about ranks in between. Plant them on every rank.
+//
 // Threads: collectives of one communicator from one thread at a time; messages to one rank
 //          and messages from one rank likewise, beside collectives. Abort from anywhere.
 #ifndef ULPSCOPE_SIM_CCL_H
@@ -78,7 +81,7 @@ typedef struct usc_ccl_buffer {
 typedef struct usc_ccl_call {
     usc_ccl_kind kind;
     usc_ccl_op op;   /* of reductions */
-    usc_dtype dtype; /* of reductions; others move bytes */
+    usc_dtype dtype; /* of reductions; others move bytes, and only faults look at it */
     int root;        /* where there is one */
     const usc_ccl_buffer *from, *to;
     size_t n_from, n_to;

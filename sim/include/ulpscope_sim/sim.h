@@ -121,6 +121,7 @@ typedef enum usc_sim_stage {
     USC_SIM_STAGE_INPUT,  /* on copies of the arguments that the operator only reads */
     USC_SIM_STAGE_KERNEL, /* in place of or around the computation: the glue does it */
     USC_SIM_STAGE_OUTPUT, /* on the results and on arguments that were written */
+    USC_SIM_STAGE_RANKS,  /* on what ranks exchange: ccl.h does it, and no operator */
 } usc_sim_stage;
 
 /* id, name, stage, parameter 0 and its default, parameter 1 and its default, what it
@@ -159,7 +160,15 @@ typedef enum usc_sim_stage {
     X(SWAP_TWO, "swap_two", OUTPUT, "a", 0, "b", 1, "two elements change places")        \
     X(DROP_TAIL, "drop_tail", OUTPUT, "n", 1, "", 0, "the last n elements become zero")  \
     X(STALE_TAIL, "stale_tail", OUTPUT, "n", 1, "", 0,                                   \
-      "the last n elements keep what was in memory")
+      "the last n elements keep what was in memory")                                     \
+    X(RANK_LOST, "rank_lost", RANKS, "rank", 1, "", 0,                                   \
+      "a collective goes on without what this rank gave")                                \
+    X(RANK_TWICE, "rank_twice", RANKS, "rank", 0, "instead", 1,                          \
+      "a collective takes what `rank` gave for what `instead` gave, too")                \
+    X(RANKS_BF16, "ranks_bf16", RANKS, "", 0, "", 0,                                     \
+      "a collective rounds to bfloat16 after each addition")                             \
+    X(RANKS_STALE, "ranks_stale", RANKS, "", 0, "", 0,                                   \
+      "a collective writes nothing: outputs keep what they held")
 
 typedef enum usc_sim_fault_kind {
 #define USC_SIM_FAULT_ENUM(id, name, stage, p0, d0, p1, d1, doc) USC_SIM_FAULT_##id,

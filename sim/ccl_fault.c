@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What planted faults do to a collective of simccl: the table is fault_table.c, the
+// arithmetic on numbers fault_apply.c.
+#include "ccl_shared.h"
+
+#include <stdio.h>
+
+static usc_sim_stage stage_of(const ccl_faults *f, size_t i)
+{
+    return usc_sim_fault_info_of(f->hits[i].kind)->stage;
+}
+
+static void note(ccl_faults *f, size_t i, int result)
+{
+    if (result > f->results[i]) f->results[i] = result;
+}
+
+/* What a kind makes of the exchange; whether bits changed by it nobody looks at. */
+static void arrange(ccl_faults *f, size_t i)
+{
+    const usc_sim_fault *hit = &f->hits[i];
+    switch ((int)hit->kind) {
+    case USC_SIM_FAULT_RANK_LOST:
+        f->lost = (int)hit->params[0];
+        break;
+    case USC_SIM_FAULT_RANK_TWICE:
+        f->twice = (int)hit->params[0];
+        f->instead = (int)hit->params[1];
+        break;
+    case USC_SIM_FAULT_RANKS_BF16:
+        f->in_bf16 = true;
+        break;
+    case USC_SIM_FAULT_RANKS_STALE:
+        f->is_stale = true;
+        break;
+    default:
+        return;
+    }
+    note(f, i, 1);
+}
+
+usc_status ccl_faults_begin(ccl_faults *f, usc_ccl_kind kind, usc_error *err)
+{
+    char name[48];
+    snprintf(name, sizeof name, "simccl::%s", usc_ccl_kind_name(kind));
+    f->n = usc_sim_fault_select(name, f->hits, USC_SIM_MAX_FAULTS);
+    f->lost = f->twice = f->instead = -1;
+    f->in_bf16 = f->is_stale = false;
+    for (size_t i = 0; i < f->n; i++) {
+        f->results[i] = -1;
+        const usc_sim_fault_kind its = f->hits[i].kind;
+        const bool ends = its == USC_SIM_FAULT_CRASH || its == USC_SIM_FAULT_HANG ||
+                          its == USC_SIM_FAULT_LACKING;
+        if (ends) usc_sim_fault_note(f->hits[i].id, true);
+        if (its == USC_SIM_FAULT_CRASH) usc_sim_crash();
+        if (its == USC_SIM_FAULT_HANG) usc_sim_hang();
+        if (its == USC_SIM_FAULT_LACKING)
+            return usc_error_set(err, USC_E_UNSUPPORTED, -1,
+                                 "%s is not there on this device", name);
+        arrange(f, i);
+    }
+    return USC_OK;
+}
+
+/* What the kind changes of these bytes. */
+static void apply(ccl_faults *f, size_t i, usc_dtype dtype, void *data, size_t size)
+{
+    if (dtype == USC_DTYPE_NONE || size == 0) return;
+    note(f, i,
+         usc_sim_fault_apply(&f->hits[i], dtype, data, NULL,
+                             size / usc_dtype_info_of(dtype)->size));
+}
+
+void ccl_faults_input(ccl_faults *f, usc_dtype dtype, void *data, size_t size)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (stage_of(f, i) == USC_SIM_STAGE_INPUT) apply(f, i, dtype, data, size);
+}
+
+void ccl_faults_end(ccl_faults *f, usc_dtype dtype, const usc_ccl_buffer *to, size_t n_to)
+{
+    for (size_t i = 0; i < f->n; i++) {
+        for (size_t k = 0; stage_of(f, i) == USC_SIM_STAGE_OUTPUT && k < n_to; k++)
+            apply(f, i, dtype, to[k].at, to[k].size);
+        if (f->results[i] >= 0) usc_sim_fault_note(f->hits[i].id, f->results[i] > 0);
+    }
+}
