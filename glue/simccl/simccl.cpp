@@ -468,6 +468,9 @@ class SimCcl final : public c10d::Backend
         job->name = std::string("simccl::") + usc_ccl_kind_name(call.kind);
         Tensors touched = std::move(call.from.tensors);
         touched.insert(touched.end(), call.to.tensors.begin(), call.to.tensors.end());
+        job->dtype = call.dtype != USC_DTYPE_NONE || touched.empty()
+                         ? call.dtype
+                         : dtype_of(touched[0]);
         const int device =
             touched.empty() ? usc_sim_device() : touched[0].device().index();
         n_launched_++;

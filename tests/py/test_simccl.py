@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``simccl``: several processes on ``sim``, each collective the same as gloo's on the CPU, training too."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("ulpscope.sim", exc_type=OSError)
+if not torch.distributed.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+SCRIPT = Path(__file__).with_name("simccl_ranks.py")
+
+
+def run_ranks(what, **environment):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), what]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600,
+                          env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ["in-step", "later"])
+def test_everything_is_as_with_gloo_on_the_cpu(what):
+    """Collectives, messages, DDP and FSDP, bit by bit, with kernels in step and when their turn comes."""
+    ran = run_ranks(what)
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert "rank 0 is through" in ran.stdout and "rank 1 is through" in ran.stdout
+
+
+def test_a_rank_that_dies_is_named():
+    ran = run_ranks("dies")
+    assert "rank 0 was told" in ran.stdout, ran.stderr[-3000:]
+
+
+@pytest.mark.parametrize("fault, sums", [("rank_lost", [1, 1]), ("rank_twice", [2, 2]), ("scale:factor=2", [6, 6])])
+def test_a_planted_fault_shows(fault, sums):
+    ran = run_ranks("sums", ULPSCOPE_SIM_FAULTS=f"simccl::all_reduce:{fault}")
+    assert ran.stdout.count(f"sum {[float(x) for x in sums]}") == 2, ran.stdout + ran.stderr[-3000:]
