@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of this folder share: simccl.cpp is the backend as torch.distributed sees
-// it, work.cpp how its calls run on streams and what stands for one that is under way.
+// it, work.cpp how its calls run on streams and what stands for one that is under way,
+// timer.cpp what DDP's statistics ask.
 #pragma once
 
 #include <ATen/core/Tensor.h>

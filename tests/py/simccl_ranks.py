@@ -89,8 +89,10 @@ def misfits(rank):
     x = torch.ones(3, device="sim")
     n = "all_reduce (sum of float32) of 12 bytes, rank 1 at broadcast with root 1 of 12 bytes"
     says(n, lambda: dist.all_reduce(x) if rank == 0 else dist.broadcast(x, 1))
-    says("of 12 bytes, rank 1 at all_reduce (sum of float32) of 16 bytes",
-         lambda: dist.all_reduce(torch.ones(3 + rank, device="sim")))
+    says(
+        "of 12 bytes, rank 1 at all_reduce (sum of float32) of 16 bytes",
+        lambda: dist.all_reduce(torch.ones(3 + rank, device="sim")),
+    )
     says("Tensors must be contiguous", lambda: dist.all_reduce(torch.ones(4, 4, device="sim")[:, 1]))
     says("no bitwise and of float32", lambda: dist.all_reduce(x, dist.ReduceOp.BAND))
     dist.all_reduce(x)  # and it goes on
@@ -170,8 +172,11 @@ def dies():
         import os
 
         os._exit(7)
-    says("rank 1 has ended and cannot come to all_reduce number 2, where rank 0 waits; the last it has begun is "
-         "all_reduce number 1", lambda: dist.all_reduce(x))
+    says(
+        "rank 1 has ended and cannot come to all_reduce number 2, where rank 0 waits; the last it has begun is "
+        "all_reduce number 1",
+        lambda: dist.all_reduce(x),
+    )
     print("rank 0 was told")
 
 

@@ -204,6 +204,7 @@ def test_any_order_of_adding_passes(n, dtype):
     "how, plant, cause",
     [("sum", lambda t: chain(t[:-1]), "dropped|stale"),
      ("sum", lambda t: chain([*t, t[1]]), "duplicate contribution: that of rank 1"),
+     ("sum", lambda t: chain([t[0], t[0], *t[2:]]), "mixed-up contribution: rank 0's stands for rank 1's"),
      ("sum", lambda t: chain(t) / len(t), "average instead of sum"),
      ("avg", lambda t: chain(t) / len(t) / len(t), "twice"),
      ("avg", chain, "sum instead of average|multiplied"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import subprocess
 import sys
@@ -19,7 +20,16 @@ SCRIPT = Path(__file__).with_name("simccl_ranks.py")
 
 
 def run_ranks(what, **environment):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT), what]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(SCRIPT),
+        what,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=600,
                           env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
 
@@ -41,3 +51,35 @@ def test_a_rank_that_dies_is_named():
 def test_a_planted_fault_shows(fault, sums):
     ran = run_ranks("sums", ULPSCOPE_SIM_FAULTS=f"simccl::all_reduce:{fault}")
     assert ran.stdout.count(f"sum {[float(x) for x in sums]}") == 2, ran.stdout + ran.stderr[-3000:]
+
+
+STEP = """
+import torch, torch.distributed as dist, ulpscope.sim
+dist.init_process_group("simccl")
+torch.manual_seed(dist.get_rank())
+weight = torch.nn.Parameter(torch.ones(1, device="sim"))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+optimizer.step()
+for _ in range(5):
+    dist.all_reduce(torch.randn(60).to("sim"))
+optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_check_of_all_ranks_names_what_went_wrong_between_them(tmp_path):
+    """Of five sums four are faulty, each in its own way; the last is right."""
+    (tmp_path / "step.py").write_text(STEP)
+    faults = ("rank_lost:rank=1", "rank_twice:rank=0:instead=1", "ranks_bf16", "ranks_stale")
+    planted = ";".join(f"simccl::all_reduce:{fault}:nth={i + 1}" for i, fault in enumerate(faults))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "step.py"]
+    done = subprocess.run(["ulpscope", "capture", "-o", "t", "--", *torchrun], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "ULPSCOPE_SIM_FAULTS": planted, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run(["ulpscope", "check", "t", "--device", "sim:0", "-o", "out"], cwd=tmp_path, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    rows = list(csv.DictReader((tmp_path / "out" / "rank-0" / "result.csv").open()))
+    sums = [row for row in rows if row["op"].startswith("c10d::allreduce_")]
+    assert [row["verdict"] for row in sums] == ["wrong", "wrong", "reduced", "wrong", "pass"], done.stdout
+    assert "that of rank 1 is missing" in sums[0]["cause"], sums[0]

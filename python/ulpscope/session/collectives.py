@@ -4,6 +4,7 @@ No device is asked, since a collective cannot run alone. Neighbours: `calls.rank
 `judging` (the verdict on floats)."""
 
 import functools
+import itertools
 import math
 import time
 
@@ -306,6 +307,9 @@ def mistakes(how, terms):
     for rank, term in enumerate(terms):
         yield f"dropped contribution: that of rank {rank} is missing", truth - term / part
         yield f"duplicate contribution: that of rank {rank} counts twice", truth + term / part
+    for lost, kept in itertools.permutations(range(n), 2):
+        exchanged = truth + (terms[kept] - terms[lost]) / part
+        yield f"mixed-up contribution: rank {kept}'s stands for rank {lost}'s as well", exchanged
     for rank, term in enumerate(terms):
         yield f"stale: it is what rank {rank} gave, nothing was added", term
     if how == "avg":
