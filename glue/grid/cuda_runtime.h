@@ -8,6 +8,8 @@
 #include "grid_vectors.h"
 #include "grid_warp.h"
 
+#include <ulpscope_sim/profile.h>
+
 #ifdef ULPSCOPE_SIM_TORCH
 #include <c10/core/impl/VirtualGuardImpl.h>
 #endif
@@ -250,13 +252,13 @@ inline cudaError_t cudaGetDevice(int *device)
 }
 inline cudaError_t cudaGetDeviceCount(int *n)
 {
-    *n = USC_SIM_N_DEVICES;
+    *n = usc_sim_device_count();
     return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int device)
 {
     usc_error err{};
-    if (device < 0 || device >= USC_SIM_N_DEVICES)
+    if (device < 0 || device >= usc_sim_device_count())
         return usc_grid_cxx::said(
             usc_error_set(&err, USC_E_ARG, -1, "sim: there is no device %d", device),
             err);

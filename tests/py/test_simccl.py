@@ -47,12 +47,6 @@ def test_a_rank_that_dies_is_named():
     assert "rank 0 was told" in ran.stdout, ran.stderr[-3000:]
 
 
-@pytest.mark.parametrize("fault, sums", [("rank_lost", [1, 1]), ("rank_twice", [2, 2]), ("scale:factor=2", [6, 6])])
-def test_a_planted_fault_shows(fault, sums):
-    ran = run_ranks("sums", ULPSCOPE_SIM_FAULTS=f"simccl::all_reduce:{fault}")
-    assert ran.stdout.count(f"sum {[float(x) for x in sums]}") == 2, ran.stdout + ran.stderr[-3000:]
-
-
 STEP = """
 import torch, torch.distributed as dist, ulpscope.sim
 dist.init_process_group("simccl")
@@ -79,7 +73,7 @@ def test_a_check_of_all_ranks_names_what_went_wrong_between_them(tmp_path):
     done = subprocess.run(["ulpscope", "check", "t", "--device", "sim:0", "-o", "out"], cwd=tmp_path, capture_output=True,
                           text=True)  # fmt: skip
     assert done.returncode == 1, done.stderr
-    rows = list(csv.DictReader((tmp_path / "out" / "rank-0" / "result.csv").open()))
-    sums = [row for row in rows if row["op"].startswith("c10d::allreduce_")]
+    rows = csv.DictReader((tmp_path / "out" / "rank-0" / "result.csv").open())
+    sums = sorted((row for row in rows if row["op"].startswith("c10d::allreduce_")), key=lambda row: int(row["call"]))
     assert [row["verdict"] for row in sums] == ["wrong", "wrong", "reduced", "wrong", "pass"], done.stdout
-    assert "that of rank 1 is missing" in sums[0]["cause"], sums[0]
+    assert "that of rank 1 is missing" in sums[0]["cause"] and "rank 0's stands for rank 1's" in sums[1]["cause"]

@@ -226,8 +226,8 @@ def _missing_part(own, given, got):
 
 
 def reduced(how, *terms):
-    """The reduction of tensors of one shape."""
-    total = functools.reduce(REDUCTIONS[how], terms)
+    """The reduction of tensors of one shape; None for one that is lost, as a search for a cause tries it."""
+    total = functools.reduce(REDUCTIONS[how], [t for t in terms if t is not None])
     return total / len(terms) if how == "avg" else total
 
 
