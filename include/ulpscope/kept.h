@@ -55,7 +55,11 @@ USC_BEGIN_DECLS
     X(excepted)   /* elements that may be something else */                              \
     X(own_low)    /* between what torch's own steps lie, */                              \
     X(own_high)                                                                          \
-    X(own_nan) /* and where they may give NaN */
+    X(own_nan)      /* and where they may give NaN */                                    \
+    X(chain_values) /* [2, 3, ...]: after the first and after all of the runs that round \
+                       to 16 bits inside what these lose, their least and their most; */ \
+    X(chain_odd)    /* [2, ...]: what they gave that is no number, or many values, */    \
+    X(chain_runs)   /* [2, 6] sums of both, and what single ones are off by */
 /* clang-format on */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \

@@ -340,6 +340,7 @@ usc_status usc_case_put_away(usc_case *c, usc_error *err)
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
     if (c->chain.weighing) return usc_case_go(c, usc_case_chain_weighed);
+    if (usc_case_may_keep_chain(c)) return usc_case_go(c, usc_case_keep_chain);
     if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
     if (usc_case_may_take_apart(c)) return usc_case_go(c, usc_case_take_apart);
     c->stage = NULL;

@@ -8,14 +8,23 @@
 #include "case/case_state.h"
 
 #include <math.h>
+#include <string.h>
 
 #define NOTE "held to what the roundings to 16 bits between its operators cost"
 #define SAME 0x1p-18 /* of a value: runs within it gave one */
 enum { MANY = 8 };   /* beside the kinds of what is no number: more than two values */
+enum {
+    STATES = 2,
+    LOSS = 0,
+    LOW = 1,
+    HIGH = 2,
+    VALUES = 3,
+    SUMS = 6
+}; /* of what is kept */
 
 static usc_case_stage take_run;
 
-/* The first of what an accused output is held to; nobody has runs of it for a pack. */
+/* The first of what an accused output is held to. */
 bool usc_case_may_chain(const usc_case *c)
 {
     return c->o.readings && c->kept == NULL && c->reading.at == 0 && !c->chain.tried &&
@@ -199,10 +208,58 @@ static usc_status decide(usc_case *c)
     return over <= 1 && near ? weigh(c) : leave(c);
 }
 
+/* ---- of runs that were kept ---- */
+
+static bool is_list(const usc_tensor *t, usc_dtype dtype, int64_t n)
+{
+    int64_t found = 0;
+    return t != NULL && t->dtype == dtype && usc_tensor_contiguous(t) &&
+           usc_tensor_numel(t, &found, NULL) == USC_OK && found == n;
+}
+
+static usc_status take_sums(usc_case *c, usc_error *err)
+{
+    struct usc_case_chain *a = &c->chain;
+    const int state = c->want.k >= USC_CHAIN_RUNS;
+    const usc_tensor *values = c->given.a, *odd = c->given.b, *runs = c->given.c;
+    if (a->n_runs == 0 && !make_room(c)) return USC_OK; /* the driver tells */
+    const int64_t n_sample = a->n_sample * USC_CHAIN_RUNS;
+    if (!is_list(values, USC_F32, STATES * VALUES * c->n) ||
+        !is_list(odd, USC_U8, STATES * c->n) ||
+        !is_list(runs, USC_F64, STATES * SUMS + n_sample))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: runs that were kept do not fit",
+                             c->o.path);
+    const double *sums = (const double *)runs->data + state * SUMS;
+    const float *v = (const float *)values->data + (int64_t)state * VALUES * c->n;
+    const double n_runs = sums[5];
+    if (!(n_runs >= 2 && n_runs <= USC_CHAIN_ALL && sums[4] >= 0 && sums[4] <= n_runs))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: %g runs", c->o.path, n_runs);
+    a->n_runs = (int)n_runs;
+    a->ended = state == 1 || a->n_runs < USC_CHAIN_RUNS;
+    a->drift = (usc_chain_drifts_of_runs){.share = sums[0],
+                                          .mean = sums[1],
+                                          .leans_share = sums[2],
+                                          .leans_mean = sums[3],
+                                          .n_runs = (int)sums[4]};
+    for (int64_t i = 0; i < c->n; i++) {
+        const double loss = (double)v[LOSS * c->n + i];
+        a->squares[i] = loss * loss * a->n_runs;
+        a->low[i] = (double)v[LOW * c->n + i];
+        a->high[i] = (double)v[HIGH * c->n + i];
+    }
+    memcpy(a->odd, (const uint8_t *)odd->data + (int64_t)state * c->n, (size_t)c->n);
+    for (int64_t i = 0; i < n_sample; i++)
+        a->sample[i] = (float)((const double *)runs->data)[STATES * SUMS + i];
+    return USC_OK;
+}
+
 static usc_status take_run(usc_case *c, usc_error *err)
 {
     struct usc_case_chain *a = &c->chain;
-    (void)err;
+    if (usc_case_given(c, USC_GIVEN_SUMS)) {
+        const usc_status st = take_sums(c, err);
+        return st == USC_OK && !c->work.failed ? decide(c) : st;
+    }
     const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
                      usc_case_fits(c->given.a, &c->truth) &&
                      usc_case_is_float(c->given.a);
@@ -242,4 +299,80 @@ usc_status usc_case_chain_weighed(usc_case *c, usc_error *err)
     c->truth = a->truth;
     c->yardstick = a->yardstick;
     return usc_case_go(c, usc_case_float);
+}
+
+/* ---- of an output that is kept ---- */
+
+/* Asked of an output once, by the call's own reading. */
+bool usc_case_may_keep_chain(const usc_case *c)
+{
+    return c->kept != NULL && c->o.readings && c->reading.at == 0 && !c->chain.tried &&
+           !c->o.exact && !c->o.never_rounds && usc_case_is_float(&c->device) &&
+           usc_case_is_float(&c->truth) && c->device.dtype != USC_F64 && c->n > 0 &&
+           c->device.ndim + 2 <= USC_MAX_DIMS && c->f.verdict != USC_VERDICT_UNJUDGED;
+}
+
+static void keep_state(usc_case *c, int state)
+{
+    const struct usc_case_chain *a = &c->chain;
+    float *values = c->chain.values + (int64_t)state * VALUES * c->n;
+    for (int64_t i = 0; i < c->n; i++) {
+        values[LOSS * c->n + i] = (float)sqrt(a->squares[i] / a->n_runs);
+        values[LOW * c->n + i] = (float)a->low[i];
+        values[HIGH * c->n + i] = (float)a->high[i];
+    }
+    memcpy(c->chain.kinds + (int64_t)state * c->n, a->odd, (size_t)c->n);
+    const double sums[SUMS] = {a->drift.share,      a->drift.mean,   a->drift.leans_share,
+                               a->drift.leans_mean, a->drift.n_runs, a->n_runs};
+    memcpy(c->chain.sums + state * SUMS, sums, sizeof sums);
+}
+
+static usc_status keep_runs(usc_case *c)
+{
+    struct usc_case_chain *a = &c->chain;
+    if (a->n_runs < 2) return usc_case_go(c, usc_case_put_away);
+    if (a->n_runs < USC_CHAIN_RUNS) keep_state(c, 0);
+    keep_state(c, 1);
+    const int64_t n_sample = a->n_sample * USC_CHAIN_RUNS;
+    for (int64_t i = 0; i < n_sample; i++)
+        a->sums[STATES * SUMS + i] = (double)a->sample[i];
+    const int ndim = c->device.ndim;
+    const int64_t n_sums = STATES * SUMS + n_sample;
+    int64_t sizes[USC_MAX_DIMS + 2] = {STATES, VALUES};
+    memcpy(&sizes[2], c->device.sizes, (size_t)ndim * sizeof sizes[0]);
+    struct usc_kept_tensors *of = &c->kept->of;
+    usc_case_keep_put(c, &of->chain_values, a->values, USC_F32, ndim + 2, sizes);
+    sizes[1] = STATES;
+    usc_case_keep_put(c, &of->chain_odd, a->kinds, USC_U8, ndim + 1, &sizes[1]);
+    usc_case_keep_put(c, &of->chain_runs, a->sums, USC_F64, 1, &n_sums);
+    return usc_case_go(c, usc_case_put_away);
+}
+
+static usc_status keep_run(usc_case *c, usc_error *err)
+{
+    struct usc_case_chain *a = &c->chain;
+    (void)err;
+    const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+                     usc_case_fits(c->given.a, &c->truth) &&
+                     usc_case_is_float(c->given.a);
+    if (!one) return keep_runs(c);
+    if (!add_run(c)) return USC_OK; /* the driver tells */
+    if (a->n_runs == 1) {
+        a->values = usc_case_room(c, STATES * VALUES * c->n, sizeof *a->values);
+        a->kinds = usc_case_room(c, STATES * c->n, 1);
+        a->sums = usc_case_room(c, STATES * SUMS + a->n_sample * USC_CHAIN_RUNS,
+                                sizeof *a->sums);
+        if (c->work.failed) return USC_OK; /* the driver tells */
+    }
+    if (a->n_runs == USC_CHAIN_RUNS) keep_state(c, 0);
+    return a->n_runs < USC_CHAIN_ALL
+               ? usc_case_ask(c, USC_WANT_CHAIN, a->n_runs, keep_run)
+               : keep_runs(c);
+}
+
+usc_status usc_case_keep_chain(usc_case *c, usc_error *err)
+{
+    (void)err;
+    c->chain = (struct usc_case_chain){.tried = true};
+    return usc_case_ask(c, USC_WANT_CHAIN, 0, keep_run);
 }

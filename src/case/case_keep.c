@@ -28,8 +28,8 @@ static const char *kept_text(usc_case *c, const char *text)
 }
 
 /* Elements that lie in a row, as a tensor that is kept. */
-static void put(usc_case *c, const usc_tensor **to, const void *data, usc_dtype dtype,
-                int ndim, const int64_t *sizes)
+void usc_case_keep_put(usc_case *c, const usc_tensor **to, const void *data,
+                       usc_dtype dtype, int ndim, const int64_t *sizes)
 {
     usc_tensor t, *out = kept_room(c, 1, sizeof *out);
     int64_t n = 0;
@@ -48,12 +48,12 @@ static void put(usc_case *c, const usc_tensor **to, const void *data, usc_dtype 
 static void put_like(usc_case *c, const usc_tensor **to, const void *data,
                      usc_dtype dtype)
 {
-    put(c, to, data, dtype, c->device.ndim, c->device.sizes);
+    usc_case_keep_put(c, to, data, dtype, c->device.ndim, c->device.sizes);
 }
 
 static void put_tensor(usc_case *c, const usc_tensor **to, const usc_tensor *t)
 {
-    put(c, to, usc_case_plain(c, t), t->dtype, t->ndim, t->sizes);
+    usc_case_keep_put(c, to, usc_case_plain(c, t), t->dtype, t->ndim, t->sizes);
 }
 
 static bool given_one(const usc_case *c)
@@ -297,8 +297,8 @@ void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums)
     put_like(c, &of->unpromised, where, USC_U8);
     put_like(c, &of->side_low, c->sides.low, USC_F64);
     put_like(c, &of->side_high, c->sides.high, USC_F64);
-    put(c, &of->sums_low, c->sides.low_sums, USC_F64, 1, &n_sums);
-    put(c, &of->sums_high, c->sides.high_sums, USC_F64, 1, &n_sums);
+    usc_case_keep_put(c, &of->sums_low, c->sides.low_sums, USC_F64, 1, &n_sums);
+    usc_case_keep_put(c, &of->sums_high, c->sides.high_sums, USC_F64, 1, &n_sums);
 }
 
 void usc_case_keep_native(usc_case *c)
@@ -347,9 +347,9 @@ void usc_case_keep_writes(usc_case *c, const int64_t *counts, const int64_t *row
                (size_t)width * size);
     }
     if (sizes[0] == 0) return;
-    put(c, &of->write_at, to, USC_I64, 2, sizes);
-    put(c, &of->writes, raw_to, values->dtype, 2, sizes);
-    put(c, &of->write_rows, row_to, USC_I64, 1, sizes);
+    usc_case_keep_put(c, &of->write_at, to, USC_I64, 2, sizes);
+    usc_case_keep_put(c, &of->writes, raw_to, values->dtype, 2, sizes);
+    usc_case_keep_put(c, &of->write_rows, row_to, USC_I64, 1, sizes);
 }
 
 /* ---- whole numbers that hang on roundings ---- */
@@ -389,7 +389,7 @@ void usc_case_keep_runs(usc_case *c)
     if (c->n_runs == 0 || t.ndim == USC_MAX_DIMS) return;
     memmove(&t.sizes[1], &t.sizes[0], (size_t)t.ndim * sizeof t.sizes[0]);
     t.sizes[0] = (int64_t)c->n_runs;
-    put(c, &c->kept->of.admissible, c->runs, t.dtype, t.ndim + 1, t.sizes);
+    usc_case_keep_put(c, &c->kept->of.admissible, c->runs, t.dtype, t.ndim + 1, t.sizes);
 }
 
 /* ---- the output ---- */

@@ -195,6 +195,9 @@ struct usc_case {
         float *sample;      /* what the first of them are off by, every `stride`th */
         uint8_t *odd;       /* kinds that runs gave where they are no number, MANY */
         double *low, *high; /* what they gave there, without MANY */
+        float *values; /* of what is kept: all of these after the first, and after all */
+        uint8_t *kinds;
+        double *sums;
         int64_t stride, n_sample, n_free;
         usc_chain_drifts_of_runs drift;
     } chain;
@@ -333,6 +336,10 @@ usc_case_stage usc_case_take_apart;
 bool usc_case_is_far_worse(const usc_case *c);
 bool usc_case_may_chain(const usc_case *c);
 usc_status usc_case_chain(usc_case *c, usc_case_stage *resume);
+bool usc_case_may_keep_chain(const usc_case *c);
+usc_case_stage usc_case_keep_chain;
+void usc_case_keep_put(usc_case *c, const usc_tensor **to, const void *data,
+                       usc_dtype dtype, int ndim, const int64_t *sizes);
 
 /** What lies beyond its sets was judged. */
 usc_case_stage usc_case_chain_weighed;

@@ -75,6 +75,9 @@ USC_NODISCARD usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_er
 USC_NODISCARD usc_status usc_pack_output(usc_pack_work *w, const usc_safetensor *device,
                                          const usc_pack_operands *o, usc_error *err);
 
+/** Whether the operands of an output fit together. Errors: USC_E_CORRUPT. */
+USC_NODISCARD usc_status usc_pack_check(const usc_pack_operands *o, usc_error *err);
+
 /** Adds a finding without numbers. */
 USC_NODISCARD usc_status usc_pack_say(const usc_pack_work *w, usc_verdict verdict,
                                       const char *path, usc_error *err,

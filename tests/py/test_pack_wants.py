@@ -265,21 +265,39 @@ TOGETHER = {
     "none: of one output": (HALVES, lambda x: (x.exp(), 7 * x), "pass"),
     "none: the other is off": (HALVES, lambda x: (x.exp() * 1.01, 7 * x), "wrong"),
 }  # fmt: skip
+# ---- what an extension's own kernel rounds inside ----
+
+GATED = ("wanted::gated", (normal(64, 128, seed=21).bfloat16(), normal(64, 128, seed=22).bfloat16()))
+
+
+def otherwise(a, b):
+    """Rounded once inside as well, behind a function that is off by its ulps."""
+    return (a.float() / (1 + (-a.float()).exp()) * (1 + 2.0**-22)).bfloat16() * b
+
+
+INSIDE = {
+    "rounds inside: as the CPU": (GATED, wanted_ops.gated, "pass"),
+    "rounds inside: as others do": (GATED, otherwise, "pass"),
+    "rounds inside: the sigmoid as well": (GATED, lambda a, b: a * torch.sigmoid(a) * b, "wrong"),
+    "rounds inside: 1 % off": (GATED, lambda a, b: (otherwise(a, b) * 1.01).bfloat16(), "wrong"),
+    "rounds inside: a row of another": (GATED, lambda a, b: otherwise(a, b)[[0, 1, 2, 4, *range(4, 64)]], "wrong"),
+}
 # ---- the rows of docs/reference/excuses.md ----
 
 DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "unsaid"}
 # Rows that no pack and no trace has: of callables, of a formula in place of an operator, of ranks, of what a device
 # writes beside its outputs.
-OF_NO_TRACE = {"rounded_between", "dtype", "collective", "learnt_writes"}
+OF_NO_TRACE = {"dtype", "collective", "learnt_writes"}
 OF_CASES = {
     "corner": "corner: ", "step": "more steps", "admissible": "quantized: ", "overflow": "a sum that", "own_steps": "own steps: ",
     "masked": "hidden: ", "unwritten": "unwritten: ", "zero_division": "divided", "bad_index": "out of range",
     "rounded_scalars": "rounded: ", "in_rows": "in rows", "gauge": "gauge: ", "order": "order: ", "none_result": "none: ",
+    "rounded_between": "rounds inside: ",
 }  # fmt: skip
 ROWS = {f"{code}: a wrong kernel": excuse_ops.case(code) for code in excuse_ops.NAMED.keys() - OF_CASES.keys() - DRAWN}
 ROWS = {name: ((row.op, row.args), lambda *a, row=row, **k: row.outputs,
                "undefined" if name.startswith("no_reference") else "wrong") for name, row in sorted(ROWS.items())}  # fmt: skip
-OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER)
+OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
