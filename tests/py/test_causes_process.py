@@ -2,6 +2,7 @@
 """The search for a cause can hurt nothing: it runs in a process of its own, within its time, and
 leaves nothing behind, whatever the kernels that it runs do."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -19,6 +20,7 @@ from test_check_run import check, rows
 from traces import TraceWriter
 
 import ulpscope
+from ulpscope.causes import host as asking
 from ulpscope.testing import assert_accurate
 
 COLD = "what a process holds open and leads is told apart from that of others"
@@ -395,6 +397,54 @@ def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):
 
 
 # ---- time ----------------------------------------------------------------------------------
+
+
+def searching():
+    """The processes that search at the moment."""
+    pid = asking._helper.process.pid if asking._helper is not None else 0
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children") as file:
+        yield from map(int, file.read().split())
+
+
+def busy_elsewhere(x, w):
+    """What spins for ever in the process that searches."""
+    while os.getpid() != HOST:
+        x.square()
+    return x @ w
+
+
+def test_what_spins_is_ended():
+    verdict = ulpscope.judge_call(busy_elsewhere, (X, W), {}, X.square() @ W, cause=0.2)
+    assert verdict.cause == "cause unknown (search ended after 0.2 s)"
+
+
+def test_a_search_that_gets_little_of_the_processor_goes_on(monkeypatch):
+    """Stopped most of the time, as on a machine that does much else: it finds what it finds alone, though the
+    clock says that it lasts far longer than it may take."""
+    monkeypatch.setattr(asking, "LEAST_CLOCK", 0.5)
+    monkeypatch.setattr(asking, "BY_THE_CLOCK", 0)
+    ended, pids, start = threading.Event(), set(), time.monotonic()
+
+    def disturb():
+        while not ended.is_set():
+            some = list(searching())
+            pids.update(some)
+            for way, seconds in ((signal.SIGSTOP, 0.03), (signal.SIGCONT, 0.003)):
+                for pid in some:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, way)
+                time.sleep(seconds if some else 0.001)
+
+    other = threading.Thread(target=disturb)
+    other.start()
+    try:
+        x, w = torch.randn(300, 700), torch.randn(700, 200)
+        verdict = ulpscope.judge_call(torch.mm, (x, w), {}, torch.mm(*narrow(x, w)))
+    finally:
+        ended.set()
+        other.join()
+    assert pids and time.monotonic() - start > asking.LEAST_CLOCK
+    assert verdict.cause == "inputs rounded to bfloat16"
 
 
 def test_the_time_of_a_search_is_the_processors():

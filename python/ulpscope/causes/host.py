@@ -30,7 +30,9 @@ from . import claims, parcel, process
 from .groups import Own
 
 SECONDS = 2.0  # of the processor that a search may take, if nobody says otherwise
-BY_THE_CLOCK = 20  # times as long a search may last before it counts as hanging
+BY_THE_CLOCK = 10  # times as long as that nothing may move before a search counts as hanging
+LEAST_CLOCK = 3.0  # seconds, at least
+PATIENCE = 100  # times that, until the process itself counts as gone
 START_SECONDS = 120  # importing torch on a busy machine
 TRIES = 2  # processes that one finding may cost
 LONGEST = 1e6  # seconds that a poll takes
@@ -248,13 +250,13 @@ class Inquiry:
     def _answered(self, helper, request):
         """What a process says of the callable, in the first of the ways to send it that works."""
         helper.wake()
-        # The seconds are the processor's; the clock is for what hangs, also on a machine that does much else.
-        clock = BY_THE_CLOCK * self.seconds + process.GRACE_SECONDS
+        # The seconds are the processor's; the clock is for what takes none of it, or never ends: that hangs.
+        clock = max(BY_THE_CLOCK * self.seconds, LEAST_CLOCK)
         while True:
             helper.lay_out(self.number, self._parcel[:-1])
             answer = helper.ask({"number": self.number, "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
                                  "seconds": self.seconds, "clock": clock, **request},
-                                clock + process.GRACE_SECONDS)  # fmt: skip
+                                PATIENCE * clock)  # fmt: skip
             if "internal" in answer:
                 raise InternalError(answer["internal"])
             if "unfit" not in answer:

@@ -22,7 +22,8 @@ from ..calls.foreign import is_ours, noted, our_words
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60  # without a question: then this process ends
 APART = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "CUDA_VISIBLE_DEVICES": ""}  # devices are not its own
-GRACE_SECONDS = 1.0  # for one run that began in time
+RUNAWAY = 10  # times its seconds, that one run takes which never ends
+MOVES = 2.0**-10  # of the processor's time, that a search which does not hang has at least
 DEATHS = 30  # searches that one finding may cost
 HEAD = struct.Struct("qd")  # number of the mistake that is being tried, seconds that were spent until then
 
@@ -89,15 +90,15 @@ def load():
 def answer(fork, request, desk, memory, parent):
     """(the fork that may go on, {"cause": text, "ended": whether time was up}), from that fork and
     those that take its place."""
-    until, behind, spent, past = time.monotonic() + request["clock"], 0, 0.0, []
+    behind, spent, past = 0, 0.0, []
     for _ in range(DEATHS + 1):
         fork = fork or Fork(desk, memory)
-        found = fork.asked({**request, "behind": behind, "spent": spent, "past": past, "until": until}, desk, parent)
+        found, hangs = fork.asked({**request, "behind": behind, "spent": spent, "past": past}, desk, parent)
         if found and "note" not in found[-1]:
             return fork, found[-1]
         fork, (tried, spent) = None, HEAD.unpack_from(fork.head)
         past += [m["note"] for m in found]
-        behind, ended = max(behind + 1, tried), spent >= request["seconds"] or time.monotonic() >= until
+        behind, ended = max(behind + 1, tried), hangs or spent >= request["seconds"]
         if ended:
             break
     known = [s for _, s in reversed(past)]
@@ -119,21 +120,35 @@ class Fork:
         theirs.close()
 
     def asked(self, request, desk, parent):
-        """What it says to a request: notes, then an answer, which is missing where it died or took too
-        long. Nobody asks in between: `desk` can only be hung up, and then both processes end."""
-        found, until = [], request["until"]
+        """(what it says to a request, whether it hangs): notes, then an answer, which is missing where it died or
+        hangs. Nobody asks in between: `desk` can only be hung up, and then both processes end."""
+        found, hangs, start = [], False, self.taken()
         HEAD.pack_into(self.head, 0, 0, request["spent"])
         with contextlib.suppress(EOFError, OSError):
             say(self.line, **request)
-            while some := ready([self.line, desk], parent, until - time.monotonic()):
+            while not hangs:
+                before = self.taken()
+                some = ready([self.line, desk], parent, request["clock"])
                 if desk in some:
                     os._exit(0)
-                found.append(json.loads(self.line.recv_bytes()))
-                if "note" not in found[-1]:
-                    return found
+                now = self.taken()
+                hangs = not some and (now - before < MOVES * request["clock"] or now - start > RUNAWAY * request["seconds"] + 1)
+                if self.line in some:
+                    found.append(json.loads(self.line.recv_bytes()))
+                    if "note" not in found[-1]:
+                        return found, False
         os.kill(self.pid, signal.SIGKILL)  # what hangs; else it is gone
         os.waitpid(self.pid, 0)
-        return found
+        return found, hangs
+
+    def taken(self):
+        """Seconds of the processor that it has taken; 0 where that is not told."""
+        try:
+            with open(f"/proc/{self.pid}/stat") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def work(line, memory, head, parent):
@@ -196,8 +211,7 @@ class Limit:
 
     def __init__(self, request, head, line):
         self.head, self.line, self.behind, self.past = head, line, request["behind"], request["past"]
-        self.start, self.last = time.process_time(), request["until"] - GRACE_SECONDS
-        self.seconds, self.spent = request["seconds"], request["spent"]
+        self.start, self.seconds, self.spent = time.process_time(), request["seconds"], request["spent"]
         self.ended, self.tried = False, 0
 
     def taken(self):
@@ -205,8 +219,8 @@ class Limit:
         return self.spent + time.process_time() - self.start
 
     def over(self, share=1.0):
-        """Whether the time is spent, or a share of it: the processor's, or what a hang may take by the clock."""
-        self.ended = self.ended or self.taken() > self.seconds or time.monotonic() > self.last
+        """Whether the time is spent, or a share of it."""
+        self.ended = self.ended or self.taken() > self.seconds
         return self.ended or self.taken() > share * self.seconds
 
     def begins(self):
