@@ -108,6 +108,17 @@ def ordered(x):
     return x.argsort(1)
 
 
+def summed(q, k, v):
+    s = q @ k.mT / 4
+    return torch.softmax(s, -1) @ v, torch.logsumexp(s, -1)
+
+
+def half_maximum(q, k, v):
+    s = q @ k.mT / 4
+    top = s.amax(-1)
+    return torch.softmax(s, -1) @ v, top.half().float() + (s - top[..., None]).exp().sum(-1).log()
+
+
 # name: (words, function, make, device)
 CASES = {
     "the clipped branch alone": ("a term of minimum is missing", clipped, lambda: (randn(12, 40, scale=0.1), randn(12, 40)),
@@ -138,6 +149,8 @@ NAMELESS = {
                                   lambda x: torch.where(x > 40, math.nan, F.tanhshrink(x))),
     "infinity of the other sign": ("ties", torch.mul, lambda: (randn(204).half() * 300, randn(204).half() * 300),
                                    lambda a, b: (a * b).where(~(a * b).isneginf(), math.inf)),
+    "a maximum in half that another result does not share": ("bmm|products|inputs", summed, lambda: [randn(4, n, 16) for n in (64, 96, 96)],
+                                                             half_maximum),
     "another small number everywhere": ("off only", normed, lambda: (randn(64, 256).bfloat16(),),
                                         lambda x: (normed(x.float()) * 0.995).bfloat16()),
 }  # fmt: skip

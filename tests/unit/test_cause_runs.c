@@ -47,6 +47,42 @@ static void shapes_tell_what_is_missing(void **state)
     assert_string_equal(of_shape(2, SIZES(4, 6), 2, SIZES(4, 6), 0), "");
 }
 
+/* ---- what is off everywhere, or alike ---- */
+
+// clang-format off
+static void p_factor(bench *b) { bench_scale(b, 1.005, 0); }
+static void p_infinite(bench *b) { for (int64_t i = 0; i < b->n; i++) b->d[i] = i % 5 == 0 ? (double)INFINITY : i % 501 == 1 ? (double)NAN : b->d[i]; }
+static void p_scattered(bench *b) { for (int64_t i = 0; i < b->n; i++) b->d[i] *= 1 + (i % 13 == 5 ? 0x1p-8 : 0x1p-10); }
+static void m_first(bench *b) { for (int64_t i = 0; i < b->n; i++) b->t[i] = b->d[i] = b->t[i / 32 * 32]; for (int64_t i = 0; i < 64; i++) b->t[32 * i + 1 + i % 31] = 9; }
+// clang-format on
+
+static void what_is_off_everywhere_has_no_place(void **state)
+{
+    static const struct {
+        usc_dtype dtype;
+        int shape;
+        void (*spoil)(bench *b);
+    } where[] = {
+        {USC_BF16, 3, p_factor}, {USC_F32, 3, p_infinite}, {USC_F32, 0, p_scattered}};
+    static bench b;
+    (void)state;
+    for (size_t i = 0; i < sizeof where / sizeof where[0]; i++) {
+        bench_begin(&b, where[i].dtype, where[i].shape);
+        where[i].spoil(&b);
+        assert_string_equal(bench_ask(&b, USC_CAUSE_PLACE).text, "");
+    }
+}
+
+/* Slices that are alike but for what is off: another one in their place is no news. */
+static void one_slice_for_all_is_told_of_most(void **state)
+{
+    static bench b;
+    (void)state;
+    bench_begin(&b, USC_F32, 3);
+    m_first(&b);
+    assert_null(strstr(bench_ask(&b, USC_CAUSE_PLAIN).text, "the first slice"));
+}
+
 /* ---- runs held against the device ---- */
 
 static double weigh(usc_cause *c, usc_cause_weight weight, const bench *b,
@@ -285,6 +321,8 @@ static void every_request_for_memory_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_off_everywhere_has_no_place),
+        cmocka_unit_test(one_slice_for_all_is_told_of_most),
         cmocka_unit_test(shapes_tell_what_is_missing),
         cmocka_unit_test(a_run_with_the_same_mistake_explains_it),
         cmocka_unit_test(few_numbers_need_more_agreement),

@@ -18,11 +18,12 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, tried
-from . import edges, edits, emulate, fit, inside, rivals, sums
+from . import emulate, fit, inside, rivals, sums
 from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_of_any, is_one_sided, names_range, stale, vagueness
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, content, put_right, reals, with_factors
 from .lab import TWINS, Lab
+from .meanings import EPSILONS, MEANINGS, NUMBERS, VARIANTS, WHOLE, made
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
@@ -55,31 +56,6 @@ def search(call, verdict, limit, known=""):
     except Exception as problem:  # a diagnosis that fails is one that does not know
         foreign(problem)
         return "", place
-
-
-def _of_nodes(*makers):
-    """Mistakes of single operators."""
-    return lambda lab: (found for node in lab.nodes() for make in makers for found in edges.together(make, [node]))
-
-
-# What may be another number; what gives a factor or an amount a better name.
-NUMBERS = (edits.scalars, _of_nodes(inside.arguments))
-EPSILONS = (inside.epsilon_places, *NUMBERS)
-WHOLE = (edits.scalars, _of_nodes(inside.arguments, inside.swaps))
-VARIANTS = (*WHOLE, _of_nodes(inside.slices))
-# Mistakes of meaning, each a function(lab) that gives (text, edit for `Lab.run`), in the order of trial: what
-# leaves something out, what puts another function in its place, what is read from elsewhere.
-MEANINGS = (
-    edits.scalars, inside.epsilon_places, functools.partial(edits.tensors, kind="masks"),
-    functools.partial(edits.tensors, kind="single"), edits.contiguous, edges.bounds, inside.masked, inside.parts, edits.swaps, edges.exchanged,
-    inside.axes, sums.tiled, edges.rounds, edges.bypassed, edges.moved, edges.spread, edges.shares, edges.late, edges.values, edges.lost,
-    inside.operators, inside.reductions, functools.partial(inside.operators, deep=True), sums.sums, edits.optionals,
-    functools.partial(edits.tensors, kind="numbers"), edits.pairs, edges.places, edges.rewired,
-)  # fmt: skip
-
-
-def _made(lab, makers):
-    return (found for make in makers for found in make(lab))
 
 
 class Search:
@@ -145,7 +121,7 @@ class Search:
         text = self._answer()
         if text.startswith("epsilon is ") and text == self.text:
             text = self.text = rivals.other_epsilon(self.lab, self.accused[self.path], self.path, text, self.best,
-                                                    _made(self.lab, EPSILONS), self._spend)  # fmt: skip
+                                                    made(self.lab, EPSILONS), self._spend)  # fmt: skip
         fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
@@ -219,7 +195,7 @@ class Search:
             return self._better_than(code, scale, left)
         gross = self.worst.bits < GROSS and len(self.lab.nodes()) > MOST_SINGLE
         if gross:  # no format leaves so little, and to try them all takes long
-            self._try(_made(self.lab, MEANINGS), share=MEANING)
+            self._try(made(self.lab, MEANINGS), share=MEANING)
         if evidence.floats:
             self._try(emulate.result_candidates(self.lab, device))
         self._try(emulate.input_candidates(self.lab), follow=True)
@@ -229,7 +205,7 @@ class Search:
             self._try(emulate.accumulator_candidates(self.lab), follow=True, share=NOISE)
         narrow = max(self.followed, default=(0.0,))[0] >= FOLLOWS
         brief = narrow and mixed
-        self._try(_made(self.lab, NUMBERS if brief else () if gross else MEANINGS), share=MEANING)
+        self._try(made(self.lab, NUMBERS if brief else () if gross else MEANINGS), share=MEANING)
         if evidence.floats:
             if not brief:
                 self._try(fit.fitted(self.lab, evidence, self.path, self._spend))
@@ -245,7 +221,7 @@ class Search:
         if code == "sign":
             return scale
         few = self.accused[self.path].errors()["few_values"]  # of which a part of a sum is any factor
-        self._try((t, e) for t, e in _made(self.lab, WHOLE if few else VARIANTS) if not t.startswith("computes"))
+        self._try((t, e) for t, e in made(self.lab, WHOLE if few else VARIANTS) if not t.startswith("computes"))
         if few:
             self._try(emulate.result_candidates(self.lab, self.outputs[self.path]))
             self._try(emulate.input_candidates(self.lab))
@@ -261,7 +237,7 @@ class Search:
         if not text or self._overflow():
             return self.text
         if evidence.errors()["finite"] >= 16:  # what is off is not NaN and Inf alone
-            self._try(_made(self.lab, MEANINGS), share=MEANING)
+            self._try(made(self.lab, MEANINGS), share=MEANING)
         return self.text or text
 
     def _underflow(self, text):
@@ -413,7 +389,7 @@ class Search:
             return
         if is_of_any(text) and rivals.half_does(self.lab, evidence, self.path, edit, 2 * residual + CERTAIN):
             return
-        if any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs):
+        if self._spoils_fine(outputs):
             self._keep_alone(residual, text)
             return
         self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, run), sure
@@ -439,6 +415,10 @@ class Search:
             found = self.lab.in_twin(run)
         return found if found and self.path in found else None
 
+    def _spoils_fine(self, outputs):
+        """Whether a mistake would show in an output that is right."""
+        return any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs)
+
     def _follows(self, outputs):
         return self.accused[self.path].correlation(outputs[self.path])
 
@@ -447,6 +427,8 @@ class Search:
         value = self._follows(outputs)
         best = max((f[0] for f in self.followed), default=0.0)
         asked = value >= ALIKE * best and value >= min(NAMED, HINTS / self._count() ** 0.5)
+        if asked and self._spoils_fine(outputs):
+            return
         own = format_of(text)
         other = self._in_twin(run) if asked and TWINS.get(own) in self.formats else None
         if other is not None and ALIKE * value <= self._follows(other) <= value / ALIKE:
