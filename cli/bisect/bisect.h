@@ -68,6 +68,8 @@ typedef struct bisect_run {
     double plain, best, left; /* distances with nothing, all, and those found moved */
     int n_trials, n_old, n_failed;
     double spent_s;  /* of trials that ran */
+    double said_s;   /* clock, when it was said last that one runs; 0: never */
+    bool drawn;      /* that is a line of a terminal, to be drawn over */
     bool *guilty;    /* an entry for each operator */
     double *without; /* distance where that one alone is not moved; NaN: unknown */
 } bisect_run;
@@ -88,6 +90,9 @@ bool bisect_weigh(const bisect_run *r, bisect_trial *t);
 /** Finds the smallest set of operators that has to be moved, to r->guilty; 0, else an
  * exit code after a sentence. */
 int bisect_search(bisect_run *r);
+
+/** Says what runs, and for how long, from the second second on. */
+void bisect_say_running(bisect_run *r, const bisect_trial *trials, int n, double now);
 
 /** Says how a trial went, on stderr. `left`: trials that are likely to follow. */
 void bisect_say_trial(bisect_run *r, const bisect_trial *t, int left);

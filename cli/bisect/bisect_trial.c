@@ -363,6 +363,7 @@ static bool wait_for(bisect_run *r, bisect_trial *trials, int n, int most)
                             r->options->out) == 0;
         }
         if (running < most) return true;
+        bisect_say_running(r, trials, n, now_s());
         (void)nanosleep(&pause, NULL);
     }
 }

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *bisect_place(const bisect_options *o)
 {
@@ -55,10 +56,41 @@ static void say_set(const bisect_run *r, const bisect_trial *t, char *out, size_
         (void)snprintf(out, size, "%d operators %s%s", n, bisect_place(r->options), more);
 }
 
+void bisect_say_running(bisect_run *r, const bisect_trial *trials, int n, double now)
+{
+    enum { PATIENCE_S = 1, AGAIN_S = 1, AGAIN_IN_A_LOG_S = 30 };
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    const bisect_trial *first = NULL;
+    char set[320], more[32] = "";
+    int running = 0;
+    for (int i = 0; i < n; i++) {
+        if (trials[i].pid == 0) continue;
+        running++;
+        if (first == NULL || trials[i].began < first->began) first = &trials[i];
+    }
+    if (first == NULL || now - first->began < PATIENCE_S) return;
+    const double since = r->said_s > first->began ? now - r->said_s : HUGE_VAL;
+    if (since < (terminal ? AGAIN_S : AGAIN_IN_A_LOG_S)) return;
+    say_set(r, first, set, sizeof set);
+    if (running > 1) (void)snprintf(more, sizeof more, " and %d more", running - 1);
+    (void)fprintf(stderr, "%s  %s%s: runs, %.0f s%s", terminal ? "\r\033[K" : "", set,
+                  more, now - first->began, terminal ? "" : "\n");
+    (void)fflush(stderr);
+    r->said_s = now;
+    r->drawn = terminal;
+}
+
+static void draw_over(bisect_run *r)
+{
+    if (r->drawn) (void)fputs("\r\033[K", stderr);
+    r->drawn = false;
+}
+
 void bisect_say_trial(bisect_run *r, const bisect_trial *t, int left)
 {
     char set[320], eta[64] = "";
     const int n_new = r->n_trials - r->n_old;
+    draw_over(r);
     say_set(r, t, set, sizeof set);
     if (left > 0 && n_new > 0)
         (void)snprintf(eta, sizeof eta, "; about %.0f s to go",

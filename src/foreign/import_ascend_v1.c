@@ -47,6 +47,34 @@ static usc_status find_in(const usc_importing *im, const char *folder,
     return st;
 }
 
+/* In the one folder stepN below it that has any; a trace is of one. */
+static usc_status find_below(const usc_importing *im, char *folder,
+                             char name[USC_IMPORT_NAME], usc_error *err)
+{
+    char path[USC_PATH_SIZE], found[USC_IMPORT_NAME], step[64] = "";
+    usc_status st = USC_OK;
+    DIR *dir = opendir(folder);
+    for (const struct dirent *e;
+         st == USC_OK && dir != NULL && (e = readdir(dir)) != NULL;) {
+        found[0] = '\0';
+        if (strncmp(e->d_name, "step", 4) != 0 || strlen(e->d_name) >= sizeof step)
+            continue;
+        st = usc_path_join(path, folder, e->d_name, err);
+        if (st == USC_OK) st = find_in(im, path, found, err);
+        if (st != USC_OK || found[0] == '\0') continue;
+        if (step[0] != '\0')
+            st = usc_error_set(err, USC_E_ARG, -1,
+                               "%s holds several steps (%s, %s, ...): name one of them",
+                               folder, step, e->d_name);
+        strcpy(step, e->d_name);
+        (void)usc_format(name, USC_IMPORT_NAME, "%s", found);
+    }
+    if (dir != NULL) (void)closedir(dir);
+    if (st == USC_OK && step[0] != '\0') st = usc_path_join(path, folder, step, err);
+    if (st == USC_OK && step[0] != '\0') strcpy(folder, path);
+    return st;
+}
+
 /* Whether a file of another name begins as forward_info_PID.json does. */
 static bool begins_with_a_call(const char *path)
 {
@@ -72,7 +100,10 @@ usc_status usc_import_find_ascend_v1(const usc_importing *im, const char *dump,
     name[0] = '\0';
     if (stat(dump, &info) != 0 || strlen(dump) >= USC_PATH_SIZE) return USC_OK;
     strcpy(folder, dump);
-    if (S_ISDIR(info.st_mode)) return find_in(im, folder, name, err);
+    if (S_ISDIR(info.st_mode)) {
+        const usc_status st = find_in(im, folder, name, err);
+        return st != USC_OK || name[0] != '\0' ? st : find_below(im, folder, name, err);
+    }
     if (strlen(base) >= USC_IMPORT_NAME ||
         (!pid_of(base, pid) && !begins_with_a_call(dump)))
         return USC_OK;

@@ -103,12 +103,22 @@ bool usc_importing_asks(const usc_importing *im)
     return false;
 }
 
+/* Dumps of the first operators call each run forward; one that is an operator of the
+ * backward pass says so in its name. */
+static usc_phase phase_of(const usc_import_facts *facts)
+{
+    const bool backward =
+        strstr(facts->op, "::") != NULL && strstr(facts->op, "_backward") != NULL;
+    return facts->phase == USC_PHASE_FORWARD && backward ? USC_PHASE_BACKWARD
+                                                         : facts->phase;
+}
+
 usc_status usc_importing_put(usc_importing *im, const usc_import_facts *facts,
                              usc_error *err)
 {
     usc_call_row row = {.sequence = im->call.sequence,
                         .step = im->step,
-                        .phase = facts->phase,
+                        .phase = phase_of(facts),
                         .module = facts->module,
                         .stack = facts->stack,
                         .thread = 1,
