@@ -184,6 +184,11 @@ static void put_sum(const told *t, const char *device)
         if (calls[way] > 0)
             (void)printf("; %s: %" PRId64, usc_way_text((usc_way)way), calls[way]);
     fputs("\n", stdout);
+    if (t->found->n_within > 0)
+        (void)printf("%" PRId64 " were captured: %" PRId64 " of them %s made of others, "
+                     "which were tried\n",
+                     t->found->n_calls + t->found->n_within, t->found->n_within,
+                     t->found->n_within == 1 ? "is" : "are");
 }
 
 static void put_text(const told *t, const arguments *a)

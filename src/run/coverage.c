@@ -168,6 +168,7 @@ static void add_up(covering *c, usc_coverage *out)
         }
     }
     out->row = c->row;
+    if (c->options->ops == NULL) out->n_within = c->calls->n - out->n_calls;
 }
 
 usc_status usc_coverage_trace(const usc_coverage_options *options,

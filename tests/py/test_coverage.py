@@ -117,6 +117,9 @@ def test_words_and_refusals(place):
     for words in ("lacking", "aten::mm (float32): ", "calls natively", "of the CPU time", "write next:"):
         assert words in said.stdout, (words, said.stdout)
     assert "native " not in said.stdout.split("sim:0 runs")[0]
+    n_tried, n_shown = (int(re.search(p, said.stdout)[1]) for p in (r"of (\d+) calls", r"\n(\d+) were"))
+    listed = ulpscope(place, "show", place / "trace", "--json").stdout.splitlines()
+    assert len(listed) == n_shown > n_tried, said.stdout  # why not all of them is said
     assert "native " in ulpscope(place, "coverage", place / "trace", "--device", "sim:0", "--all").stdout
     for options, words in [((), "--device is needed"), (("--device", "npu:0"), "is not there"),
                            (("--device", "cpu", "--ops", "nothing"), "nothing to try"),

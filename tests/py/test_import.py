@@ -16,7 +16,6 @@ import zipfile
 import pytest
 import torch
 
-from ulpscope import capture as ulpscope_capture
 from dumps import BUILD, GOLDEN, calls, content, tensor_of, ulpscope
 
 def test_what_msprobe_wrote_is_in_the_trace_bit_by_bit(tmp_path):
@@ -172,26 +171,14 @@ def test_what_is_exported_is_imported_as_it_was(tmp_path, kind):
     assert content(tmp_path / "a") == content(tmp_path / "b") != []
 
 
-@pytest.mark.parametrize("form", ["msprobe", "ascend-v1", "ditorch"])
-def test_an_operator_of_the_backward_pass_is_told_by_its_name(tmp_path, form):
-    with ulpscope_capture(tmp_path / "a", steps=[0]):
-        x = torch.randn(4, 4, requires_grad=True)
-        torch.nn.functional.gelu(x.tanh()).sum().backward()
-    ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump", "--format", form)
-    ulpscope("import", tmp_path / "dump", "-o", tmp_path / "b")
-    phases = {op: phase for op, _, _, phase, *_ in content(tmp_path / "b")}
-    assert phases["aten::gelu_backward"] == phases["aten::tanh_backward"] == "backward"
-    assert phases["aten::gelu"] == phases["aten::tanh"] == "forward"
-
-
 def test_the_first_generation_comes_back_without_results(tmp_path):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
     ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump", "--format", "ascend-v1")
     assert "(ascend-v1)" in ulpscope("import", tmp_path / "dump" / "step0", "-o", tmp_path / "b")
     assert "(ascend-v1)" in ulpscope("import", tmp_path / "dump", "-o", tmp_path / "above")  # as export named it
     shutil.copytree(tmp_path / "dump" / "step0", tmp_path / "dump" / "step7")
-    two = subprocess.run(["ulpscope", "import", tmp_path / "dump", "-o", tmp_path / "c"], capture_output=True, text=True)
-    assert two.returncode == 2 and "holds several steps (step" in two.stderr
+    two = ["ulpscope", "import", tmp_path / "dump", "-o", tmp_path / "c"]
+    assert b"holds several steps (step" in subprocess.run(two, capture_output=True).stderr
 
     def inputs(trace):
         return sorted((op, phase == "backward", args, frames or "", repr([t for t in tensors if t[0] == "in"]))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from dumps import GOLDEN, calls, tensor_of, ulpscope
+from dumps import GOLDEN, calls, content, tensor_of, ulpscope
 
 import ulpscope as package
 
@@ -143,3 +143,15 @@ def test_a_function_has_one_name_in_captures_and_dumps(tmp_path):
     ulpscope("export", tmp_path / "t", "-o", tmp_path / "again")
     again = json.loads((tmp_path / "again/step0/rank0/dump.json").read_text())["data"]
     assert list(again) == list(data)  # as they were called there
+
+
+@pytest.mark.parametrize("form", ["msprobe", "ascend-v1", "ditorch"])
+def test_an_operator_of_the_backward_pass_is_told_by_its_name(tmp_path, form):
+    with package.capture(tmp_path / "a", steps=[0]):
+        x = torch.randn(4, 4, requires_grad=True)
+        torch.nn.functional.gelu(x.tanh()).sum().backward()
+    ulpscope("export", tmp_path / "a", "-o", tmp_path / "dump", "--format", form)
+    ulpscope("import", tmp_path / "dump", "-o", tmp_path / "b")
+    phases = {op: phase for op, _, _, phase, *_ in content(tmp_path / "b")}
+    assert phases["aten::gelu_backward"] == phases["aten::tanh_backward"] == "backward"
+    assert phases["aten::gelu"] == phases["aten::tanh"] == "forward"

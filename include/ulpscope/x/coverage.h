@@ -40,6 +40,9 @@ typedef struct usc_coverage {
     int64_t n; /* rows, by operator, then dtypes */
     const usc_covered *row;
     int64_t n_calls;
+    int64_t
+        n_within; /* of the trace beside these: what they are made of was tried; 0 where
+                         only some operators were asked for */
     double seconds;
     void *memory;
 } usc_coverage;
