@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums, products and softmax in a chosen arithmetic (ulpscope_sim/numerics.h), against
+// answers by hand; and the words that choose.
+#include <ulpscope_sim/numerics.h>
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static usc_sim_numerics chosen(const char *key, const char *value)
+{
+    usc_sim_numerics n;
+    assert_int_equal(usc_sim_numerics_begin("mm", &n, NULL), USC_OK);
+    if (key != NULL)
+        assert_int_equal(usc_sim_numerics_choose(&n, key, value, NULL), USC_OK);
+    return n;
+}
+
+static void test_orders_add_as_they_say(void **state)
+{
+    (void)state;
+    /* In float32 2^24 + 1 is 2^24: who adds the ones first keeps them. */
+    const double a[8] = {0x1p24, 1, 1, 1, 1, 1, 1, 1};
+    const struct {
+        const char *order;
+        double sum;
+    } cases[] = {
+        {"serial", 0x1p24},        {"blocks:4", 0x1p24 + 4}, {"blocks:1", 0x1p24},
+        {"split-k:2", 0x1p24 + 4}, {"split-k:8", 0x1p24},    {"pairwise", 0x1p24},
+        {"lanes:2", 0x1p24 + 4},   {"lanes:4", 0x1p24 + 6},  {"blocks:1024", 0x1p24},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const usc_sim_numerics n = chosen("order", cases[i].order);
+        const double got = usc_sim_sum(&n, USC_F32, a, NULL, 8);
+        if (fabs(got - cases[i].sum) > 0) fail_msg("%s: %a", cases[i].order, got);
+        assert_true(fabs(usc_sim_sum(&n, USC_F64, a, NULL, 8) - (0x1p24 + 7)) <= 0);
+        assert_true(fabs(usc_sim_sum(&n, USC_F32, a, NULL, 0)) <= 0);
+        assert_true(fabs(usc_sim_sum(&n, USC_F32, a + 1, NULL, 1) - 1) <= 0);
+    }
+}
+
+static void test_each_term_is_added_once_in_any_order(void **state)
+{
+    (void)state;
+    double a[97];
+    for (int i = 0; i < 97; i++)
+        a[i] = i + 1;
+    const char *orders[] = {"serial",     "pairwise", "blocks:5", "split-k:7", "lanes:3",
+                            "lanes:1024", "random",   "random:3", "random:17"};
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        usc_sim_numerics n = chosen("order", orders[i]);
+        for (size_t count = 0; count <= 97; count++) {
+            n.seed += 12345;
+            const double sum = usc_sim_sum(&n, USC_F32, a, NULL, count);
+            assert_true(fabs(sum - (double)(count * (count + 1)) / 2) <= 0);
+        }
+    }
+}
+
+static void test_sums_are_kept_in_their_dtype(void **state)
+{
+    (void)state;
+    const double ones[4] = {1, 1, 1, 1}, a[4] = {2048, 1, 1, 1};
+    usc_sim_numerics n = chosen("accumulate", "float16");
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, a, ones, 4) - 2048) <= 0);
+    n = chosen("accumulate", "bfloat16");
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, a, ones, 4) - 2048) <= 0);
+    n = chosen("accumulate", "float32");
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, a, ones, 4) - 2051) <= 0);
+    n = chosen("accumulate", "float64");
+    const double tiny[2] = {1, 0x1p-40};
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, tiny, NULL, 2) - (1 + 0x1p-40)) <= 0);
+}
+
+static void test_fma_rounds_once(void **state)
+{
+    (void)state;
+    const double a[2] = {-1, 1 + 0x1p-12}, b[2] = {1, 1 + 0x1p-12};
+    usc_sim_numerics n = chosen("fma", "1");
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, a, b, 2) - (0x1p-11 + 0x1p-24)) <= 0);
+    n = chosen("fma", "0");
+    assert_true(fabs(usc_sim_sum(&n, USC_F32, a, b, 2) - 0x1p-11) <= 0);
+}
+
+static void test_factors_are_rounded(void **state)
+{
+    (void)state;
+    double x[3] = {1 + 0x1p-11, 1 + 0x1p-10, 70000};
+    usc_sim_numerics n = chosen("factors", "tf32");
+    usc_sim_round_factors(&n, x, 3);
+    assert_true(fabs(x[0] - 1) <= 0 && fabs(x[1] - (1 + 0x1p-10)) <= 0 && x[2] < 80000);
+    n = chosen("factors", "bfloat16");
+    usc_sim_round_factors(&n, x, 2);
+    assert_true(fabs(x[1] - 1) <= 0);
+    n = chosen("factors", "float16");
+    usc_sim_round_factors(&n, x + 2, 1);
+    assert_true(isinf(x[2]));
+}
+
+static void test_softmax_both_ways(void **state)
+{
+    (void)state;
+    const double x[4] = {1, 3, -2, 3};
+    double plain[4], online[4], total = 0;
+    usc_sim_numerics n = chosen(NULL, NULL);
+    usc_sim_softmax(&n, USC_F32, x, 4, plain);
+    n = chosen("online", "1");
+    usc_sim_softmax(&n, USC_F32, x, 4, online);
+    for (int i = 0; i < 4; i++) {
+        total += plain[i];
+        assert_true(fabs(plain[i] - online[i]) < 1e-7);
+    }
+    assert_true(fabs(total - 1) < 1e-6 && fabs(plain[1] - plain[3]) <= 0);
+    const double none[2] = {-(double)INFINITY, -(double)INFINITY};
+    const double nan[2] = {0, (double)NAN};
+    for (int k = 0; k < 2; k++) {
+        n = chosen("online", k == 0 ? "0" : "1");
+        usc_sim_softmax(&n, USC_F32, none, 2, plain);
+        assert_true(isnan(plain[0]) && isnan(plain[1]));
+        usc_sim_softmax(&n, USC_F32, nan, 2, plain);
+        assert_true(isnan(plain[0]) && isnan(plain[1]));
+    }
+}
+
+static void test_words_that_choose_nothing_are_refused(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"accumulate", "int8"}, {"accumulate", ""},   {"order", "split-k"},
+        {"order", "split-k:0"}, {"order", "lanes:x"}, {"order", "blocks:2000"},
+        {"order", "serially"},  {"order", "random:"}, {"factors", "fp8"},
+        {"fma", "yes"},         {"like", "tensor"},   {"colour", "red"},
+    };
+    usc_error err;
+    usc_sim_numerics n = chosen("order", "lanes:4");
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const usc_sim_numerics before = n;
+        if (usc_sim_numerics_choose(&n, bad[i][0], bad[i][1], &err) != USC_E_ARG)
+            fail_msg("%s=%s is taken", bad[i][0], bad[i][1]);
+        assert_non_null(strstr(err.text, "there are"));
+        assert_memory_equal(&n, &before, sizeof n);
+    }
+}
+
+static void test_the_last_one_counts_until_it_is_taken_back(void **state)
+{
+    (void)state;
+    usc_sim_numerics a = chosen("order", "lanes:4"), b = chosen("fma", "1"), got;
+    assert_false(usc_sim_numerics_chosen() || usc_sim_numerics_of("aten::mm.out", &got));
+    assert_int_equal(usc_sim_numerics_add(&a, NULL), USC_OK);
+    assert_int_equal(usc_sim_numerics_add(&b, NULL), USC_OK);
+    assert_true(usc_sim_numerics_of("aten::mm.out", &got) && got.fma);
+    assert_false(usc_sim_numerics_of("aten::bmm", &got));
+    assert_true(usc_sim_numerics_remove(b.id) && !usc_sim_numerics_remove(b.id));
+    assert_true(usc_sim_numerics_of("aten::mm", &got) && got.order == USC_SIM_LANES);
+    assert_true(usc_sim_numerics_remove(a.id));
+    assert_false(usc_sim_numerics_chosen());
+}
+
+static void test_named_sets_can_be_chosen(void **state)
+{
+    (void)state;
+    const char *name, *chooses, *source;
+    size_t i = 0;
+    for (; usc_sim_numerics_row(i, &name, &chooses, &source); i++) {
+        const usc_sim_numerics n = chosen("like", name + strlen("like:"));
+        assert_true(n.accumulate == USC_F32 || n.accumulate == USC_F16);
+        assert_true(strlen(source) > 10 && strchr(chooses, '=') != NULL);
+    }
+    assert_int_equal(i, 6);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_orders_add_as_they_say),
+        cmocka_unit_test(test_each_term_is_added_once_in_any_order),
+        cmocka_unit_test(test_sums_are_kept_in_their_dtype),
+        cmocka_unit_test(test_fma_rounds_once),
+        cmocka_unit_test(test_factors_are_rounded),
+        cmocka_unit_test(test_softmax_both_ways),
+        cmocka_unit_test(test_words_that_choose_nothing_are_refused),
+        cmocka_unit_test(test_the_last_one_counts_until_it_is_taken_back),
+        cmocka_unit_test(test_named_sets_can_be_chosen),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
