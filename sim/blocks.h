@@ -90,7 +90,9 @@ size_t usc_sim_page_size(void);
 segment *usc_sim_segment_map(int device, size_t size, bool small); /* NULL: no room */
 segment *usc_sim_segment_of(const void *address);
 block *usc_sim_block_of(const void *address); /* live or not */
-bool usc_sim_block_sync(block *b, int d_readers, int d_writers);
+void usc_sim_block_count(block *b, int d_readers, int d_writers);
+bool usc_sim_block_protect(block *b);                            /* as it is counted */
+bool usc_sim_block_sync(block *b, int d_readers, int d_writers); /* both */
 void usc_sim_segment_drop_memory(segment *s);
 void usc_sim_segment_sync(segment *s);
 
@@ -113,6 +115,11 @@ void usc_sim_violation_red_zone(const block *b, const char *at);
 const usc_sim_launch *usc_sim_launch_now(void);
 void usc_sim_launch_tell(const usc_sim_launch *l, const block *b, const char *at,
                          char *out, size_t size);
+
+/* log.c */
+void usc_sim_log_kernel(const usc_sim_launch *l);
+void usc_sim_log_memory(usc_sim_action action, usc_sim_stream stream, const char *address,
+                        size_t size);
 
 /* snapshot.c */
 void usc_sim_history_note(usc_sim_action action, usc_sim_stream stream,

@@ -248,6 +248,11 @@ bool usc_sim_fault_get(size_t i, usc_sim_fault *out)
     return there;
 }
 
+bool usc_sim_fault_planted(void)
+{
+    return atomic_load_explicit(&n_planted, memory_order_relaxed) > 0;
+}
+
 void usc_sim_fault_note(int64_t id, bool changed)
 {
     pthread_mutex_lock(&lock);

@@ -19,6 +19,7 @@ const usc_sim_launch *usc_sim_launch_now(void)
 const usc_sim_launch *usc_sim_set_launch(const usc_sim_launch *launch)
 {
     const usc_sim_launch *before = running;
+    if (before != NULL && before != launch && launch == NULL) usc_sim_log_kernel(before);
     running = launch;
     return before;
 }

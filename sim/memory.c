@@ -189,44 +189,94 @@ usc_status usc_sim_record_stream(const void *address, usc_sim_stream stream,
 
 /* ---- opening -------------------------------------------------------------------- */
 
-usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *err)
+static void count(block *b, usc_sim_access access, int by)
 {
-    if (address == NULL) return USC_OK;
-    const int reads = access == USC_SIM_READ, writes = access == USC_SIM_WRITE;
-    bool opened = false;
-    usc_sim_memory_lock();
-    block *b = find_live(address);
-    if (b != NULL) {
-        opened = usc_sim_block_sync(b, reads, writes);
-        if (!opened) (void)usc_sim_block_sync(b, -reads, -writes);
-        if (opened && b->fresh)
-            usc_sim_guard_fresh(b); /* open already, if to be written */
+    if (access == USC_SIM_WRITE)
+        usc_sim_block_count(b, 0, by);
+    else
+        usc_sim_block_count(b, by, 0);
+}
+
+/* Once all are counted, so that pages that they share change once. */
+static bool open_counted(const usc_sim_opening *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        block *b = find_live(all[i].address);
+        if (b == NULL) continue; /* NULL */
+        if (!usc_sim_block_protect(b)) return false;
+        if (b->fresh) usc_sim_guard_fresh(b); /* open already, if to be written */
         b->opened = usc_sim_get_label();
         b->opener = usc_sim_launch_now();
         devices[b->segment->device].stats.n_opens++;
     }
+    return true;
+}
+
+/* How many of them are live, from the first on, and counted. */
+static size_t count_all(const usc_sim_opening *all, size_t n)
+{
+    size_t i = 0;
+    for (; i < n; i++) {
+        if (all[i].address == NULL) continue;
+        block *b = find_live(all[i].address);
+        if (b == NULL) break;
+        count(b, all[i].access, 1);
+    }
+    return i;
+}
+
+static void uncount(const usc_sim_opening *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        block *b = find_live(all[i].address);
+        if (b == NULL) continue;
+        const bool writes = all[i].access == USC_SIM_WRITE;
+        if (writes ? b->n_writers > 0 : b->n_readers > 0) count(b, all[i].access, -1);
+        if (b->opener == usc_sim_launch_now()) b->opener = NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        block *b = find_live(all[i].address);
+        if (b != NULL) (void)usc_sim_block_protect(b);
+    }
+}
+
+usc_status usc_sim_open_all(const usc_sim_opening *all, size_t n, usc_error *err)
+{
+    usc_sim_memory_lock();
+    const size_t n_counted = count_all(all, n);
+    const bool opened = n_counted == n && open_counted(all, n);
+    const int why = errno;
+    if (!opened) uncount(all, n_counted);
     drop_lock();
-    if (b == NULL)
+    if (n_counted < n)
         return usc_error_set(err, USC_E_ARG, -1, "sim: %p is not live device memory",
-                             address);
+                             all[n_counted].address);
     if (!opened)
-        return usc_error_set(err, USC_E_IO, -1, "sim: mprotect: %s", strerror(errno));
+        return usc_error_set(err, USC_E_IO, -1, "sim: mprotect: %s", strerror(why));
     return USC_OK;
+}
+
+void usc_sim_close_all(const usc_sim_opening *all, size_t n)
+{
+    usc_sim_memory_lock();
+    for (size_t i = 0; i < n; i++) {
+        block *b = all[i].access == USC_SIM_WRITE ? find_live(all[i].address) : NULL;
+        if (b != NULL && b->n_writers == 1) usc_sim_guard_check(b);
+    }
+    uncount(all, n);
+    drop_lock();
+}
+
+usc_status usc_sim_open(const void *address, usc_sim_access access, usc_error *err)
+{
+    const usc_sim_opening one = {address, access};
+    return usc_sim_open_all(&one, 1, err);
 }
 
 void usc_sim_close(const void *address, usc_sim_access access)
 {
-    if (address == NULL) return;
-    usc_sim_memory_lock();
-    block *b = find_live(address);
-    if (b != NULL) {
-        const bool writes = access == USC_SIM_WRITE;
-        if (writes && b->n_writers == 1) usc_sim_guard_check(b);
-        if (writes && b->n_writers > 0) (void)usc_sim_block_sync(b, 0, -1);
-        if (!writes && b->n_readers > 0) (void)usc_sim_block_sync(b, -1, 0);
-        if (b->opener == usc_sim_launch_now()) b->opener = NULL;
-    }
-    drop_lock();
+    const usc_sim_opening one = {address, access};
+    usc_sim_close_all(&one, 1);
 }
 
 void usc_sim_pin(const void *address)

@@ -186,20 +186,39 @@ static bool sync_pages(segment *s, size_t from, size_t to)
     return fine;
 }
 
-bool usc_sim_block_sync(block *b, int d_readers, int d_writers)
+static void pages_of(const block *b, size_t *from, size_t *to)
 {
-    segment *s = b->segment;
+    const size_t page = usc_sim_page_size();
+    const size_t first = (size_t)(b->base - b->segment->base);
+    *from = first / page;
+    *to = (first + b->size + page - 1) / page;
+}
+
+void usc_sim_block_count(block *b, int d_readers, int d_writers)
+{
+    size_t from, to;
     b->n_readers += d_readers;
     b->n_writers += d_writers;
-    if (!s->small) return sync_whole(b);
-    const size_t page = usc_sim_page_size();
-    const size_t from = (size_t)(b->base - s->base) / page;
-    const size_t to = ((size_t)(b->base - s->base) + b->size + page - 1) / page;
+    if (!b->segment->small) return;
+    pages_of(b, &from, &to);
     for (size_t i = from; i < to; i++) {
-        s->pages[i].n_readers += d_readers;
-        s->pages[i].n_writers += d_writers;
+        b->segment->pages[i].n_readers += d_readers;
+        b->segment->pages[i].n_writers += d_writers;
     }
-    return sync_pages(s, from, to);
+}
+
+bool usc_sim_block_protect(block *b)
+{
+    size_t from, to;
+    if (!b->segment->small) return sync_whole(b);
+    pages_of(b, &from, &to);
+    return sync_pages(b->segment, from, to);
+}
+
+bool usc_sim_block_sync(block *b, int d_readers, int d_writers)
+{
+    usc_sim_block_count(b, d_readers, d_writers);
+    return usc_sim_block_protect(b);
 }
 
 void usc_sim_segment_sync(segment *s)

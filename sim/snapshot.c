@@ -55,6 +55,7 @@ void usc_sim_snapshot(void (*visit)(void *ctx, const usc_sim_block_info *info), 
 void usc_sim_history_note(usc_sim_action action, usc_sim_stream stream,
                           const char *address, size_t size)
 {
+    usc_sim_log_memory(action, stream, address, size);
     if (n_most == 0) return;
     usc_sim_action_info *info = &kept[i_next];
     i_next = (i_next + 1) % n_most;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The boxed kernel that nearly every operator runs through: its arguments become CPU
 // tensors over the same memory, the CPU's kernel runs, fresh results move to the device.
-#include "sim_glue.h"
+#include "native.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros.h>
@@ -126,6 +126,7 @@ class Call
         if (target_.has_value()) launch_.set_index(*target_);
         watched_.set_device(launch_.index());
         check_places();
+        launch_.open();
 
         faults_.before_kernel();
         {
@@ -154,6 +155,7 @@ class Call
         for (size_t i = 0; i < schema_.arguments().size(); i++)
             (*stack_)[first + i] =
                 generator((*stack_)[first + i], schema_.arguments()[i].name());
+        if (usc_sim_numerics_chosen() && run_native(op_, stack_)) return;
         std::optional<LentGenerator> lent;
         if (draws_unasked()) lent.emplace(launch_.index());
         if (const Kernel own = cell_kernel(op_))
@@ -177,6 +179,7 @@ class Call
             has_device_tensor_ = true;
         else if (stranger_ == nullptr && !may_be_elsewhere(t, a, write))
             stranger_ = &a;
+        if (faults_.any()) launch_.open(); // they look at it now
         if (!write) {
             const at::Tensor seen = faults_.input(a, host);
             if (!seen.is_same(host)) return seen;
@@ -257,7 +260,10 @@ class Call
             t.defined() == out.defined() &&
                 (!t.defined() || (t.sizes() == out.sizes() && t.dtype() == out.dtype())),
             "its meta function foretells another result than its kernel gives");
-        if (t.defined()) launch_.host(out, true).copy_(t);
+        if (!t.defined()) return out;
+        const at::Tensor host = launch_.host(out, true);
+        launch_.open();
+        host.copy_(t);
         return out;
     }
 

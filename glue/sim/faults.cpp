@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What planted faults do to one call: the table and the arithmetic are C (sim/fault_*.c);
 // here tensors are found for them.
-#include "sim_glue.h"
+#include "native.h"
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/add.h>
@@ -22,7 +22,7 @@ constexpr DispatchKey INNER = DispatchKey::TESTING_ONLY_GenericMode;
 
 // By the library's own table, so that a fault fires on every dtype that it knows; NONE:
 // no fault applies.
-static usc_dtype dtype_of(c10::ScalarType type)
+usc_dtype dtype_of(c10::ScalarType type)
 {
     const usc_dtype dtype =
         usc_dtype_by_name(std::string(c10::getDtypeNames(type).first).c_str());
@@ -48,7 +48,8 @@ static int apply(const usc_sim_fault &fault, const at::Tensor &t,
 }
 
 Faults::Faults(const c10::OperatorHandle &op, bool tf32)
-    : n_(usc_sim_fault_select(full_name(op).c_str(), hits_, MAX))
+    : n_(usc_sim_fault_planted() ? usc_sim_fault_select(full_name(op).c_str(), hits_, MAX)
+                                 : 0)
 {
     if (tf32) { // what the device is told to do is what the fault does unasked
         usc_sim_fault &f = hits_[n_++] = usc_sim_fault{};

@@ -413,8 +413,10 @@ usc_status run_copy(void *ctx, usc_error *err)
     return guarded(err, [c] {
         Launch launch;
         launch.allow_mixed = true;
-        const at::Tensor to = launch.host(c->to, true);
-        to.copy_(launch.host(c->from, false));
+        const at::Tensor to = launch.host(c->to, true),
+                         from = launch.host(c->from, false);
+        launch.open();
+        to.copy_(from);
     });
 }
 

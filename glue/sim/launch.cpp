@@ -20,14 +20,32 @@ struct Launch::Guards {
     c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
+static usc_sim_access access_of(bool write)
+{
+    return write ? USC_SIM_WRITE : USC_SIM_READ;
+}
+
 Launch::Launch() : guards_(std::make_unique<Guards>())
 {
 }
 
 Launch::~Launch()
 {
+    c10::SmallVector<usc_sim_opening, 8> opened;
+    for (const Bound &b : bound_)
+        if (b.opened) opened.push_back({b.address, access_of(b.write)});
+    usc_sim_close_all(opened.data(), opened.size());
+}
+
+void Launch::open()
+{
+    c10::SmallVector<usc_sim_opening, 8> wanted;
+    for (const Bound &b : bound_)
+        if (!b.opened) wanted.push_back({b.address, access_of(b.write)});
+    usc_error err{};
+    TORCH_CHECK(usc_sim_open_all(wanted.data(), wanted.size(), &err) == USC_OK, err.text);
     for (Bound &b : bound_)
-        usc_sim_close(b.address, b.write ? USC_SIM_WRITE : USC_SIM_READ);
+        b.opened = true;
 }
 
 c10::DeviceIndex Launch::index() const
@@ -43,9 +61,7 @@ void Launch::set_index(c10::DeviceIndex index)
 static void open(const void *address, bool write)
 {
     usc_error err{};
-    TORCH_CHECK(usc_sim_open(address, write ? USC_SIM_WRITE : USC_SIM_READ, &err) ==
-                    USC_OK,
-                err.text);
+    TORCH_CHECK(usc_sim_open(address, access_of(write), &err) == USC_OK, err.text);
 }
 
 static c10::Storage alias_of(const c10::Storage &storage, void *address)
@@ -62,16 +78,15 @@ Launch::Bound &Launch::bind(const c10::Storage &storage, bool write)
 {
     for (Bound &b : bound_) {
         if (b.device.unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
-        if (write && !b.write) {
-            open(b.address, true);
+        if (write && !b.write && b.opened) {
+            ::usc_sim::open(b.address, true);
             usc_sim_close(b.address, USC_SIM_READ);
-            b.write = true;
         }
+        b.write = b.write || write;
         return b;
     }
     void *address = const_cast<void *>(storage.data());
-    open(address, write);
-    bound_.push_back({storage, alias_of(storage, address), address, write});
+    bound_.push_back({storage, alias_of(storage, address), address, write, false});
     return bound_.back();
 }
 
@@ -115,8 +130,8 @@ Launch::Bound &Launch::move_to_device(const c10::Storage &host)
     c10::Storage device = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), size, std::move(fresh), allocator(), true);
     // The kernel's own CPU storage stands in the table: another result may share it.
-    open(address, true);
-    bound_.push_back({device, host, address, true});
+    ::usc_sim::open(address, true);
+    bound_.push_back({device, host, address, true, true});
     return bound_.back();
 }
 
@@ -147,7 +162,7 @@ void Launch::settle(const at::Tensor &device_tensor, const at::Tensor &host_tens
     const c10::Storage &host = host_tensor.storage();
     if (host.data() != device.data() && host.nbytes() != 0) {
         c10::DataPtr fresh = allocate_on(device.device().index(), host.nbytes());
-        open(fresh.get(), true);
+        ::usc_sim::open(fresh.get(), true);
         std::memcpy(fresh.get(), host.data(), host.nbytes());
         usc_sim_close(fresh.get(), USC_SIM_WRITE);
         // In place, so that whoever shares the storage sees the new one.

@@ -113,6 +113,7 @@ const struct {
 
 Kernel cell_kernel(const c10::OperatorHandle &op)
 {
+    if (op.operator_name().name.compare(0, 11, "aten::_thnn") != 0) return nullptr;
     for (const auto &row : CELLS)
         if (full_name(op) == row.op) return row.kernel;
     return nullptr;

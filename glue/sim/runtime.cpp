@@ -332,7 +332,7 @@ class Hooks final : public at::PrivateUse1HooksInterface
     }
     bool isAvailable() const
     {
-        return true;
+        return usc_sim_device_count() > 0;
     }
     bool hasPrimaryContext(DeviceIndex) const
     {

@@ -58,8 +58,8 @@ at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage,
                      c10::DispatchKey key);
 
 // While a Launch lives, host() tensors alias device memory as CPU tensors: the same
-// bytes, strides and aliasing, readable, and writable where asked. Storages are opened
-// when first seen and closed at the end; dispatch below sees neither autograd nor
+// bytes, strides and aliasing, readable, and writable where asked, once open() has opened
+// all that were seen so far; they are closed at the end; dispatch below sees neither autograd nor
 // autocast.
 class Launch
 {
@@ -70,6 +70,7 @@ class Launch
     Launch &operator=(const Launch &) = delete;
 
     at::Tensor host(const at::Tensor &t, bool write);
+    void open();
     // Moves a CPU result to the device; results that share a storage go on sharing it,
     // and what is a view of an argument becomes a view of the device's tensor.
     at::Tensor device(const at::Tensor &t);
@@ -87,7 +88,7 @@ class Launch
     struct Bound {
         c10::Storage device, host;
         void *address; // what was opened, and is to be closed
-        bool write;
+        bool write, opened;
     };
     Bound &bind(const c10::Storage &storage, bool write);
     Bound *bound_to_host(const c10::StorageImpl *host);

@@ -65,7 +65,9 @@ Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
         if (on_device(t) && usc_sim_has_worked()) catch_up(t.device().index());
     Launch launch;
     launch.allow_mixed = true;
-    launch.host(to, true).copy_(launch.host(from, false));
+    const at::Tensor written = launch.host(to, true), read = launch.host(from, false);
+    launch.open();
+    written.copy_(read);
     return to;
 }
 

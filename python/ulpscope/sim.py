@@ -24,7 +24,7 @@ import sys
 
 import torch
 
-from . import sim_amp as amp, sim_backends, sim_memory, sim_properties, sim_random
+from . import sim_amp as amp, sim_backends, sim_memory, sim_numerics, sim_properties, sim_random
 from .calls.older import zip_equal
 from .calls.torch_private import has_kernel, private_backend
 from .program import glue
@@ -34,6 +34,7 @@ from .sim_memory import (  # noqa: F401
     memory_allocated, memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict,
     memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, set_guard,
     set_per_process_memory_fraction, set_protection)
+from .sim_numerics import numerics, numerics_sets  # noqa: F401
 from .sim_properties import (  # noqa: F401
     can_device_access_peer, get_amp_supported_dtype, get_device_capability, get_device_name, get_device_properties,
     get_profile, ipc_collect, is_bf16_supported, is_current_stream_capturing, is_tf32_supported, lacks, profile,
@@ -116,6 +117,7 @@ def _load_runtime() -> ctypes.CDLL:
     lib.usc_sim_launch_blocking.restype = ctypes.c_bool
     lib.usc_sim_device_synchronize.argtypes = [ctypes.c_int, ctypes.POINTER(_Error)]
     sim_properties.use(lib)
+    sim_numerics.use(lib, lambda: synchronize_all())
     sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
@@ -256,7 +258,7 @@ def _index(device=None) -> int:
 
 
 def is_available() -> bool:
-    return True
+    return device_count() > 0
 
 
 def is_initialized() -> bool:
@@ -421,8 +423,7 @@ _lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
-if os.environ.get("ULPSCOPE_SIM_PROFILE"):
-    profile(os.environ["ULPSCOPE_SIM_PROFILE"])
+sim_properties.from_environment()
 _register()
 default_generators = sim_random.default_generators()
 if os.environ.get("ULPSCOPE_SIM_GUARD"):

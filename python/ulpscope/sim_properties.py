@@ -47,6 +47,7 @@ def use(lib: ctypes.CDLL) -> None:
     lib.usc_sim_profile_get.argtypes = [ctypes.POINTER(_Row)]
     lib.usc_sim_profile_row.argtypes = [ctypes.c_size_t, ctypes.POINTER(_Row)]
     lib.usc_sim_profile_row.restype = ctypes.c_bool
+    lib.usc_sim_set_log.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Error)]
     lib.usc_sim_lacks.argtypes = [ctypes.c_char_p]
     lib.usc_sim_lacks.restype = ctypes.c_bool
 
@@ -60,6 +61,24 @@ def _profile() -> _Row:
 def _set_profile(text: str) -> None:
     error = _Error()
     if _lib.usc_sim_profile_set(text.encode(), ctypes.byref(error)) != 0:
+        raise ValueError(error.text.decode())
+
+
+def from_environment() -> None:
+    """ULPSCOPE_SIM_PROFILE, of whose devices ULPSCOPE_SIM_VISIBLE_DEVICES leaves some: as with CUDA's, those behind
+    one that is not there are not seen. ULPSCOPE_SIM_LOG."""
+    if os.environ.get("ULPSCOPE_SIM_PROFILE"):
+        _set_profile(os.environ["ULPSCOPE_SIM_PROFILE"])
+    visible = os.environ.get("ULPSCOPE_SIM_VISIBLE_DEVICES")
+    if visible is not None:
+        row, count = _profile(), 0
+        for word in visible.split(","):
+            if not word.strip().isdigit() or int(word) >= row.n_devices:
+                break
+            count += 1
+        _set_profile(f"{row.text.decode()}:devices={count}")
+    error = _Error()
+    if _lib.usc_sim_set_log(os.environ.get("ULPSCOPE_SIM_LOG", "").encode(), ctypes.byref(error)) != 0:
         raise ValueError(error.text.decode())
 
 

@@ -287,10 +287,34 @@ def test_variables_say_how_it_starts(variables, said):
 @pytest.mark.parametrize("name, value, said", [
     ("GUARD", "wide", "there is no guard 'wide'; there are strict, pages, open"),
     ("RANDOM", "dice", "there are no random numbers of 'dice'; there are cpu, philox"),
+    ("LOG", "kernels,disk", "'disk' is not logged; kernels and memory are"),
     ("PROFILE", "tiny", "there is no profile 'tiny'; known: full, no-fp64")])
 def test_variables_that_say_nothing_are_refused(name, value, said):
     done = start(**{name: value})
     assert done.returncode == 1 and said in done.stderr
+
+
+@pytest.mark.parametrize("visible, count", [("0", 1), ("1,0", 2), ("-1", 0), ("", 0), ("0,7,1", 1), ("1", 1)])
+def test_some_devices_may_be_hidden(visible, count):
+    code = ("import torch, ulpscope.sim as s\n"
+            "print(s.device_count(), torch.accelerator.is_available(), s.is_available())\n"
+            "for i in range(s.device_count()): assert torch.ones(2, device=f'sim:{i}').sum() == 2\n"
+            "try: torch.ones(1, device=f'sim:{s.device_count()}')\n"
+            "except RuntimeError as e: print(str(e).splitlines()[0])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "ULPSCOPE_SIM_VISIBLE_DEVICES": visible})
+    there = count > 0
+    assert done.stdout.splitlines() == [f"{count} {there} {there}",
+                                        f"sim: there is no device {count}; there are {count}"], done.stderr
+
+
+def test_what_happens_is_told(tmp_path):
+    (tmp_path / "p.py").write_text("import torch, ulpscope.sim\nx = torch.ones(3, device='sim')\nx.exp()\n")
+    for words in ("kernels", "kernels,memory", "memory", ""):
+        done = subprocess.run([sys.executable, tmp_path / "p.py"], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "ULPSCOPE_SIM_LOG": words})
+        assert ("ulpscope: sim:0 stream 0: aten::exp, launched at p.py:3\n" in done.stderr) == ("kernels" in words)
+        assert ("sim:0 stream 0: alloc of 12 bytes at 0x" in done.stderr) == ("memory" in words)
 
 
 def test_a_tensor_of_the_host_has_no_stream():

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of device memory in ulpscope_sim/sim.h. Accesses that must fault happen in a
 // child process, whose end tells.
+#include <ulpscope_sim/memory.h>
 #include <ulpscope_sim/profile.h>
-#include <ulpscope_sim/sim.h>
 
 #include <setjmp.h>
 #include <signal.h>
@@ -248,12 +248,42 @@ static void test_pinned_memory_is_known(void **state)
     usc_sim_host_free(NULL);
 }
 
+static void test_openings_are_of_all_or_of_none(void **state)
+{
+    (void)state;
+    void *p = NULL, *q = NULL;
+    usc_sim_empty_cache();
+    for (int g = 0; g < 2; g++) {
+        usc_sim_set_guard(g == 0 ? USC_SIM_GUARD_STRICT : USC_SIM_GUARD_PAGES);
+        assert_int_equal(usc_sim_malloc(0, 100, &p, NULL), USC_OK);
+        assert_int_equal(usc_sim_malloc(0, 100, &q, NULL), USC_OK);
+        const usc_sim_opening both[] = {{p, USC_SIM_READ},
+                                        {NULL, USC_SIM_READ},
+                                        {q, USC_SIM_WRITE},
+                                        {p, USC_SIM_READ}};
+        assert_int_equal(usc_sim_open_all(both, 4, NULL), USC_OK);
+        ((char *)q)[0] = ((char *)p)[0];
+        usc_sim_close_all(both, 3);
+        (void)*(volatile char *)p; /* open once more */
+        usc_sim_close_all(both + 3, 1);
+        assert_int_equal(usc_sim_open(p, USC_SIM_READ, NULL), USC_OK);
+        usc_sim_close(p, USC_SIM_READ);
+        const usc_sim_opening bad[] = {{p, USC_SIM_WRITE}, {&g, USC_SIM_READ}};
+        assert_int_equal(usc_sim_open_all(bad, 2, NULL), USC_E_ARG);
+        assert_true(faults(p, USC_SIM_READ) && faults(q, USC_SIM_WRITE));
+        usc_sim_free(p);
+        usc_sim_free(q);
+    }
+    usc_sim_set_guard(USC_SIM_GUARD_STRICT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_closed_memory_faults),
         cmocka_unit_test(test_open_for_reading_is_not_open_for_writing),
         cmocka_unit_test(test_openings_are_counted),
+        cmocka_unit_test(test_openings_are_of_all_or_of_none),
         cmocka_unit_test(test_block_ends_against_a_guard_page),
         cmocka_unit_test(test_freed_memory_faults_and_is_reused),
         cmocka_unit_test(test_devices_have_their_own_addresses),

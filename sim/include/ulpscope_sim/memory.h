@@ -102,6 +102,15 @@ typedef struct usc_sim_launch {
  * Returns what ran before. Memory: must live until it is replaced. */
 USC_API const usc_sim_launch *usc_sim_set_launch(const usc_sim_launch *launch);
 
+/**
+ * What is told on standard error as it happens: "kernels" (each that has run, with device,
+ * stream and the place of its launch), "memory" (blocks and mappings), both with a comma
+ * between them, or "" for nothing, as at the start.
+ *
+ * Errors:  USC_E_ARG for another word; nothing is changed then.
+ */
+USC_API USC_NODISCARD usc_status usc_sim_set_log(const char *words, usc_error *err);
+
 /* ---- what there is ----------------------------------------------------------------- */
 
 /** A block as usc_sim_snapshot() tells of it: one row after the other by address, those of

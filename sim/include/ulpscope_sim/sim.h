@@ -69,6 +69,22 @@ USC_API USC_NODISCARD usc_status usc_sim_open(const void *address, usc_sim_acces
 /** Undoes one usc_sim_open() of the same address and access. NULL is allowed. */
 USC_API void usc_sim_close(const void *address, usc_sim_access access);
 
+typedef struct usc_sim_opening {
+    const void *address;
+    usc_sim_access access;
+} usc_sim_opening;
+
+/**
+ * usc_sim_open() of all, or of none: what lies in the same pages is opened at once.
+ *
+ * Errors:  as usc_sim_open().
+ */
+USC_API USC_NODISCARD usc_status usc_sim_open_all(const usc_sim_opening *all, size_t n,
+                                                  usc_error *err);
+
+/** usc_sim_close() of all. */
+USC_API void usc_sim_close_all(const usc_sim_opening *all, size_t n);
+
 /**
  * Keeps the block that holds `address` for a kernel that has been launched and will open
  * it later: until as many usc_sim_unpin() it can be opened although it is freed, and no
@@ -226,6 +242,9 @@ USC_API bool usc_sim_fault_remove(int64_t id);
 
 /** Removes every fault. */
 USC_API void usc_sim_fault_clear(void);
+
+/** Whether any fault is planted. Costs one atomic load. */
+USC_API bool usc_sim_fault_planted(void);
 
 /** Copies the `i`-th planted fault into `*out`; false (and *out zero) beyond the last. */
 USC_API bool usc_sim_fault_get(size_t i, usc_sim_fault *out);

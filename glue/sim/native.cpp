@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// How operators of torch become sums, products and softmax of sim/kernels.c.
+#include "native.h"
+
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <optional>
+
+namespace usc_sim
+{
+namespace
+{
+
+using at::Tensor;
+using torch::jit::Stack;
+
+struct Choice {
+    const usc_sim_numerics &numerics;
+    usc_dtype dtype; // of the operands
+};
+// Of the arguments of an operator, an out= argument left out; undefined: no kernel for them.
+using NativeKernel = Tensor (*)(const Stack &in, const Choice &choice);
+
+Tensor doubles(const Tensor &t)
+{
+    return t.to(at::kDouble).contiguous();
+}
+
+Tensor factors(const Tensor &t, const Choice &c)
+{
+    Tensor made = at::empty(t.sizes(), at::TensorOptions().dtype(at::kDouble));
+    made.copy_(t);
+    usc_sim_round_factors(&c.numerics, made.mutable_data_ptr<double>(),
+                          static_cast<size_t>(made.numel()));
+    return made;
+}
+
+// (b, m, k) and (b, k, n)
+Tensor products(const Tensor &a, const Tensor &b, const Choice &c)
+{
+    const Tensor rows = factors(a, c), columns = factors(b.transpose(1, 2), c);
+    const int64_t n_rows = rows.size(1), n_columns = columns.size(1),
+                  depth = rows.size(2);
+    Tensor out = at::empty({rows.size(0), n_rows, n_columns},
+                           at::TensorOptions().dtype(at::kDouble));
+    for (int64_t i = 0; i < rows.size(0); i++)
+        usc_sim_products(&c.numerics, c.dtype,
+                         rows.const_data_ptr<double>() + i * n_rows * depth,
+                         columns.const_data_ptr<double>() + i * n_columns * depth,
+                         static_cast<size_t>(n_rows), static_cast<size_t>(n_columns),
+                         static_cast<size_t>(depth),
+                         out.mutable_data_ptr<double>() + i * n_rows * n_columns);
+    return out;
+}
+
+bool fit(const Tensor &a, const Tensor &b, int64_t ndim)
+{
+    return a.dim() == ndim && b.dim() == ndim && a.scalar_type() == b.scalar_type() &&
+           a.size(-1) == b.size(-2) && a.size(0) == (ndim == 3 ? b.size(0) : a.size(0));
+}
+
+// (self, mat2)
+Tensor mm(const Stack &in, const Choice &c)
+{
+    const Tensor a = in[0].toTensor(), b = in[1].toTensor();
+    return fit(a, b, 2) ? products(a.unsqueeze(0), b.unsqueeze(0), c).squeeze(0)
+                        : Tensor();
+}
+
+Tensor bmm(const Stack &in, const Choice &c)
+{
+    const Tensor a = in[0].toTensor(), b = in[1].toTensor();
+    return fit(a, b, 3) ? products(a, b, c) : Tensor();
+}
+
+// beta * self + alpha * sums, each step rounded as sums are.
+Tensor with_self(const Stack &in, const Choice &c, Tensor sums)
+{
+    if (!sums.defined()) return sums;
+    const double beta = in[3].toScalar().toDouble(), alpha = in[4].toScalar().toDouble();
+    const Tensor self = doubles(in[0].toTensor().expand(sums.sizes()));
+    auto *at = sums.mutable_data_ptr<double>();
+    const auto *more = self.const_data_ptr<double>();
+    const auto kept = [&c](double x) {
+        return usc_sim_round_sum(&c.numerics, c.dtype, x);
+    };
+    for (int64_t i = 0; i < sums.numel(); i++) {
+        const double scaled = alpha == 1 ? at[i] : kept(alpha * at[i]);
+        at[i] = beta == 0 ? scaled : kept(scaled + kept(beta * more[i]));
+    }
+    return sums;
+}
+
+// (self, mat1, mat2, beta, alpha)
+Tensor addmm(const Stack &in, const Choice &c)
+{
+    return with_self(in, c, mm({in[1], in[2]}, c));
+}
+
+Tensor baddbmm(const Stack &in, const Choice &c)
+{
+    return with_self(in, c, bmm({in[1], in[2]}, c));
+}
+
+// Row by row over the axes that are summed up; `keep`: they stay, of size 1.
+Tensor sums(const Stack &in, const Choice &c, bool mean)
+{
+    const Tensor x = in[0].toTensor();
+    const bool keep = in[2].toBool();
+    if (!in[3].isNone() && in[3].toScalarType() != x.scalar_type()) return {};
+    std::vector<bool> summed(static_cast<size_t>(x.dim()), in[1].isNone());
+    if (!in[1].isNone()) {
+        const auto axes = in[1].toIntVector();
+        for (const int64_t axis : axes)
+            if (axis < -x.dim() || axis >= x.dim())
+                return {};
+            else
+                summed[static_cast<size_t>(axis < 0 ? axis + x.dim() : axis)] = true;
+        if (axes.empty()) std::fill(summed.begin(), summed.end(), true);
+    }
+    std::vector<int64_t> order, inner, shape;
+    int64_t count = 1;
+    for (int64_t i = 0; i < x.dim(); i++) {
+        const bool gone = summed[static_cast<size_t>(i)];
+        (gone ? inner : order).push_back(i);
+        if (gone) count *= x.size(i);
+        if (!gone || keep) shape.push_back(gone ? 1 : x.size(i));
+    }
+    order.insert(order.end(), inner.begin(), inner.end());
+    const Tensor rows = doubles(x.permute(order));
+    Tensor out = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
+    for (int64_t i = 0; i < out.numel(); i++) {
+        const double sum =
+            usc_sim_sum(&c.numerics, c.dtype, rows.const_data_ptr<double>() + i * count,
+                        nullptr, static_cast<size_t>(count));
+        out.mutable_data_ptr<double>()[i] =
+            mean ? usc_sim_round_sum(&c.numerics, c.dtype,
+                                     sum / static_cast<double>(count))
+                 : sum;
+    }
+    return out;
+}
+
+// (self, dim?, keepdim, dtype?)
+Tensor sum(const Stack &in, const Choice &c)
+{
+    return sums(in, c, false);
+}
+
+Tensor mean(const Stack &in, const Choice &c)
+{
+    return sums(in, c, true);
+}
+
+// (self, dim, half_to_float)
+Tensor softmax(const Stack &in, const Choice &c)
+{
+    const Tensor x = in[0].toTensor();
+    if (in[2].toBool() || x.dim() == 0) return {};
+    const int64_t axis = in[1].toInt();
+    const Tensor rows = doubles(x.transpose(axis, -1));
+    Tensor out = at::empty(rows.sizes(), at::TensorOptions().dtype(at::kDouble));
+    const int64_t count = rows.size(-1);
+    for (int64_t i = 0; count > 0 && i < rows.numel() / count; i++)
+        usc_sim_softmax(&c.numerics, c.dtype, rows.const_data_ptr<double>() + i * count,
+                        static_cast<size_t>(count),
+                        out.mutable_data_ptr<double>() + i * count);
+    return out.transpose(axis, -1);
+}
+
+const struct {
+    const char *op; // ns::name.overload
+    NativeKernel kernel;
+    bool has_out;
+} KERNELS[] = {
+    {"aten::mm", mm, false},
+    {"aten::mm.out", mm, true},
+    {"aten::bmm", bmm, false},
+    {"aten::bmm.out", bmm, true},
+    {"aten::addmm", addmm, false},
+    {"aten::addmm.out", addmm, true},
+    {"aten::baddbmm", baddbmm, false},
+    {"aten::baddbmm.out", baddbmm, true},
+    {"aten::sum.dim_IntList", sum, false},
+    {"aten::sum.IntList_out", sum, true},
+    {"aten::mean.dim", mean, false},
+    {"aten::mean.out", mean, true},
+    {"aten::_softmax", softmax, false},
+    {"aten::_softmax.out", softmax, true},
+};
+
+} // namespace
+
+bool run_native(const c10::OperatorHandle &op, Stack *stack)
+{
+    TORCH_INTERNAL_ASSERT(stack->size() >= op.schema().arguments().size());
+    usc_sim_numerics numerics;
+    const std::string name = full_name(op);
+    const auto *row = std::find_if(std::begin(KERNELS), std::end(KERNELS),
+                                   [&name](const auto &r) { return name == r.op; });
+    if (row == std::end(KERNELS) || !usc_sim_numerics_of(name.c_str(), &numerics))
+        return false;
+    const size_t n = op.schema().arguments().size();
+    const Stack in(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
+    const Tensor self = in[0].toTensor();
+    const usc_dtype dtype = dtype_of(self.scalar_type());
+    if (usc_dtype_info_of(dtype)->kind != USC_KIND_FLOAT) return false;
+    const Tensor made = row->kernel(in, {numerics, dtype});
+    if (!made.defined()) return false;
+    Tensor out;
+    if (row->has_out) {
+        out = in.back().toTensor();
+        if (out.sizes() != made.sizes()) out.resize_(made.sizes());
+        out.copy_(made);
+    } else {
+        out = made.to(self.scalar_type());
+    }
+    torch::jit::drop(*stack, n);
+    torch::jit::push(*stack, out);
+    return true;
+}
+
+} // namespace usc_sim

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels with a chosen arithmetic: they compute what their operators do, honest choices pass the judge and
+dishonest ones do not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import ulpscope
+
+sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
+
+torch.manual_seed(0)
+A, B, C = torch.randn(24, 300), torch.randn(300, 20), torch.randn(24, 20)
+CALLS = {
+    "mm": (torch.mm, [A, B]),
+    "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), [C, A, B]),
+    "bmm": (torch.bmm, [A.view(2, 12, 300), torch.stack([B, B.flip(0)])]),
+    "baddbmm": (torch.baddbmm, [C.view(2, 12, 20), A.view(2, 12, 300), torch.stack([B, B + 1])]),
+    "linear": (torch.nn.functional.linear, [A, B.t(), C[0]]),
+    "sum": (lambda x: x.sum(1), [A]),
+    "sum of all": (lambda x: x.sum(), [A]),
+    "mean": (lambda x: x.mean((0, 2), keepdim=True), [A.view(4, 6, 300)]),
+    "softmax": (lambda x: x.softmax(-1), [4 * A]),
+    "softmax of columns": (lambda x: x.softmax(0), [4 * A.t()]),
+}
+PRODUCTS = ("mm", "addmm", "bmm", "linear")
+HONEST = [
+    {"order": "serial"},
+    {"order": "pairwise", "fma": True},
+    {"order": "blocks:32"},
+    {"order": "split-k:4"},
+    {"order": "lanes:32"},
+    {"order": "random"},
+    {"accumulate": "float64"},
+    {"like": "like:simt"},
+    {"like": "like:warp-reduce"},
+    {"like": "like:atomics"},
+    {"online": True},
+]
+DISHONEST = [
+    {"accumulate": "bfloat16"},
+    {"accumulate": "float16", "order": "split-k:4"},
+    {"factors": "tf32"},
+    {"factors": "bfloat16"},
+    {"factors": "float16"},
+    {"like": "like:tf32-tensor-core"},
+    {"like": "like:fp16-accumulate"},
+]
+
+
+def words(choice):
+    return " ".join(f"{k}={v}" for k, v in choice.items())
+
+
+def judged(name, choice, dtype=torch.float32):
+    call, tensors = CALLS[name]
+    there = [t.to(dtype).to("sim") for t in tensors]
+    with sim.numerics("*", **choice):
+        return ulpscope.check_call(call, there, {}, None, cause=False).verdict
+
+
+@pytest.mark.parametrize("choice", HONEST, ids=words)
+@pytest.mark.parametrize("name", CALLS)
+def test_honest_arithmetic_passes(name, choice):
+    assert judged(name, choice) == "pass"
+
+
+@pytest.mark.parametrize("choice", DISHONEST, ids=words)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_dishonest_products_are_accused(name, choice):
+    assert judged(name, choice) in ("wrong", "reduced", "nonfinite")
+
+
+@pytest.mark.parametrize("name", ["sum", "sum of all", "softmax", "softmax of columns"])
+@pytest.mark.parametrize("accumulate", ["bfloat16", "float16"])
+def test_dishonest_sums_are_accused(name, accumulate):
+    assert judged(name, {"accumulate": accumulate}) in ("wrong", "reduced", "nonfinite")
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_units_of_half_precision(name):
+    assert judged(name, {"like": "like:bf16-tensor-core"}, torch.bfloat16) == "pass"
+    assert judged(name, {"accumulate": "bfloat16"}, torch.bfloat16) in ("wrong", "reduced", "nonfinite")
+
+
+def same(a, b):
+    return torch.equal(a.cpu(), b.cpu())
+
+
+def test_what_is_chosen_is_what_is_computed():
+    a, b = A.to("sim"), B.to("sim")
+    plain = a @ b
+    with sim.numerics("mm", accumulate="float64"):
+        assert same(a @ b, (A.double() @ B.double()).float())
+        assert same(torch.bmm(a[None], b[None])[0], torch.bmm(A[None], B[None])[0])  # nothing was chosen for it
+        with sim.numerics("mm", factors="tf32"):
+            first = a @ b
+        assert not same(first, a @ b)
+    assert same(a @ b, plain)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_strides_offsets_and_out_arguments(dtype):
+    a, b = A.to(dtype).to("sim"), B.to(dtype).to("sim")
+    with sim.numerics("*", order="pairwise"):
+        expected = a @ b
+        assert same(a.t().contiguous().t() @ b.t().contiguous().t(), expected)
+        assert same(a[3:20:2] @ b[:, 2:], expected[3:20:2, 2:])
+        wide = torch.full((24, 40), 7, dtype=dtype, device="sim")
+        out = torch.empty(0, dtype=dtype, device="sim")
+        assert torch.mm(a, b, out=wide[:, ::2]) is not None and same(wide[:, ::2], expected)
+        assert (wide[:, 1::2] == 7).all()
+        assert same(torch.mm(a, b, out=out), expected) and out.shape == (24, 20)
+        assert same(torch.addmm(torch.full_like(expected, torch.nan), a, b, beta=0), expected)
+        assert (a[:0] @ b).shape == (0, 20) and not (a[:, :0] @ b[:0]).any()
+        assert same(a.sum((), dtype=torch.float64), A.to(dtype).sum((), dtype=torch.float64))  # the CPU's
+
+
+def test_gradients_and_later_kernels_have_it_too():
+    host = A.clone().requires_grad_()
+    x = A.to("sim").requires_grad_()
+    with sim.numerics("*mm*", accumulate="float64"):
+        (x @ B.to("sim")).sum().backward()
+    (host.double() @ B.double()).sum().backward()
+    assert same(x.grad, host.grad)
+    sim.set_launch_blocking(False)
+    try:
+        with sim.numerics("mm", accumulate="float64"):
+            inside = A.to("sim") @ B.to("sim")
+        outside = A.to("sim") @ B.to("sim")
+    finally:
+        sim.set_launch_blocking(True)
+    assert same(inside, (A.double() @ B.double()).float()) and same(outside, A @ B)
+
+
+def test_sets_name_their_documents():
+    rows = sim.numerics_sets()
+    assert rows["like:tf32-tensor-core"][0] == "factors=tf32 accumulate=float32 order=blocks:8"
+    assert all(source for _, source in rows.values())
+    for wrong, said in (
+        ({"order": "zigzag"}, "no order 'zigzag'; there are serial"),
+        ({"like": "like:tpu"}, "no set"),
+        ({"speed": 3}, "no choice 'speed'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sim.numerics("mm", **wrong)
