@@ -284,10 +284,27 @@ typedef struct launched {
     usc_grid_argument arguments[];
 } launched;
 
+/* The queue says who it was and where it was launched. */
+static void without_name(const usc_grid_kernel *k, usc_error *err)
+{
+    char begin[2][USC_SIM_NAME_TEXT + USC_SIM_PLACE_TEXT];
+    (void)snprintf(begin[0], sizeof begin[0], "kernel %s, launched at %s: ", k->name,
+                   k->place);
+    (void)snprintf(begin[1], sizeof begin[1], "kernel %s, ", k->name);
+    for (int i = 0; i < 2; i++) {
+        const size_t n = strlen(begin[i]);
+        if (strncmp(err->text, begin[i], n) != 0) continue;
+        memmove(err->text, err->text + n, strlen(err->text + n) + 1);
+        return;
+    }
+}
+
 static usc_status run_launched(void *ctx, usc_error *err)
 {
     const launched *l = ctx;
-    return usc_grid_run(&l->kernel, err);
+    const usc_status st = usc_grid_run(&l->kernel, err);
+    if (st != USC_OK && err != NULL) without_name(&l->kernel, err);
+    return st;
 }
 
 static void drop_launched(void *ctx)
@@ -327,7 +344,7 @@ usc_status usc_grid_launch(usc_sim_stream stream, const usc_grid_kernel *kernel,
         return st;
     }
     usc_sim_command c = {.run = run_launched, .drop = drop_launched, .ctx = l};
-    (void)snprintf(c.name, sizeof c.name, "%s", kernel->name);
+    (void)snprintf(c.name, sizeof c.name, "kernel %s", kernel->name);
     (void)snprintf(c.place, sizeof c.place, "%s", kernel->place);
     return usc_sim_submit(stream, &c, err);
 }

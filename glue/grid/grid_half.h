@@ -67,7 +67,7 @@ inline float odd_float(double v)
     return float_of(bits | 1u);
 }
 
-template <class Format> struct narrow {
+template <class Format> struct USC_GRID_MAY_ALIAS narrow {
     uint16_t bits;
 
     narrow() = default;
@@ -142,7 +142,7 @@ template <class F> inline narrow<F> operator-(narrow<F> a)
     return a;
 }
 
-template <class F> struct alignas(4) narrow2 {
+template <class F> struct alignas(4) USC_GRID_MAY_ALIAS narrow2 {
     narrow<F> x, y;
 };
 

@@ -4,12 +4,15 @@
 
 #include "grid_core.h"
 
+// Kernels read four floats at once through a pointer of another type.
+#define USC_GRID_MAY_ALIAS [[gnu::may_alias]]
+
 #define USC_GRID_VECTORS(base, T, align2, align4)                                        \
     struct base##1                                                                       \
     {                                                                                    \
         T x;                                                                             \
     };                                                                                   \
-    struct alignas(align2) base##2                                                       \
+    struct alignas(align2) USC_GRID_MAY_ALIAS base##2                                    \
     {                                                                                    \
         T x, y;                                                                          \
     };                                                                                   \
@@ -17,7 +20,7 @@
     {                                                                                    \
         T x, y, z;                                                                       \
     };                                                                                   \
-    struct alignas(align4) base##4                                                       \
+    struct alignas(align4) USC_GRID_MAY_ALIAS base##4                                    \
     {                                                                                    \
         T x, y, z, w;                                                                    \
     };                                                                                   \
@@ -53,13 +56,13 @@ USC_GRID_VECTORS(ulonglong, unsigned long long, 16, 16)
 USC_GRID_VECTORS(float, float, 8, 16)
 USC_GRID_VECTORS(double, double, 16, 16)
 
-struct uint1 {
+struct USC_GRID_MAY_ALIAS uint1 {
     unsigned x;
 };
-struct alignas(8) uint2 {
+struct alignas(8) USC_GRID_MAY_ALIAS uint2 {
     unsigned x, y;
 };
-struct alignas(16) uint4 {
+struct alignas(16) USC_GRID_MAY_ALIAS uint4 {
     unsigned x, y, z, w;
 };
 USC_GRID_MAKERS(uint, unsigned)

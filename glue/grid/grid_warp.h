@@ -162,8 +162,10 @@ template <class T, class Change> USC_GRID_UNWATCHED T change(T *at, Change with)
 #ifdef __SANITIZE_THREAD__
     usc_grid_access((const void *)at, sizeof(T), true, true, __builtin_return_address(0));
 #endif
-    const T old = *at;
-    *at = with(old);
+    typedef T __attribute__((may_alias)) any; // doubles are added through integers
+    any *const place = at;
+    const T old = *place;
+    *place = with(old);
     return old;
 }
 

@@ -19,19 +19,28 @@ import hashlib
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import torch
+from setuptools import Extension
 from torch.utils import cpp_extension
 
 from .program import glue
 from .program.lowered import KernelRefused, Lowering, write_if_changed
 
-__all__ = ["BuildExtension", "ExtensionError", "KernelRefused", "SimExtension", "include_paths", "library_paths",
-           "load", "load_inline"]  # fmt: skip
+__all__ = [
+    "BuildExtension",
+    "ExtensionError",
+    "KernelRefused",
+    "SimExtension",
+    "include_paths",
+    "library_paths",
+    "load",
+    "load_inline",
+]
 
-_SHARED_SIZE = 48 << 10  # USC_GRID_SHARED_SIZE
 _STAMP = "ulpscope-built-for"
 
 
@@ -62,8 +71,16 @@ def _wants_races(races: bool | None) -> bool:
 
 def _flags(races: bool) -> list[str]:
     """Symbols stay within an extension: two may have one kernel's name."""
-    flags = ["-O2", "-g1", "-fvisibility=hidden", "-fno-gnu-unique", "-fno-strict-aliasing", "-Wno-unknown-pragmas",
-             "-Wno-attributes", "-DULPSCOPE_SIM_TORCH", f"-DULPSCOPE_SIM_WARP={_warp()}"]  # fmt: skip
+    flags = [
+        "-O2",
+        "-g1",
+        "-fvisibility=hidden",
+        "-fno-gnu-unique",
+        "-Wno-unknown-pragmas",
+        "-Wno-attributes",
+        "-DULPSCOPE_SIM_TORCH",
+        f"-DULPSCOPE_SIM_WARP={_warp()}",
+    ]
     return [*flags, "-fsanitize=thread", "-DULPSCOPE_SIM_RACES"] if races else flags
 
 
@@ -104,21 +121,27 @@ def _shared_sizes(library: Path, names: set[str]) -> dict[str, int]:
     return sizes
 
 
+def _most_shared() -> int:
+    """Bytes of static shared memory that a block has: of the device's own header."""
+    header = (glue.PACKAGE / "include" / "ulpscope_sim" / "grid.h").read_text("utf-8")
+    size, shift = re.findall(r"define USC_GRID_SHARED_SIZE \(\(size_t\)(\d+) << (\d+)\)", header)[0]
+    return int(size) << int(shift)
+
+
 def _check_shared(library: Path, names: set[str]) -> None:
+    most = _most_shared()
     for kernel, size in _shared_sizes(library, names).items():
-        if size > _SHARED_SIZE:
-            raise ExtensionError(
-                f"kernel {kernel} has {size} bytes of static shared memory; a block has {_SHARED_SIZE}"
-            )
+        if size > most:
+            raise ExtensionError(f"kernel {kernel} has {size} bytes of static shared memory; a block has {most}")
 
 
 # ---- setup.py
 
 
-def SimExtension(name: str, sources: list[str], *args, **kwargs):
+def SimExtension(name: str, sources: list[str], *args: object, **kwargs: object) -> Extension:
     """A setuptools.Extension for the simulated device, for :class:`BuildExtension`."""
-    kwargs["include_dirs"] = [*kwargs.get("include_dirs", []), *include_paths()[:2]]
-    kwargs["extra_link_args"] = [*kwargs.get("extra_link_args", []), *_link_flags()]
+    for key, more in (("include_dirs", include_paths()[:2]), ("extra_link_args", _link_flags())):
+        kwargs[key] = [*kwargs.get(key, []), *more]  # type: ignore[misc]
     extension = cpp_extension.CppExtension(name, sources, *args, **kwargs)
     extension.is_sim = True
     return extension
@@ -188,9 +211,18 @@ def _again(name: str, digest: str) -> list[str]:
     return [f"-DULPSCOPE_AGAIN={n}"] if n else []
 
 
-def load(name: str, sources: str | list[str], extra_cflags=None, extra_sim_cflags=None, extra_ldflags=None,
-         extra_include_paths=None, build_directory=None, verbose: bool = False, is_python_module: bool = True,
-         races: bool | None = None) -> ModuleType | str:  # fmt: skip
+def load(
+    name: str,
+    sources: str | list[str],
+    extra_cflags: Sequence[str] | None = None,
+    extra_sim_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | Path | None = None,
+    verbose: bool = False,
+    is_python_module: bool = True,
+    races: bool | None = None,
+) -> ModuleType | str:
     """Builds an extension where it or a header of its own has changed, and loads it: its module, or its path with
     ``is_python_module=False``, where the library registers operators alone. Built for each torch apart."""
     from . import sim  # noqa: F401 the operators need their device
@@ -206,15 +238,20 @@ def load(name: str, sources: str | list[str], extra_cflags=None, extra_sim_cflag
     flags = [
         *_flags(races),
         *(extra_cflags or []),
-        *_of_simcc(extra_sim_cflags or []),
+        *_of_simcc(list(extra_sim_cflags or [])),
         *_again(name, lowering.digest()),
     ]
     try:
         module = cpp_extension.load(
-            name, [*lowered, _module_source(folder / "lowered")], extra_cflags=flags,
+            name,
+            [*lowered, _module_source(folder / "lowered")],
+            extra_cflags=flags,
             extra_ldflags=[*_link_flags(), *(extra_ldflags or [])],
-            extra_include_paths=[*(extra_include_paths or []), *include_paths()[:2]], build_directory=str(folder),
-            verbose=verbose, is_python_module=is_python_module)  # fmt: skip
+            extra_include_paths=[*(extra_include_paths or []), *include_paths()[:2]],
+            build_directory=str(folder),
+            verbose=verbose,
+            is_python_module=is_python_module,
+        )
     except RuntimeError as problem:
         if "Error building" not in str(problem):
             raise
@@ -223,9 +260,20 @@ def load(name: str, sources: str | list[str], extra_cflags=None, extra_sim_cflag
     return module
 
 
-def load_inline(name: str, cpp_sources=(), sim_sources=(), functions=None, extra_cflags=None, extra_sim_cflags=None,
-                extra_ldflags=None, extra_include_paths=None, build_directory=None, verbose: bool = False,
-                is_python_module: bool = True, races: bool | None = None) -> ModuleType | str:  # fmt: skip
+def load_inline(
+    name: str,
+    cpp_sources: str | Sequence[str] = (),
+    sim_sources: str | Sequence[str] = (),
+    functions: str | Sequence[str] | dict[str, str] | None = None,
+    extra_cflags: Sequence[str] | None = None,
+    extra_sim_cflags: Sequence[str] | None = None,
+    extra_ldflags: Sequence[str] | None = None,
+    extra_include_paths: Sequence[str] | None = None,
+    build_directory: str | Path | None = None,
+    verbose: bool = False,
+    is_python_module: bool = True,
+    races: bool | None = None,
+) -> ModuleType | str:
     """The same of sources in texts. ``functions``: those of the sources to bind, names or a dictionary of name and
     docstring; what kernels' sources define is to be declared in ``cpp_sources``."""
     cpp_sources = [cpp_sources] if isinstance(cpp_sources, str) else list(cpp_sources)
@@ -237,11 +285,23 @@ def load_inline(name: str, cpp_sources=(), sim_sources=(), functions=None, extra
         docs = functions if isinstance(functions, dict) else {f: f for f in functions}
         rows = [f'm.def("{f}", torch::wrap_pybind_function({f}), "{doc}");' for f, doc in docs.items()]
         cpp_sources.append("\n".join(["PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {", *rows, "}"]))
-    write_if_changed(folder / "main.cpp", "\n".join(["#include <torch/extension.h>", *cpp_sources, ""]).encode())
-    files = [str(folder / "main.cpp")]
+    files = []
+    if cpp_sources:
+        write_if_changed(folder / "main.cpp", "\n".join(["#include <torch/extension.h>", *cpp_sources, ""]).encode())
+        files.append(str(folder / "main.cpp"))
     if sim_sources:
         head = ["#include <torch/types.h>", "#include <grid_torch.h>"]
         write_if_changed(folder / "sim.cu", "\n".join([*head, *sim_sources, ""]).encode())
         files.append(str(folder / "sim.cu"))
-    return load(name, files, extra_cflags, extra_sim_cflags, extra_ldflags, extra_include_paths, str(folder), verbose,
-                is_python_module, races)  # fmt: skip
+    return load(
+        name,
+        files,
+        extra_cflags,
+        extra_sim_cflags,
+        extra_ldflags,
+        extra_include_paths,
+        str(folder),
+        verbose,
+        is_python_module,
+        races,
+    )

@@ -23,30 +23,49 @@ class KernelRefused(RuntimeError):
 
 
 class _Options(ctypes.Structure):  # usc_port_options
-    _fields_ = [("target", ctypes.c_int), ("map", ctypes.c_char_p), ("no_default_map", ctypes.c_bool),
-                ("ignore", ctypes.c_void_p), ("n_ignore", ctypes.c_size_t), ("only", ctypes.c_uint),
-                ("launch", ctypes.c_char_p), ("comments", ctypes.c_bool), ("rename_own", ctypes.c_bool),
-                ("out", ctypes.c_char_p), ("in_place", ctypes.c_bool), ("dry_run", ctypes.c_bool),
-                ("diff", ctypes.c_bool), ("lower", ctypes.c_bool)]  # fmt: skip
+    _fields_ = [
+        ("target", ctypes.c_int),
+        ("map", ctypes.c_char_p),
+        ("no_default_map", ctypes.c_bool),
+        ("ignore", ctypes.c_void_p),
+        ("n_ignore", ctypes.c_size_t),
+        ("only", ctypes.c_uint),
+        ("launch", ctypes.c_char_p),
+        ("comments", ctypes.c_bool),
+        ("rename_own", ctypes.c_bool),
+        ("out", ctypes.c_char_p),
+        ("in_place", ctypes.c_bool),
+        ("dry_run", ctypes.c_bool),
+        ("diff", ctypes.c_bool),
+        ("lower", ctypes.c_bool),
+    ]
 
 
 class _Left(ctypes.Structure):  # usc_port_left
-    _fields_ = [("line", ctypes.c_int64), ("construct", ctypes.c_char_p), ("excerpt", ctypes.c_char_p),
-                ("advice", ctypes.c_char_p)]  # fmt: skip
+    _fields_ = [
+        ("line", ctypes.c_int64),
+        ("construct", ctypes.c_char_p),
+        ("excerpt", ctypes.c_char_p),
+        ("advice", ctypes.c_char_p),
+    ]
 
 
 class _File(ctypes.Structure):  # usc_port_file
-    _fields_ = [("path", ctypes.c_char_p), ("to", ctypes.c_char_p), ("language", ctypes.c_int),
-                ("n_changes", ctypes.c_int64), ("left", ctypes.POINTER(_Left)), ("n_left", ctypes.c_size_t),
-                ("after", ctypes.c_void_p), ("after_size", ctypes.c_size_t), ("diff", ctypes.c_char_p)]  # fmt: skip
+    _fields_ = [
+        ("path", ctypes.c_char_p),
+        ("to", ctypes.c_char_p),
+        ("language", ctypes.c_int),
+        ("n_changes", ctypes.c_int64),
+        ("left", ctypes.POINTER(_Left)),
+        ("n_left", ctypes.c_size_t),
+        ("after", ctypes.c_void_p),
+        ("after_size", ctypes.c_size_t),
+        ("diff", ctypes.c_char_p),
+    ]
 
 
 class _Result(ctypes.Structure):  # usc_port_result
     _fields_ = [("out", ctypes.c_char_p), ("file", ctypes.POINTER(_File)), ("n_files", ctypes.c_size_t)]
-
-
-class _Error(ctypes.Structure):  # usc_error
-    _fields_ = [("status", ctypes.c_int), ("where", ctypes.c_int64), ("text", ctypes.c_char * 512)]
 
 
 _SIM = 1  # usc_port_target
@@ -55,8 +74,13 @@ _SIM = 1  # usc_port_target
 def _library() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(glue.PACKAGE / "libulpscope.so"))
     lib.usc_port_bytes.argtypes = [
-        ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(_Options),
-        ctypes.POINTER(ctypes.POINTER(_Result)), ctypes.c_void_p]  # fmt: skip
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.c_size_t,
+        ctypes.POINTER(_Options),
+        ctypes.POINTER(ctypes.POINTER(_Result)),
+        ctypes.c_void_p,
+    ]
     lib.usc_port_free.argtypes = [ctypes.POINTER(_Result)]
     return lib
 
@@ -70,8 +94,11 @@ def lower(name: str, text: bytes) -> tuple[bytes, list[str]]:
     try:
         file = result.contents.file[0]
         left = [file.left[i] for i in range(file.n_left)]
-        refused = [f"{name}:{one.line}: {one.construct.decode()}: {one.excerpt.decode(errors='replace')}: "
-                   f"{one.advice.decode()}" for one in left]  # fmt: skip
+        refused = [
+            f"{name}:{one.line}: {one.construct.decode()}: {one.excerpt.decode(errors='replace')}: "
+            f"{one.advice.decode()}"
+            for one in left
+        ]
         return ctypes.string_at(file.after, file.after_size), refused
     finally:
         lib.usc_port_free(result)
