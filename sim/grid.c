@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <ulpscope_sim/profile.h>
+
 #include "grid_parts.h"
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
@@ -60,12 +62,14 @@ usc_status usc_grid_allow_shared(const char *name, size_t size, usc_error *err)
 
 static size_t shared_limit(const char *name)
 {
+    usc_sim_profile profile;
+    usc_sim_profile_get(&profile);
+    size_t limit = (size_t)profile.shared_size;
     pthread_mutex_lock(&lock);
     const allowed *a = find_allowed(name, strcspn(name, "<"));
-    const size_t limit =
-        a != NULL && a->size > USC_GRID_SHARED_SIZE ? a->size : USC_GRID_SHARED_SIZE;
+    if (a != NULL && a->size > limit) limit = a->size;
     pthread_mutex_unlock(&lock);
-    return limit;
+    return limit < USC_GRID_SHARED_SIZE_MAX ? limit : USC_GRID_SHARED_SIZE_MAX;
 }
 
 static usc_status check_limits(const usc_grid_kernel *k, usc_error *err)

@@ -9,7 +9,7 @@ written for CUDA (``.cu``), whose operators then run on ``sim``::
           cmdclass={"build_ext": BuildExtension})
 
 or, at once, ``ops = ulpscope.extension.load("ops", ["ops.cpp", "nms.cu"])``. Over torch.utils.cpp_extension,
-with the same parameters. ``ULPSCOPE_SIM_WARP=64`` builds for warps of 64 lanes; ``ULPSCOPE_SIM_RACES=1``, or
+with the same parameters. ``ULPSCOPE_SIM_WARP=64``, or the profile, builds for warps of 64 lanes; ``ULPSCOPE_SIM_RACES=1``, or
 ``races=True``, has each access looked at: races in shared memory, and what is outside of all arguments.
 """
 
@@ -19,6 +19,7 @@ import hashlib
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -59,10 +60,14 @@ def library_paths() -> list[str]:
 
 
 def _warp() -> int:
-    text = os.environ.get("ULPSCOPE_SIM_WARP", "32")
-    if text not in ("32", "64"):
-        raise ExtensionError(f"ULPSCOPE_SIM_WARP={text}: a warp has 32 or 64 lanes")
-    return int(text)
+    """Lanes of a warp: the variable's, else those of the device's profile where it is loaded."""
+    sim = sys.modules.get("ulpscope.sim")
+    width = os.environ.get("ULPSCOPE_SIM_WARP") or (sim.get_device_properties().warp_size if sim else 32)
+    if str(width) not in ("32", "64"):
+        raise ExtensionError(
+            f"a warp of {width} lanes: kernels are built for 32 or 64 (ULPSCOPE_SIM_WARP, or the profile)"
+        )
+    return int(width)
 
 
 def _wants_races(races: bool | None) -> bool:

@@ -183,6 +183,16 @@ def test_what_the_device_lacks_is_refused_by_line(tmp_path):
     assert f"{tmp_path}/k.cu:5: dynamic parallelism" in str(told.value)
 
 
+def test_warps_are_as_wide_as_the_profile_says(monkeypatch):
+    assert "-DULPSCOPE_SIM_WARP=32" in extension._flags(races=False)
+    with ulpscope.sim.profile("full", warp=64):
+        assert "-DULPSCOPE_SIM_WARP=64" in extension._flags(races=False)
+    with ulpscope.sim.profile("wide"), pytest.raises(extension.ExtensionError, match="a warp of 128 lanes"):
+        extension._flags(races=False)
+    monkeypatch.setenv("ULPSCOPE_SIM_WARP", "64")
+    assert "-DULPSCOPE_SIM_WARP=64" in extension._flags(races=False)
+
+
 def test_an_error_has_the_line_of_the_users_file(tmp_path):
     (tmp_path / "k.cuh").write_text("#pragma once\n\ninline int f() { return nothing; }\n")
     with pytest.raises(extension.ExtensionError, match=r"k\.cuh:3:\d+: error: .nothing. was not declared"):

@@ -2,6 +2,7 @@
 // Kernels of many threads: what threads wait for, limits, memory that is not theirs, and
 // sentences where a kernel is wrong.
 #include <ulpscope_sim/grid.h>
+#include <ulpscope_sim/profile.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,6 +281,11 @@ static void test_limits(void **state)
     assert_int_equal(usc_grid_allow_shared("k", 1 << 20, &err), USC_E_RANGE);
     assert_int_equal(usc_grid_allow_shared("k", 0, &err), USC_OK);
     assert_non_null(strstr(failure_of(&h), "it may have 49152"));
+    assert_int_equal(usc_sim_profile_set("full:shared=16K", &err), USC_OK);
+    h.launch.shared_size = 20000;
+    assert_non_null(strstr(failure_of(&h), "it may have 16384"));
+    assert_int_equal(usc_sim_profile_set("full", &err), USC_OK);
+    assert_string_equal(failure_of(&h), "");
 }
 
 static void test_memory(void **state)
