@@ -66,14 +66,16 @@ static void test_equal_bits_on_every_isa(void **state)
     contender all[MAX_CONTENDERS];
     const int n_tables = contenders(all);
     if (n_tables == 0) skip();
-    const usc_dtype dtypes[] = {USC_F32, USC_BF16, USC_F16, USC_F8_E4M3, USC_F8_E5M2};
+    const usc_dtype dtypes[] = {USC_F32,     USC_BF16,    USC_F16,
+                                USC_F8_E4M3, USC_F8_E5M2, USC_F64};
     uint64_t seed = 31337;
     printf("seed %llu\n", (unsigned long long)seed);
     int n_seen[USC_N_VERDICTS] = {0};
     static outcome scalar, other;
-    for (int round = 0; round < 90; round++) {
+    for (int round = 0; round < 108; round++) {
         const int64_t n = round < 6 ? 100003 : 3000 + round % 5;
-        fixture f = fixture_faulty(dtypes[round % 5], n, 4 + round / 3 % 22,
+        const usc_dtype dtype = dtypes[round % 6];
+        fixture f = fixture_faulty(dtype, n, (dtype == USC_F64 ? 32 : 4) + round / 3 % 22,
                                    round % 4 == 0 ? 1000000 : 5 << round % 8, &seed);
         const replay x = replay_of(&f);
         judge_with(&usc_judge_kernels_scalar, &f, &x, &scalar);
