@@ -70,11 +70,21 @@ def row(name, step, folder, n=1, **options):
             busy.append(b / n)
             durable.append(c / n)
     base, step_s, durable_s = median(plain), median(inside), median(durable)
-    return {"what": name, "plain_ms": base * 1e3, "step_ms": step_s * 1e3, "ratio": step_s / base,
-            "thread_ratio": median(busy) / median(thread), "durable_ms": durable_s * 1e3,
-            "us_per_call": 1e6 * (median(busy) - median(thread)) * n / counts["calls"] if counts["calls"] else 0,
-            "thread_ms": median(thread) * 1e3, "n": n, "data": options.get("data", ""),
-            "wait_ms": counts["wait_ns"] / 1e6 / n, "durable_ratio": durable_s / base, **counts}  # fmt: skip
+    return {
+        "what": name,
+        "plain_ms": base * 1e3,
+        "step_ms": step_s * 1e3,
+        "ratio": step_s / base,
+        "thread_ratio": median(busy) / median(thread),
+        "durable_ms": durable_s * 1e3,
+        "us_per_call": 1e6 * (median(busy) - median(thread)) * n / counts["calls"] if counts["calls"] else 0,
+        "thread_ms": median(thread) * 1e3,
+        "n": n,
+        "data": options.get("data", ""),
+        "wait_ms": counts["wait_ns"] / 1e6 / n,
+        "durable_ratio": durable_s / base,
+        **counts,
+    }
 
 
 def add_limits(rows):
@@ -82,7 +92,9 @@ def add_limits(rows):
     read, copied = machine.bandwidth()
     for r in rows:
         big = not r["what"].startswith(("small", "ten small"))
-        new = next((o["bytes_written"] for o in rows if o["data"] == "full" and big != o["what"].startswith("small")), 0)
+        new = next(
+            (o["bytes_written"] for o in rows if o["data"] == "full" and big != o["what"].startswith("small")), 0
+        )
         speed = {"stats": read, "full": copied}.get(r.get("data"))
         if speed and r["n"] == 1:
             r["limit"] = 1 + new / speed / 1e6 / r["thread_ms"]
@@ -108,9 +120,20 @@ def msprobe_rows(step, folder):
         debugger.step()
         took = time.perf_counter() - start
         PrecisionDebugger._instance = None
-        rows.append({"what": f"msprobe {task}", "plain_ms": plain * 1e3, "step_ms": took * 1e3,
-                     "ratio": took / plain, "thread_ratio": 0.0, "durable_ms": took * 1e3,
-                     "durable_ratio": took / plain, "calls": 0, "bytes_written": 0, "n": 1})
+        rows.append(
+            {
+                "what": f"msprobe {task}",
+                "plain_ms": plain * 1e3,
+                "step_ms": took * 1e3,
+                "ratio": took / plain,
+                "thread_ratio": 0.0,
+                "durable_ms": took * 1e3,
+                "durable_ratio": took / plain,
+                "calls": 0,
+                "bytes_written": 0,
+                "n": 1,
+            }
+        )
     return rows
 
 
@@ -140,13 +163,17 @@ def main():
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=1))
         return
-    print(f"{'':34}{'plain ms':>9}{'step ms':>9}{'ratio':>7}{'thread':>7}{'limit':>7}{'us/call':>8}{'wait':>7}"
-          f"{'durable ms':>11}{'ratio':>7}{'calls':>7}{'MB':>7}")
+    print(
+        f"{'':34}{'plain ms':>9}{'step ms':>9}{'ratio':>7}{'thread':>7}{'limit':>7}{'us/call':>8}{'wait':>7}"
+        f"{'durable ms':>11}{'ratio':>7}{'calls':>7}{'MB':>7}"
+    )
     for r in rows:
         limit = f"{r['limit']:7.2f}" if "limit" in r else f"{'':7}"
-        print(f"{r['what']:34}{r['plain_ms']:9.1f}{r['step_ms']:9.1f}{r['ratio']:7.2f}"
-              f"{r['thread_ratio']:7.2f}{limit}{r.get('us_per_call', 0):8.2f}{r.get('wait_ms', 0):7.1f}"
-              f"{r['durable_ms']:11.1f}{r['durable_ratio']:7.2f}{r['calls']:7}{r['bytes_written'] / 1e6:7.0f}")
+        print(
+            f"{r['what']:34}{r['plain_ms']:9.1f}{r['step_ms']:9.1f}{r['ratio']:7.2f}"
+            f"{r['thread_ratio']:7.2f}{limit}{r.get('us_per_call', 0):8.2f}{r.get('wait_ms', 0):7.1f}"
+            f"{r['durable_ms']:11.1f}{r['durable_ratio']:7.2f}{r['calls']:7}{r['bytes_written'] / 1e6:7.0f}"
+        )
 
 
 if __name__ == "__main__":

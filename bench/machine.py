@@ -64,15 +64,23 @@ def bandwidth() -> tuple[float, float]:
 def facts() -> dict:
     """All of it, and the day."""
     read, copied = bandwidth()
-    return {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "isa": instruction_set(),
-            "read_gb_s": round(read, 1), "copy_gb_s": round(copied, 1), "load": round(os.getloadavg()[0], 1),
-            "date": time.strftime("%Y-%m-%d")}  # fmt: skip
+    return {
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "isa": instruction_set(),
+        "read_gb_s": round(read, 1),
+        "copy_gb_s": round(copied, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "date": time.strftime("%Y-%m-%d"),
+    }
 
 
 def sentence(of: dict) -> str:
     """The same for people."""
-    return (f"{of['date']}: {of['processor']}, {of['cores']} cores (load {of['load']}), {of['isa']}; one core reads "
-            f"{of['read_gb_s']} GB/s, copies {of['copy_gb_s']}")  # fmt: skip
+    return (
+        f"{of['date']}: {of['processor']}, {of['cores']} cores (load {of['load']}), {of['isa']}; one core reads "
+        f"{of['read_gb_s']} GB/s, copies {of['copy_gb_s']}"
+    )
 
 
 if __name__ == "__main__":

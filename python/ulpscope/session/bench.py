@@ -171,7 +171,7 @@ class Bench:
             effect += [(-1, "usual", 1.0, None)] if is_usual(call, verdict) else []
 
         named = call
-        if not collective and not module:  # one of its parts may have been judged in its place
+        if not collective and not module and call.op != self.row(sequence)["op"]:  # one of its parts stands for it
             named = copy.copy(call)
             named.op = self.row(sequence)["op"]
 
