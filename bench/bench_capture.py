@@ -10,7 +10,6 @@ ratio where each new byte is read once, or read and written, at the speed of thi
 """
 
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from model import TrainingStep
 
 import ulpscope
 
-REPEATS = int(os.environ.get("BENCH_REPEATS", 7))
+REPEATS = 7
 
 
 def seconds(step):
