@@ -57,6 +57,14 @@ struct cudaDeviceProp {
 namespace usc_grid_cxx
 {
 
+// Of a block, unless a kernel asks for more.
+inline int shared_size()
+{
+    usc_sim_profile profile;
+    usc_sim_profile_get(&profile);
+    return (int)profile.shared_size;
+}
+
 // What the last function of the runtime on this thread said.
 inline std::string &last_error()
 {
@@ -164,7 +172,7 @@ inline int attribute(cudaDeviceAttr which)
     case cudaDevAttrMaxThreadsPerMultiProcessor:
         return USC_GRID_MAX_THREADS;
     case cudaDevAttrMaxSharedMemoryPerBlock:
-        return (int)USC_GRID_SHARED_SIZE;
+        return shared_size();
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
         return (int)USC_GRID_SHARED_SIZE_MAX;
     case cudaDevAttrWarpSize:
@@ -282,7 +290,7 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp *out, int device)
     size_t n_free = 0;
     std::strcpy(out->name, "sim");
     usc_sim_memory_info(device, &n_free, &out->totalGlobalMem);
-    out->sharedMemPerBlock = USC_GRID_SHARED_SIZE;
+    out->sharedMemPerBlock = (size_t)usc_grid_cxx::shared_size();
     out->sharedMemPerBlockOptin = USC_GRID_SHARED_SIZE_MAX;
     out->warpSize = warpSize;
     out->maxThreadsPerBlock = out->maxThreadsPerMultiProcessor = USC_GRID_MAX_THREADS;
