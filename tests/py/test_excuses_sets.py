@@ -392,3 +392,48 @@ def test_a_value_outside_of_its_set_is_accused(key):
     for value in made.outside:
         verdict = made.judged(value)
         assert verdict.verdict in FLAGGED, (value, verdict.sentence, verdict.notes)
+
+
+# ---- what no pass may say ----
+
+
+def of_logits(x):
+    return torch.nn.functional.cross_entropy(1e6 + x, torch.arange(len(x)) % x.shape[1], reduction="none")
+
+
+def of_variance(x):
+    return (100 + x).bfloat16().var(-1)
+
+
+REACHED = {
+    "steps": lambda x: x.softmax(-1).sum(-1).floor(),
+    "equal logits": of_logits,
+    "16 bits": of_variance,
+    "cancels": lambda x: (1e4 + x).mean(-1) - 1e4,
+    "subnormals": lambda x: 1e-38 * x.mean(-1),
+    "ill-conditioned": lambda x: torch.nn.functional.layer_norm(1e7 + x, x.shape[-1:]).sum(-1),
+}
+
+
+CHANGES = (
+    lambda r: r * (1 + 2.0**-12),
+    lambda r: r * (1 - 2.0**-7),
+    lambda r: r.roll(1),
+    lambda r: 0 * r,
+    lambda r: r + 1,
+)
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_no_pass_has_fewer_bits_than_what_is_reduced(name):
+    """The assert in src/case/case_finding.c, from as many sides as excuses have."""
+    fn, g = REACHED[name], torch.Generator().manual_seed(35)
+    x = torch.randn(64, 300, generator=g)
+    right = fn(x)
+    for share in (0.1, 0.4, 1.0):
+        for change in CHANGES:
+            out = torch.where(torch.rand(right.shape, generator=g) < share, change(right), right)
+            found = judge_call(fn, (x,), outputs=out.to(right.dtype), cause=False)
+            if found.passed:
+                excused = any("elements are excused" in note for note in (*found.notes, found.sentence))
+                assert excused or found.effective_bits >= 11 or "at least" in found.sentence, (share, found)
