@@ -34,7 +34,8 @@ MEANING = 0.75  # share of the time that mistakes of meaning leave to those of p
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
-FOLLOWS_STEPS = 0.97  # the same of a narrow result, where a wrong constant leads to the next number as often
+FOLLOWS_STEPS = 0.97  # the same of a narrow result, where a wrong constant leads to the next number as often, and
+#                       where so much is off that it may be what becomes zero, rather than what is rounded
 NAMED, HINTS = 0.3, 4.0  # correlation with noise that names its format; standard deviations worth a remark
 DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
 TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
@@ -276,7 +277,7 @@ class Search:
         # neither cut off digits nor what is off by more than any format hangs on an order of adding; of a
         # few bits an order decides little
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= COARSE
-        steps = is_one_sided(text) and self.outputs[self.path].element_size() < 4
+        steps = self.worst.bits < GROSS or (is_one_sided(text) and self.outputs[self.path].element_size() < 4)
         if value < max(NAMED if loose else FOLLOWS_STEPS if steps else FOLLOWS, SIGMAS / self._count() ** 0.5):
             return ""
         if self._follows_factor(value, each=not loose):
