@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Option parsing, messages and the terminal, for all subcommands.
 #include "cli.h"
+#include "common/progress.h"
 
 #include <ulpscope/x/pattern.h>
 
@@ -20,6 +21,7 @@ static const char *command; /* that is run; NULL: none that says its name */
 void cli_begin(const char *name)
 {
     command = name;
+    (void)cli_progress_clock();
 }
 
 int cli_fail(const char *format, ...)

@@ -112,10 +112,17 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
     show(p, now, text);
 }
 
+double cli_progress_clock(void)
+{
+    static double begun;
+    if (begun <= 0) begun = now_s();
+    return begun;
+}
+
 void cli_progress_begin(cli_progress *p, const char *command)
 {
     const double now = now_s();
-    *p = (cli_progress){.command = command, .begun = now, .moved = now};
+    *p = (cli_progress){.command = command, .begun = cli_progress_clock(), .moved = now};
     p->terminal = isatty(STDERR_FILENO) != 0;
 }
 

@@ -20,7 +20,10 @@ typedef struct cli_progress {
     bool terminal, drawn, waited;
 } cli_progress;
 
-/** Begins: whoever waits is told for how long from here on. */
+/** The clock when this was asked for the first time: where the command began. */
+double cli_progress_clock(void);
+
+/** Begins: whoever waits is told for how long the command has run. */
 void cli_progress_begin(cli_progress *p, const char *command);
 
 /** Tells that `done` of `total` are done; prints where it is time to. */

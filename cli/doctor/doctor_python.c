@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <ulpscope/version.h>
 
@@ -35,6 +36,15 @@ static const char *answer(const answers *a, const char *name)
     return found;
 }
 
+/* For who waits at a terminal; torch takes seconds to load. */
+static void say_loading(bool begins)
+{
+    if (isatty(STDERR_FILENO) == 0) return;
+    (void)fprintf(stderr, "\r\033[K%s",
+                  begins ? "ulpscope doctor: loading torch, to see what works" : "");
+    (void)fflush(stderr);
+}
+
 static void ask(const char *const *words, answers *a)
 {
     char script[PATH_MAX + 32];
@@ -44,7 +54,9 @@ static void ask(const char *const *words, answers *a)
     for (; words[n - 2] != NULL && n + 1 < MOST_WORDS; n++)
         argv[n] = strdup(words[n - 2]);
     memset(a->output, 0, sizeof a->output);
+    say_loading(true);
     a->code = cli_run(argv, TIMEOUT_MS, false, a->output, sizeof a->output - 1);
+    say_loading(false);
     for (int i = 2; i < n; i++)
         free(argv[i]);
     char *at = strstr(a->output, MARK);
