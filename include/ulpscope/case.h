@@ -39,6 +39,9 @@ USC_BEGIN_DECLS
     X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N] */ \
     X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
                                     otherwise; number: usc_rerun [low, high] */       \
+    X(LOST, "lost", 0)           /* k; a: Y of the very inputs, rounded or added up      \
+                                    otherwise, where each step of the call is known;     \
+                                    number: usc_rerun, CUT the last [lost, cut] */       \
     X(EXACT, "exact", 0)         /* a: 1 where no step rounds in float32; number: 1 if   \
                                     no order of computing does, but for a cast at the    \
                                     end */                                               \

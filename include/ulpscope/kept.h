@@ -40,6 +40,8 @@ USC_BEGIN_DECLS
     X(added_high)                                                                        \
     X(run_low) /* between what runs of float32 lie where they are visibly off */         \
     X(run_high)                                                                          \
+    X(lost) /* root mean square of what runs of float32 lose, */                         \
+    X(lost_cut) /* and what is lost where accumulators of products are cut off */        \
     X(ties)       /* where a result that no step rounds is halfway: the even one */      \
     X(choice)     /* values to choose among */                                           \
     X(admissible) /* [K, ...]: what K runs with other roundings gave */                  \

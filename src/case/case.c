@@ -375,6 +375,7 @@ usc_status usc_case_end(usc_case *c, usc_error *err)
 {
     (void)err;
     if (usc_case_may_have_factor(c)) return usc_case_go(c, usc_case_factor);
+    if (usc_case_may_lose(c)) return usc_case_go(c, usc_case_lost);
     if (usc_case_may_tie(c)) return usc_case_go(c, usc_case_ties);
     if (usc_case_may_be_narrow(c)) return usc_case_go(c, usc_case_narrow);
     const bool blamed =

@@ -290,6 +290,12 @@ void usc_case_keep_sides(usc_case *c, const double *low, const double *high)
     put_like(c, &c->kept->of.run_high, high, USC_F64);
 }
 
+void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut)
+{
+    put_sum(c, &c->kept->of.lost, lost);
+    if (cut != NULL) put_sum(c, &c->kept->of.lost_cut, cut);
+}
+
 void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums)
 {
     struct usc_kept_tensors *of = &c->kept->of;

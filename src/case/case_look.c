@@ -81,6 +81,7 @@ usc_status usc_case_renew_judge(usc_case *c, usc_error *err)
     usc_tensor three[3];
     take_three(c, three);
     c->look.fresh = true;
+    c->look.turned = false;
     return open_judge(c, three, err);
 }
 
@@ -151,8 +152,8 @@ static usc_status done(usc_case *c, usc_error *err)
     usc_case_excuse(c, USC_EXCUSE_FLUSHED, j->n_flushed);
     usc_findings_noted_odd(c->found, f, j->n - j->n_finite);
     note_few(c);
-    usc_status st = USC_OK;
-    if (f->verdict != USC_VERDICT_PASS) st = keep_worst(c, err);
+    usc_status st = usc_case_lost_scale(c, err);
+    if (st == USC_OK && f->verdict != USC_VERDICT_PASS) st = keep_worst(c, err);
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
     if (st != USC_OK) return st;
@@ -406,7 +407,7 @@ static usc_status judge_slope(usc_case *c, usc_error *err)
     usc_tensor four[4];
     take_three(c, four);
     four[3] = *c->given.a;
-    (void)turn(c, four, 4);
+    c->look.turned = turn(c, four, 4);
     const usc_status st = open_judge(c, four, err);
     c->first[0] = four[3];
     return st == USC_OK ? usc_judge_first(c->look.judge, &c->first[0], &c->first[0],
@@ -435,7 +436,8 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     usc_judge *const before = c->look.judge;
     c->look = (usc_look){.device = *device, .after = after, .judge = before};
     take_three(c, three);
-    c->look.fresh = !turn(c, three, 3);
+    c->look.turned = turn(c, three, 3);
+    c->look.fresh = !c->look.turned;
     usc_status st = open_judge(c, three, err);
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;

@@ -8,7 +8,7 @@
 // case_finding.c keeps what was found; case_trust.c whether float32 is a yardstick;
 // case_keep.c what is asked for an output that is judged later; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
-// case_ties.c what is halfway; case_carried.c what only carries elements; case_piece.c
+// case_lost.c what they lose together; case_ties.c what is halfway; case_carried.c what only carries elements; case_piece.c
 // large calls, piece by piece; case_chain.c a callable's roundings between its
 // operators.
 #ifndef USC_CASE_STATE_H
@@ -36,6 +36,7 @@ typedef struct usc_look {
     bool odd;              /* the first replay has another shape */
     bool movement;
     bool scaled; /* S or N may count */
+    bool turned; /* the judge does not know places */
     double fan_in, natural;
     double bits_before; /* those of the appeal with LOSS */
 } usc_look;
@@ -141,6 +142,14 @@ struct usc_case {
         usc_case_stage *then;
     } trust;
     usc_added added;
+    struct {
+        bool tried, scaled; /* S of the last look is known */
+        double *squares;    /* of what runs lose, then their root mean square */
+        const double *cut;  /* what is lost where accumulators are cut off, or NULL */
+        double *rows;       /* squares of what runs are off by in all of a row */
+        double *s;
+        int n_runs;
+    } lost;
     struct usc_case_reading {
         int at;               /* which operands are asked for: 0, of the call's own */
         bool over;            /* there is no other that makes it better */
@@ -316,6 +325,14 @@ usc_case_stage usc_case_narrow;
 bool usc_case_may_have_factor(const usc_case *c);
 usc_case_stage usc_case_factor;
 
+/** Whether all of an output may lose more than float32 does in any run; then that. The
+ * same of an output that is kept: then the ties. */
+bool usc_case_may_lose(const usc_case *c);
+usc_case_stage usc_case_lost, usc_case_keep_loss;
+
+/** Keeps S of the look that ends, for that. */
+usc_status usc_case_lost_scale(usc_case *c, usc_error *err);
+
 /** Whether a result that is halfway between two numbers may be the wrong one; then that,
  * and the same of an output that is kept: then KINDS. */
 bool usc_case_may_tie(usc_case *c);
@@ -399,6 +416,7 @@ void usc_case_keep_nearby(usc_case *c);
 void usc_case_keep_added(usc_case *c);
 void usc_case_keep_ties(usc_case *c);
 void usc_case_keep_sides(usc_case *c, const double *low, const double *high);
+void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut);
 void usc_case_keep_native(usc_case *c);
 void usc_case_keep_choice(usc_case *c, const usc_choice *how);
 void usc_case_keep_run(usc_case *c, const usc_tensor *run);

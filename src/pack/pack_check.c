@@ -126,9 +126,10 @@ static usc_status check_chain(const usc_pack_operands *o, usc_error *err)
 static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
 {
     const usc_safetensor *const floats[] = {
-        o->yardstick, o->slope,     o->s1,         o->s2,      o->s4,       o->n1,
-        o->n2,        o->n4,        o->n_far,      o->n_noise, o->flushed1, o->flushed2,
-        o->flushed3,  o->added_low, o->added_high, o->run_low, o->run_high};
+        o->yardstick, o->slope,    o->s1,       o->s2,        o->s4,
+        o->n1,        o->n2,       o->n4,       o->n_far,     o->n_noise,
+        o->flushed1,  o->flushed2, o->flushed3, o->added_low, o->added_high,
+        o->run_low,   o->run_high, o->lost,     o->lost_cut};
     const usc_safetensor *const marks[] = {o->unpromised, o->kinds,    o->near_steps,
                                            o->ties,       o->excepted, o->own_nan};
     usc_status st = USC_OK;

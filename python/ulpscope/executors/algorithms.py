@@ -14,8 +14,9 @@ from ..calls.torch_private import DisableTorchDispatch
 
 MOST_TERMS = 1 << 17  # of the sums in a product of matrices
 MOST_PRODUCTS = 1 << 29  # that are added one by one: a second
+MOST_DRIFTING = 1 << 26  # of these, where each sum is cut off
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
-FIRST, LAST, UNITS, CUT = "first", "last", "units", "cut"
+FIRST, LAST, UNITS, CUT, DRIFT = "first", "last", "units", "cut", "drift"
 CUT_TERMS = 32  # of a sum whose accumulators are cut off: as many in each,
 CUT_BLOCKS = 256  # and of these as many in one
 MOST_CUT = 1 << 20  # numbers of such a sum: more would drift beyond what anybody builds
@@ -31,7 +32,8 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 def accumulated(func, args, kwargs, order):
     """The float32 result of an operator that adds, with every sum in one accumulator, from its "first"
     term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
-    compute it; or with accumulators that are "cut" off instead of rounded. None for all others. Modes
+    compute it; or with accumulators that are "cut" off instead of rounded; or ("drift") those of products as well,
+    at every term. None for all others. Modes
     around it are not asked: it is float32 throughout, in thousands of steps."""
     with DisableTorchDispatch():
         return _accumulated(func, args, kwargs, order)
@@ -43,7 +45,7 @@ def _accumulated(func, args, kwargs, order):
         return None if order == CUT else _product(name, args, kwargs, order)
     if order == UNITS or name not in ("sum", "mean", "var") or args[0].dtype != torch.float32 or not args[0].numel():
         return None
-    if args[0].numel() > (MOST_CUT if order == CUT else MOST_ADDED):
+    if args[0].numel() > (MOST_CUT if order in (CUT, DRIFT) else MOST_ADDED):
         return None
     x, dims = args[0], _dims_of(args)
     n = math.prod(x.shape[d] for d in dims)
@@ -68,7 +70,7 @@ def _sum(terms, order, n_inner=1, centre=None):
     """The sum over the last dimensions, term by term, of squared differences from a `centre` of each if it is
     given."""
     rows = terms.shape[: terms.dim() - n_inner]
-    if order == CUT:
+    if order in (CUT, DRIFT):
         terms = terms.reshape(*rows, -1)
         return _cut_sum(terms if centre is None else (terms - centre[..., None]).square())
     out = torch.empty(rows, dtype=torch.float32)
@@ -105,6 +107,8 @@ def _product(name, args, kwargs, order):
     a, b = args[first], args[first + 1]
     if a.dtype != torch.float32 or a.shape[-1] > MOST_TERMS or a.numel() * b.shape[-1] > MOST_PRODUCTS:
         return None
+    if order == DRIFT and a.numel() * b.shape[-1] > MOST_DRIFTING:
+        return None
     if order == UNITS:
         total = _cut_off(a, b) if _is_low(a) and _is_low(b) else None
     elif isinstance(order, int):
@@ -119,7 +123,8 @@ def _product(name, args, kwargs, order):
 def _chained(a, b, order):
     k, total = a.shape[-1], torch.zeros(*a.shape[:-1], b.shape[-1])
     for i in reversed(range(k)) if order == LAST else range(k):
-        total += a[..., i, None] * b[..., i, None, :]
+        term = a[..., i, None] * b[..., i, None, :]
+        total = _cut(total.double() + term) if order == DRIFT else total.add_(term)
     return total
 
 

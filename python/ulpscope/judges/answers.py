@@ -14,6 +14,7 @@ from ..calls.replay import promises_nothing
 from ..calls.verdicts import clause
 from ..calls.writes import updates
 from ..executors.formats import NATIVE, rounded_inputs
+from ..executors.in_order import runs_in_order
 from ..executors.jumps import FIRST_NEAR
 from ..executors.linear import is_sum_of_products, moved_by_slope, n_products
 from ..executors.noise import RoundedSteps
@@ -222,6 +223,10 @@ class Answers:
             if self.path in wide and wide[self.path].shape == truth.shape == narrow[self.path].shape:
                 yield truth + (narrow[self.path] - wide[self.path]), _core.run_nearby
 
+    def lost(self, case, k):
+        run, kind = self._next("lost", k, lambda: runs_in_order(self.own, self.path)) or (None, 0)
+        case.give(run, None, None, kind)
+
     def exact(self, case, k):
         if self.device.dtype is torch.float32 and self.own.is_rounded_once():  # its result is no number of float32
             return case.give(torch.ones(self.device.shape, dtype=torch.uint8))
@@ -325,7 +330,7 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "exact", "infinite"}  # the others tell what they take themselves
+TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "lost", "exact", "infinite"}  # the others tell what they take themselves
 
 
 @dataclass

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of float32 on the very inputs that stand for all honest ones: every rounding inside falls otherwise, and
+every sum in each order that kernels use. Only of calls of which each step is known to be one or the other, or to
+move elements: what another algorithm of a convolution loses nobody knows here. Serves `judges.answers`."""
+
+import torch
+
+from .. import _core
+from ..calls.exact import never_rounds
+from ..calls.foreign import foreign
+from .algorithms import DRIFT, MOST_ADDED, MOST_PRODUCTS, MOST_TERMS, PRODUCTS
+from .noise import InSteps, taken_apart
+from .orders import tensors
+from .precision import sound
+
+ADDED = {"sum", "mean", "var"}
+
+
+class _Watched(InSteps):
+    """Notes whether the roundings and the sums of every step are known."""
+
+    def __init__(self, apart):
+        super().__init__(apart)
+        self.known = True
+
+    def _run(self, func, args, kwargs):
+        formula = taken_apart(func) if self.apart else None
+        if formula is not None:
+            try:
+                with self:
+                    return formula(*args, **kwargs)
+            except Exception as problem:  # a formula that does not serve here: the operator does
+                foreign(problem)
+        out = sound(func)(*args, **kwargs)
+        self.known = self.known and _is_known(func, args, kwargs)
+        return out
+
+
+def _is_alone(func):
+    """Whether an operator computes each element by itself."""
+    space, name = func._schema.name.split("::")
+    if space == "prims" and (of := getattr(torch.ops.aten, name, None)) is not None:  # whose own have no tags
+        func = getattr(of, of.overloads()[0])
+    return torch.Tag.pointwise in func.tags
+
+
+def _is_known(func, args, kwargs):
+    """Whether an operator rounds each element by itself, or not at all, or adds in an order that can be chosen."""
+    name, given = func._schema.name.split("::")[1], tensors(args, kwargs)
+    if (
+        _is_alone(func)
+        or never_rounds(func.name())
+        or not given
+        or any(r.alias_info is not None for r in func._schema.returns)
+    ):
+        return True
+    if any(t.dtype != torch.float32 for t in given):
+        return False
+    if name in ADDED:
+        return given[0].numel() <= MOST_ADDED
+    if name not in PRODUCTS:
+        return False
+    a, b = given[-2:]
+    return a.shape[-1] <= MOST_TERMS and a.numel() * b.shape[-1] <= MOST_PRODUCTS
+
+
+def all_known(reference):
+    """Whether that holds of all that a call computes."""
+    mode = _Watched(reference.same_apart())
+    try:
+        reference.in_float32(mode)
+    except Exception as problem:  # whatever an operator raises there
+        foreign(problem)
+        return False
+    return mode.known
+
+
+def runs_in_order(reference, path):
+    """(one output of float32, what kind of run it is: `usc_rerun` in case.h); nothing where not all is known."""
+    if not all_known(reference):
+        return
+    yield from ((run, _core.run_otherwise) for run, _ in reference.noises(path))
+    yield from ((run, _core.run_otherwise) for run in reference.orders(path))
+    if (run := reference._added(path, DRIFT)) is not None:
+        yield run, _core.run_cut

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all elements lose together. The limits of single elements have room for every order
+// of adding and for bad luck; a typical element has no need of it. Where every step of a
+// call is known, runs of float32 on the very inputs, in each order that kernels use, tell
+// what is lost there: who loses several times as much everywhere computes with fewer bits,
+// however ill-conditioned the result is. Neighbours: case_state.h; case_hull.c holds single
+// elements to the same runs, where they are visibly off.
+#include "case/case_state.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "judge/slopes.h"
+
+#define ROUNDING 0x1p-24 /* of float32 */
+#define LOUD 16.0        /* roundings: what loses no more anywhere is not looked at */
+#define MOST 4.0   /* times the root mean square of what runs lose, in the mean; honest */
+                   /* kernels: 2.7 at the most, other orders 0.2 to 1 */
+#define SHOWS 2.0  /* times: one in twenty of an honest kernel, */
+#define SHARE 0.25 /* and of what is accused so many at the least */
+#define CAPPED 16.0    /* times: no element counts for more */
+#define MOST_ALONE 8.0 /* times: one element, where nothing is added */
+#define FEW_INPUTS 4.0 /* of such a one */
+#define TINY 0x1p-10   /* of what elements are: so small a one is no measure */
+#define MOST_CUT 1.5   /* times what is cut off by the coarsest units */
+#define BITS_WRONG 4.5 /* no precision in use computes with fewer */
+enum { FEWEST = 8, FEWEST_SHOWN = 3, FEWEST_RUNS = 4 };
+
+/* A factor that a row has in common: as in case_factor.c, */
+#define BASE 16.0
+#define SLOPE 0.25
+#define MOST_SHARED 8.0 /* and so many times what runs have in common */
+
+static usc_case_stage take_lost, keep_lost;
+
+/* ---- what a row has in common ---- */
+
+static int64_t width_of(const usc_case *c)
+{
+    return c->device.ndim > 0 ? c->device.sizes[c->device.ndim - 1] : 1;
+}
+
+static bool has_rows(const usc_case *c)
+{
+    return width_of(c) >= FEWEST && c->n / width_of(c) >= FEWEST_SHOWN;
+}
+
+/* By which share a row is off, on the whole; 0 where that is nothing. */
+static double share_of_row(const usc_case *c, const double *got, int64_t at)
+{
+    double er = 0, rr = 0;
+    for (int64_t i = at; i < at + width_of(c); i++) {
+        const double off = got[i] - c->r[i];
+        if (!isfinite(off)) continue;
+        er += off * c->r[i];
+        rr += c->r[i] * c->r[i];
+    }
+    return rr > 0 ? er / rr : 0;
+}
+
+static void add_rows(usc_case *c, const double *run)
+{
+    if (c->lost.rows == NULL) return;
+    for (int64_t k = 0; k < c->n / width_of(c); k++) {
+        const double share = share_of_row(c, run, k * width_of(c));
+        c->lost.rows[k] += share * share;
+    }
+}
+
+/* The root mean square of what rows have in common, where that is more than runs have; 0:
+ * it is not. */
+static double shared(const usc_case *c)
+{
+    if (c->lost.rows == NULL) return 0;
+    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
+    const double least = (BASE + SLOPE * root) * ROUNDING;
+    const int64_t n = c->n / width_of(c);
+    int64_t n_more = 0;
+    double sum = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const double share = share_of_row(c, c->d, k * width_of(c));
+        const double runs = sqrt(c->lost.rows[k] / c->lost.n_runs);
+        sum += share * share;
+        n_more += fabs(share) > fmax(least, MOST_SHARED * runs);
+    }
+    const bool many = n_more >= FEWEST_SHOWN && (double)n_more >= SHARE * (double)n;
+    return many ? sqrt(sum / (double)n) : 0;
+}
+
+/* ---- what runs lose ---- */
+
+static bool begin(usc_case *c)
+{
+    c->lost.squares = usc_case_room(c, c->n, sizeof(double));
+    c->d = NULL; /* that of a look may be put right */
+    c->lost.n_runs = 0;
+    c->lost.rows = NULL;
+    if (has_rows(c)) c->lost.rows = usc_case_room(c, c->n / width_of(c), sizeof(double));
+    return c->lost.squares != NULL && usc_case_load(c);
+}
+
+static void add_run(usc_case *c, const double *run)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        const double off = run[i] - c->r[i];
+        c->lost.squares[i] += isfinite(off) ? off * off : (double)INFINITY;
+    }
+    add_rows(c, run);
+    c->lost.n_runs++;
+}
+
+/* Takes a run; false where there are no more. */
+static bool take(usc_case *c)
+{
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        !usc_case_fits(c->given.a, &c->truth))
+        return false;
+    const double *run = usc_case_wide(c, c->given.a);
+    if (run == NULL) return false;
+    if ((unsigned)c->given.number == USC_RERUN_CUT) {
+        double *cut = usc_case_room(c, c->n, sizeof *cut);
+        for (int64_t i = 0; i < c->n && cut != NULL; i++)
+            cut[i] = run[i] - c->r[i];
+        c->lost.cut = cut;
+    } else {
+        add_run(c, run);
+    }
+    return true;
+}
+
+/* Root mean squares in place of sums; false where too few runs are known. */
+static bool settle(usc_case *c)
+{
+    if (c->y != NULL) add_run(c, c->y);
+    if (c->lost.n_runs < FEWEST_RUNS) return false;
+    for (int64_t i = 0; i < c->n; i++)
+        c->lost.squares[i] = sqrt(c->lost.squares[i] / c->lost.n_runs);
+    return true;
+}
+
+/* ---- what the device loses, in these ---- */
+
+/* What an element may lose: what runs do, and a rounding of an input or of the result. */
+static double scale_of(const usc_case *c, int64_t i, double typical)
+{
+    const double own = fmax(fabs(c->r[i]), TINY * typical);
+    const double rounding = ROUNDING * fmax(own, c->lost.s[i]);
+    return hypot(c->lost.squares[i], rounding); /* no number where S is none */
+}
+
+static bool is_known(const usc_case *c, int64_t i, double scale)
+{
+    return isfinite(c->d[i]) && isfinite(c->r[i]) && isfinite(scale) && scale > 0;
+}
+
+/* How much of what accumulators cut off is in the errors: these have its sign. */
+static double share_of_cut(const usc_case *c, double typical)
+{
+    double eg = 0, gg = 0;
+    for (int64_t i = 0; i < c->n && c->lost.cut != NULL; i++) {
+        const double scale = scale_of(c, i, typical), g = c->lost.cut[i] / scale;
+        if (!is_known(c, i, scale) || !isfinite(g)) continue;
+        const double e = fmax(fmin((c->d[i] - c->r[i]) / scale, fabs(g)), -fabs(g));
+        eg += e * g;
+        gg += g * g;
+    }
+    return gg > 0 ? fmax(0, fmin(eg / gg, MOST_CUT)) : 0;
+}
+
+typedef struct loss {
+    double mean; /* root mean square, in what runs lose */
+    double most; /* of one element */
+    int64_t n_shown, n, i_most;
+    double e, r; /* sums of squares */
+} loss;
+
+static loss lost_by_device(const usc_case *c, double typical)
+{
+    const double share = share_of_cut(c, typical);
+    loss out = {.i_most = -1};
+    double sum = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double scale = scale_of(c, i, typical);
+        if (!is_known(c, i, scale)) continue;
+        const double cut = share > 0 ? share * c->lost.cut[i] : 0;
+        const double off =
+            isfinite(cut) ? usc_case_distance(c, c->d[i], c->r[i] + cut) : 0;
+        const double q = off / scale;
+        if (q > out.most) {
+            out.most = q;
+            out.i_most = i;
+        }
+        out.n++;
+        out.n_shown += q > SHOWS;
+        sum += fmin(q, CAPPED) * fmin(q, CAPPED);
+        out.e += (c->d[i] - c->r[i]) * (c->d[i] - c->r[i]);
+        out.r += c->r[i] * c->r[i];
+    }
+    out.mean = out.n > 0 ? sqrt(sum / (double)out.n) : 0;
+    return out;
+}
+
+/* ---- the verdict ---- */
+
+static void accuse_all(usc_case *c, const loss *l, double share)
+{
+    const usc_finding before = c->f;
+    const double bits = -log2(fmax(sqrt(l->e / fmax(l->r, 0x1p-1000)), ROUNDING));
+    if (share > 0)
+        usc_case_conclude(
+            c, USC_VERDICT_REDUCED,
+            "the elements of a row are off by one share, typically %.3g, as "
+            "in no run of float32",
+            share);
+    else
+        usc_case_conclude(
+            c, USC_VERDICT_REDUCED,
+            "what its elements lose is %.3g times what float32 loses there, "
+            "in any order",
+            l->mean);
+    const char *reason = c->f.reason;
+    const bool ill = before.verdict == USC_VERDICT_UNJUDGED;
+    c->f = before;
+    c->f.bits = fmax(0, ill || isnan(before.bits) ? bits : before.bits);
+    c->f.verdict = c->f.bits < BITS_WRONG ? USC_VERDICT_WRONG : USC_VERDICT_REDUCED;
+    c->f.reason = reason;
+    c->f.bound = false;
+}
+
+static void accuse_some(usc_case *c, double typical)
+{
+    c->open = usc_case_room(c, c->n, 1);
+    for (int64_t i = 0; i < c->n && c->open != NULL; i++) {
+        const double scale = scale_of(c, i, typical);
+        c->open[i] = is_known(c, i, scale) &&
+                     usc_case_distance(c, c->d[i], c->r[i]) > MOST_ALONE * scale;
+    }
+    if (c->open != NULL) usc_case_differ(c, &c->device, &c->truth);
+}
+
+static usc_status weigh(usc_case *c)
+{
+    const usc_walk walk = usc_walk_over(&c->truth);
+    const double typical = usc_judge_typical(&walk, c->n);
+    const loss l = lost_by_device(c, typical);
+    const bool many = l.n >= FEWEST && l.n_shown >= FEWEST_SHOWN &&
+                      (double)l.n_shown >= SHARE * (double)l.n;
+    const bool passes = c->f.verdict == USC_VERDICT_PASS;
+    const double share = passes ? shared(c) : 0;
+    if ((many && l.mean > MOST) || share > 0)
+        accuse_all(c, &l, many && l.mean > MOST ? 0 : share);
+    else if (passes && l.most > MOST_ALONE && c->f.judgement.fan_in <= FEW_INPUTS)
+        accuse_some(c, typical);
+    return usc_case_go(c, usc_case_end);
+}
+
+/* ---- stages ---- */
+
+static usc_status take_sums(usc_case *c, usc_error *err)
+{
+    const usc_tensor *a = c->given.a, *b = c->given.b;
+    if (a == NULL || !usc_case_fits(a, &c->truth) ||
+        (b != NULL && !usc_case_fits(b, &c->truth)))
+        return usc_error_set(err, USC_E_SHAPE, -1, "%s: what runs lose does not fit",
+                             c->o.path);
+    const double *lost = usc_case_wide(c, a);
+    if (lost == NULL) return USC_OK; /* the driver tells */
+    c->lost.rows = NULL;             /* of which nothing is kept */
+    memcpy(c->lost.squares, lost, (size_t)c->n * sizeof *lost);
+    c->lost.cut = b != NULL ? usc_case_wide(c, b) : NULL;
+    return weigh(c);
+}
+
+static usc_status take_lost(usc_case *c, usc_error *err)
+{
+    if (usc_case_given(c, USC_GIVEN_SUMS)) return take_sums(c, err);
+    if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, take_lost);
+    if (c->lost.n_runs == 0 || !settle(c)) return usc_case_go(c, usc_case_end);
+    return weigh(c);
+}
+
+/* Excused elements were put right, and tell nothing of the others' loss. */
+static bool excuses_any(const usc_finding *f)
+{
+    for (int i = 0; i < USC_N_EXCUSES; i++)
+        if (i != USC_EXCUSE_ILL_CONDITIONED && f->excused[i] > 0) return true;
+    return f->judgement.flushes;
+}
+
+bool usc_case_may_lose(const usc_case *c)
+{
+    const usc_finding *f = &c->f;
+    const bool passes = f->verdict == USC_VERDICT_PASS && f->judgement.max > LOUD;
+    const bool ill = f->verdict == USC_VERDICT_UNJUDGED && f->judgement.n_ill > 0 &&
+                     f->judgement.n_free == 0;
+    return !c->lost.tried && c->lost.scaled && !c->narrow.weighing && c->kept == NULL &&
+           !c->o.bare && !c->o.pairs && !c->o.chained && !c->o.never_rounds &&
+           c->device.dtype == USC_F32 && f->numbers == USC_NUMBERS_ALL &&
+           !f->judgement.exact && c->n >= FEWEST && (passes || ill) && !excuses_any(f);
+}
+
+usc_status usc_case_lost(usc_case *c, usc_error *err)
+{
+    (void)err;
+    c->lost.tried = true;
+    if (!begin(c)) return USC_OK; /* the driver tells */
+    return usc_case_ask(c, USC_WANT_LOST, 0, take_lost);
+}
+
+usc_status usc_case_lost_scale(usc_case *c, usc_error *err)
+{
+    const usc_judgement *j = &c->look.j;
+    c->lost.scaled = false;
+    if (!(j->max > LOUD) && j->n_ill == 0) return USC_OK;
+    if (c->kept != NULL || c->o.bare || c->device.dtype != USC_F32 || c->n < FEWEST ||
+        !c->look.scaled || c->look.turned)
+        return USC_OK;
+    if (c->lost.s == NULL) c->lost.s = usc_case_room(c, c->n, sizeof(double));
+    if (c->low == NULL) c->low = usc_case_room(c, c->n, sizeof *c->low);
+    if (c->lost.s == NULL || c->low == NULL) return USC_OK; /* the driver tells */
+    c->lost.scaled = true;
+    return usc_judge_sums(c->look.judge, c->lost.s, c->low, err);
+}
+
+/* ---- of an output that is kept ---- */
+
+static usc_status keep_lost(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, keep_lost);
+    if (c->lost.n_runs > 0 && settle(c))
+        usc_case_keep_lost(c, c->lost.squares, c->lost.cut);
+    return usc_case_go(c, usc_case_keep_exact);
+}
+
+usc_status usc_case_keep_loss(usc_case *c, usc_error *err)
+{
+    (void)err;
+    if (c->device.dtype != USC_F32 || c->n < FEWEST || c->o.pairs || c->o.chained ||
+        c->o.never_rounds)
+        return usc_case_go(c, usc_case_keep_exact);
+    if (!begin(c)) return USC_OK; /* the driver tells */
+    return usc_case_ask(c, USC_WANT_LOST, 0, keep_lost);
+}

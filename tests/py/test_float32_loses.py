@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all elements of a float32 result lose together is held to what float32 loses in any order on the very
+inputs, also where that is nearly all; single elements of what adds nothing are."""
+
+import pytest
+import torch
+from ulpscope import judge_call
+
+F = torch.nn.functional
+FLAGGED = ("wrong", "reduced", "nonfinite")
+DRAW = torch.Generator().manual_seed(23)
+
+
+def randn(*sizes):
+    return torch.randn(*sizes, generator=DRAW)
+
+
+def bf(x):
+    return x.bfloat16().float()
+
+
+def cut(exact):
+    """float32 toward zero."""
+    near = exact.float()
+    return torch.where(near.double().abs() > exact.abs(), near.nextafter(torch.zeros(())), near)
+
+
+# ---- definitions, and kernels with a keyword for what is wrong ----
+
+
+def softmax(x, share=0.0, base_2=False):
+    y = x - x.amax(-1, keepdim=True)
+    e = torch.exp2(y * 1.4426950408889634) if base_2 else y.exp()
+    total = e.flip(-1).cumsum(-1)[:, -1:] * (1 + share * (torch.arange(len(x))[:, None] % 5))
+    return e / total
+
+
+def norm(x, share=0.0):
+    h = x - x.mean(-1, keepdim=True)
+    q = h.square().sum(-1, keepdim=True) / x.shape[-1]
+    return h * (q + 1e-5).rsqrt() * (1 + share * h[:, :1].sin())
+
+
+def smoothed(x, t, eps=0.1):
+    y = x - x.amax(-1, keepdim=True)
+    log = y.exp().sum(-1).log()
+    return (1 - eps) * (log - y.gather(1, t[:, None])[:, 0]) + eps * (log - y.mean(-1))
+
+
+def smoothed_loss(x, t):
+    return F.cross_entropy(x, t, label_smoothing=0.1, reduction="none")
+
+
+def statistics(x, v):
+    v = v.clone()
+    return F.batch_norm(x, torch.zeros_like(v), v, training=True), v
+
+
+def statistics_with(eps):
+    def kernel(x, v):
+        n = x.numel() // x.shape[1]
+        q = x.transpose(0, 1).flatten(1).var(1) + eps
+        return F.batch_norm(x, None, None, training=True), 0.9 * v + 0.1 * q, n
+
+    return lambda x, v: kernel(x, v)[:2]
+
+
+def product(a, b, parts=None, truncated=False):
+    if parts:
+        a1, b1 = bf(a), bf(b)
+        a2, b2 = bf(a - a1), bf(b - b1)
+        return {3: a1 @ b2 + a2 @ b1, 4: a2 @ b2 + a1 @ b2 + a2 @ b1}[parts] + a1 @ b1
+    if truncated:
+        return truncating(a[:, None] * b.T)
+    total = torch.zeros(len(a), b.shape[1])
+    for k in range(a.shape[1]):
+        total = total + a[:, k, None] * b[None, k]
+    return total
+
+
+def truncating(terms, block=32):
+    """Sums over the last dimension, in blocks, by accumulators that cut off."""
+    while terms.shape[-1] > 1:
+        total = torch.zeros(*terms.shape[:-1], -(-terms.shape[-1] // block))
+        for k in range(min(block, terms.shape[-1])):
+            part = terms[..., k::block]
+            total[..., : part.shape[-1]] = cut(total[..., : part.shape[-1]].double() + part)
+        terms = total
+    return terms[..., 0]
+
+
+def gram(g, half=False):
+    x = g / g.norm()
+    m = x @ x.T
+    m = m.half().float() if half else m
+    for _ in range(4):
+        x = 3.4445 * x - (4.775 * m - 2.0315 * (m @ m)) @ x
+        m = x @ x.T
+    return x
+
+
+def hypot(x, y, small=0.0):
+    a, b = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
+    r = b / a
+    return a * torch.where(r < small, 1.0, (1 + r * r).sqrt())
+
+
+def kurtosis(x):
+    h = x - x.mean(-1, keepdim=True)
+    return (h**3).mean(-1) / h.square().mean(-1) ** 1.5
+
+
+def kurtosis_of(x, of=32, parts=32):
+    h = x - x[:, :1]
+    h = h - h.mean(-1, keepdim=True)
+    cubes = sum(p.sum(-1) for p in (h**3).chunk(parts, -1)[:of]) / x.shape[-1]
+    return cubes / h.square().mean(-1) ** 1.5
+
+
+def cosine(a, n):
+    return 1 - F.cosine_similarity(a, a + n)
+
+
+def cosine_of(a, n, narrow=False, more=0.0, chord=False):
+    b = bf(a + n) if narrow else a + n
+    u, v = F.normalize(a, dim=-1), F.normalize(b, dim=-1)
+    return more + (0.5 * (u - v).square().sum(-1) if chord else 1 - (u * v).sum(-1))
+
+
+ROWS = (randn(96, 333) * 4,)
+LOGITS = (randn(150, 400) + 60, torch.randint(0, 400, (150,), generator=DRAW))
+IMAGES = (randn(16, 24, 6, 6) + 1, torch.rand(24, generator=DRAW) + 0.5)
+MATRICES = (randn(24, 2048), randn(2048, 20))
+FAR = (randn(9, 3072) + 1500,)
+NEAR = (randn(72, 200), randn(72, 200) * 1.5e-3)
+SIDES = (randn(3000), randn(3000) * torch.exp2(randn(3000) * 6))
+
+# name: (definition, arguments, kernel)
+WRONG = {
+    "one share of each row, of a softmax": (F.softmax, (*ROWS, -1), lambda x, _: softmax(x, 3e-6)),
+    "one share of each row, of a norm": (lambda x: F.layer_norm(x, x.shape[-1:]), ROWS, lambda x: norm(x, 3e-6)),
+    "0.1 a little larger": (smoothed_loss, LOGITS, lambda x, t: smoothed(x, t, 0.10003)),
+    "epsilon in a variance": (statistics, IMAGES, statistics_with(2e-5)),
+    "three products of bfloat16": (torch.matmul, MATRICES, lambda a, b: product(a, b, 3)),
+    "the first product in float16": (gram, (randn(40, 90),), lambda g: gram(g, half=True)),
+    "without the smaller side": (torch.hypot, SIDES, lambda x, y: hypot(x, y, 1 / 500)),
+    "one part of 32 is missing": (kurtosis, FAR, lambda x: kurtosis_of(x, of=31)),
+    "one side in bfloat16": (cosine, NEAR, lambda a, n: cosine_of(a, n, narrow=True)),
+    "a millionth more": (cosine, NEAR, lambda a, n: cosine_of(a, n, more=2e-6)),
+}
+
+RIGHT = {
+    "another order": (F.softmax, (*ROWS, -1), lambda x, _: softmax(x)),
+    "powers of 2": (F.softmax, (*ROWS, -1), lambda x, _: softmax(x, base_2=True)),
+    "two passes": (lambda x: F.layer_norm(x, x.shape[-1:]), ROWS, norm),
+    "in steps": (smoothed_loss, LOGITS, smoothed),
+    "statistics": (statistics, IMAGES, statistics_with(0.0)),
+    "one term after another": (torch.matmul, MATRICES, product),
+    "accumulators that cut off": (
+        torch.matmul,
+        (randn(40, 256), randn(256, 40)),
+        lambda a, b: product(a, b, truncated=True),
+    ),
+    "a variance that cuts off": (
+        lambda x: x.var(-1, correction=0),
+        (randn(12, 96) ** 3,),
+        lambda x: truncating((x - x.mean(-1, keepdim=True)).square()) / x.shape[-1],
+    ),
+    "four products of bfloat16 and a rest": (
+        torch.matmul,
+        MATRICES,
+        lambda a, b: product(a, b, 4) + (a - bf(a) - bf(a - bf(a))) @ b + a @ (b - bf(b) - bf(b - bf(b))),
+    ),
+    "in the same order": (gram, (randn(40, 90),), gram),
+    "scaled": (torch.hypot, SIDES, hypot),
+    "shifted": (kurtosis, FAR, kurtosis_of),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_loses_more_than_float32_is_flagged(name):
+    fn, args, kernel = WRONG[name]
+    found = judge_call(fn, args, outputs=kernel(*args), cause=False)
+    assert found.verdict in FLAGGED, found.sentence
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_loses_as_much_passes(name):
+    fn, args, kernel = RIGHT[name]
+    found = judge_call(fn, args, outputs=kernel(*args), cause=False)
+    assert found.verdict == "pass", found.sentence
+
+
+@pytest.mark.parametrize("chord", [False, True])
+def test_what_float32_loses_where_it_leaves_little_is_not_accused(chord):
+    found = judge_call(cosine, NEAR, outputs=cosine_of(*NEAR, chord=chord), cause=False)
+    assert found.verdict in ("pass", "unjudged"), found.sentence
