@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """For how long a command says nothing: runs each on a terminal of its own, as a user does, and tells the longest
-silence beside how long it took and its exit code. Of a program that it starts (capture, run) the silence is that program's.
-None may be above 2 s on an idle machine.
+silence beside how long it took and its exit code. Of a program that it starts (capture, run) the silence is that
+program's. None may be above 2 s on an idle machine.
 
 usage: bench_silence.py [COMMAND ...]   one command line of ulpscope; without, those that have to load torch
 """

@@ -13,6 +13,7 @@ class SimTimer final : public c10d::Timer
   public:
     explicit SimTimer(c10::Device device) : device_(device)
     {
+        TORCH_INTERNAL_ASSERT(device.type() == DEVICE);
     }
     ~SimTimer() override
     {

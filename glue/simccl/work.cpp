@@ -197,6 +197,7 @@ void tell_launcher(const Job &job, const usc_error &err)
 
 usc_status run_job(void *ctx, usc_error *err)
 {
+    TORCH_INTERNAL_ASSERT(ctx != nullptr);
     auto &job = *static_cast<Job *>(ctx);
     const usc_status st = act(job, err);
     job.progress->status = st;

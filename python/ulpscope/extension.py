@@ -9,8 +9,9 @@ written for CUDA (``.cu``), whose operators then run on ``sim``::
           cmdclass={"build_ext": BuildExtension})
 
 or, at once, ``ops = ulpscope.extension.load("ops", ["ops.cpp", "nms.cu"])``. Over torch.utils.cpp_extension,
-with the same parameters. ``ULPSCOPE_SIM_WARP=64``, or the profile, builds for warps of 64 lanes; ``ULPSCOPE_SIM_RACES=1``, or
-``races=True``, has each access looked at: races in shared memory, and what is outside of all arguments.
+with the same parameters. ``ULPSCOPE_SIM_WARP=64``, or the profile, builds for warps of 64 lanes;
+``ULPSCOPE_SIM_RACES=1``, or ``races=True``, has each access looked at: races in shared memory, and what is outside of
+all arguments.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ unless a fault is planted::
 
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
 between them. Kernels run in step with the program unless ``ULPSCOPE_SIM_LAUNCH_BLOCKING=0`` or
-:func:`set_launch_blocking` lets them run when their stream's turn comes. ``simccl`` is its backend of torch.distributed. Device
-timelines of the profiler are not there.
+:func:`set_launch_blocking` lets them run when their stream's turn comes. ``simccl`` is its backend of
+torch.distributed. Device timelines of the profiler are not there.
 """
 
 from __future__ import annotations

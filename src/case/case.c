@@ -472,3 +472,8 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
         return usc_case_ask(c, USC_WANT_NATIVE, 0, usc_case_carried);
     return usc_case_ask(c, USC_WANT_REFERENCE, 0, usc_case_form);
 }
+
+const usc_kept *usc_case_kept(const usc_case *c, int i)
+{
+    return i >= 0 && (size_t)i < c->n_all ? c->all[i] : NULL;
+}

@@ -497,8 +497,3 @@ void usc_case_keep_end(usc_case *c)
     c->kept->of = (struct usc_kept_tensors){0};
     c->kept->unjudged = kept_text(c, c->f.reason);
 }
-
-const usc_kept *usc_case_kept(const usc_case *c, int i)
-{
-    return i >= 0 && (size_t)i < c->n_all ? c->all[i] : NULL;
-}

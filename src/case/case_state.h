@@ -8,9 +8,9 @@
 // case_finding.c keeps what was found; case_trust.c whether float32 is a yardstick;
 // case_keep.c what is asked for an output that is judged later; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
-// case_lost.c what they lose together; case_ties.c what is halfway; case_carried.c what only carries elements; case_piece.c
-// large calls, piece by piece; case_chain.c a callable's roundings between its
-// operators.
+// case_lost.c what they lose together; case_ties.c what is halfway; case_carried.c what
+// only carries elements; case_piece.c large calls, piece by piece; case_chain.c a
+// callable's roundings between its operators.
 #ifndef USC_CASE_STATE_H
 #define USC_CASE_STATE_H
 

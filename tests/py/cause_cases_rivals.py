@@ -121,36 +121,90 @@ def half_maximum(q, k, v):
 
 # name: (words, function, make, device)
 CASES = {
-    "the clipped branch alone": ("a term of minimum is missing", clipped, lambda: (randn(12, 40, scale=0.1), randn(12, 40)),
-                                 lambda ratio, gain: (ratio.exp().clamp(0.97, 1.03) * gain).sum(-1)),
-    "a factor twice": ("multiplied by 4|were 16 instead of 4", weighed, lambda: (randn(30, 20), randn(30, 20)), lambda x, w: 4 * weighed(x, w)),
+    "the clipped branch alone": (
+        "a term of minimum is missing",
+        clipped,
+        lambda: (randn(12, 40, scale=0.1), randn(12, 40)),
+        lambda ratio, gain: (ratio.exp().clamp(0.97, 1.03) * gain).sum(-1),
+    ),
+    "a factor twice": (
+        "multiplied by 4|were 16 instead of 4",
+        weighed,
+        lambda: (randn(30, 20), randn(30, 20)),
+        lambda x, w: 4 * weighed(x, w),
+    ),
     "twice an equal share": ("multiplied by 2", share, lambda: (torch.full((40, 64), 0.3),), lambda x: 2 * share(x)),
-    "beside the root, of which half tells little": ("cannot tell$", F.instance_norm, lambda: (randn(2, 6, 12, 20, scale=0.05, shift=0.1).half(),),
-                                                    lambda x: normed(x.flatten(2), True).view(x.shape)),
-    "the biased variance of a batch": (r"n / \(n - 1\).*missing|^biased variance", running_norm, lambda: (randn(300, 8), torch.ones(8)),
-                                       lambda x, var: running(x, var, False)),
+    "beside the root, of which half tells little": (
+        "cannot tell$",
+        F.instance_norm,
+        lambda: (randn(2, 6, 12, 20, scale=0.05, shift=0.1).half(),),
+        lambda x: normed(x.flatten(2), True).view(x.shape),
+    ),
+    "the biased variance of a batch": (
+        r"n / \(n - 1\).*missing|^biased variance",
+        running_norm,
+        lambda: (randn(300, 8), torch.ones(8)),
+        lambda x, var: running(x, var, False),
+    ),
     "places from one": ("^1 is added", largest, lambda: (randn(50, 9),), one_higher),
-    "products and results in bfloat16": ("intermediates", products, lambda: (randn(12, 60), randn(60, 10)), lambda a, b: products(a, b, bf)),
-    "a head behind tokens": ("off only in slice 3 along axis 2$", attended, lambda: [randn(2, 48, 6, 16) for _ in range(3)],
-                             lambda *qkv: attended(*qkv) + randn(2, 48, 6, 16, scale=0.1) * (torch.arange(6) == 3)[:, None]),
-    "some rows in another order": ("exchanged among.*off only in rows 5 to 7$", ordered, lambda: (randn(20, 32),),
-                                   lambda x: torch.cat([ordered(x)[:5], ordered(x)[5:8].flip(1), ordered(x)[8:]])),
-    "columns of narrow results": ("; off only in columns from 48 on$", share, lambda: (randn(40, 64).bfloat16(),),
-                                  lambda x: torch.cat([share(x)[:, :48], share(x.float() * 1.3)[:, 48:].bfloat16()], 1)),
-}  # fmt: skip
+    "products and results in bfloat16": (
+        "intermediates",
+        products,
+        lambda: (randn(12, 60), randn(60, 10)),
+        lambda a, b: products(a, b, bf),
+    ),
+    "a head behind tokens": (
+        "off only in slice 3 along axis 2$",
+        attended,
+        lambda: [randn(2, 48, 6, 16) for _ in range(3)],
+        lambda *qkv: attended(*qkv) + randn(2, 48, 6, 16, scale=0.1) * (torch.arange(6) == 3)[:, None],
+    ),
+    "some rows in another order": (
+        "exchanged among.*off only in rows 5 to 7$",
+        ordered,
+        lambda: (randn(20, 32),),
+        lambda x: torch.cat([ordered(x)[:5], ordered(x)[5:8].flip(1), ordered(x)[8:]]),
+    ),
+    "columns of narrow results": (
+        "; off only in columns from 48 on$",
+        share,
+        lambda: (randn(40, 64).bfloat16(),),
+        lambda x: torch.cat([share(x)[:, :48], share(x.float() * 1.3)[:, 48:].bfloat16()], 1),
+    ),
+}
 
 NAMELESS = {
     "a sign of nothing": ("mean", signed, lambda: (randn(300), sparse(300)), zero_is_one),
     "one of many counts": ("shared|mask|index", kinds, lambda: (torch.rand(48, 48) > 0.02,), struck(kinds, (5, 4), 0)),
     "columns that happen to be zero": ("are zero", kept, lambda: (randn(12, 60, scale=2.0),), one_too_few),
-    "a slope of narrow steps": ("truncated", F.softplus, lambda: ((torch.rand(2400) * 1.2 + 0.6).half(),),
-                                lambda x: (F.softplus(x.float() * 1.001) / 1.001).half()),
-    "NaN where there is no tie": ("ties", F.tanhshrink, lambda: (torch.linspace(-60, 60, 241).bfloat16(),),
-                                  lambda x: torch.where(x > 40, math.nan, F.tanhshrink(x))),
-    "infinity of the other sign": ("ties", torch.mul, lambda: (randn(204).half() * 300, randn(204).half() * 300),
-                                   lambda a, b: (a * b).where(~(a * b).isneginf(), math.inf)),
-    "a maximum in half that another result does not share": ("bmm|products|inputs", summed, lambda: [randn(4, n, 16) for n in (64, 96, 96)],
-                                                             half_maximum),
-    "another small number everywhere": ("off only", normed, lambda: (randn(64, 256).bfloat16(),),
-                                        lambda x: (normed(x.float()) * 0.995).bfloat16()),
-}  # fmt: skip
+    "a slope of narrow steps": (
+        "truncated",
+        F.softplus,
+        lambda: ((torch.rand(2400) * 1.2 + 0.6).half(),),
+        lambda x: (F.softplus(x.float() * 1.001) / 1.001).half(),
+    ),
+    "NaN where there is no tie": (
+        "ties",
+        F.tanhshrink,
+        lambda: (torch.linspace(-60, 60, 241).bfloat16(),),
+        lambda x: torch.where(x > 40, math.nan, F.tanhshrink(x)),
+    ),
+    "infinity of the other sign": (
+        "ties",
+        torch.mul,
+        lambda: (randn(204).half() * 300, randn(204).half() * 300),
+        lambda a, b: (a * b).where(~(a * b).isneginf(), math.inf),
+    ),
+    "a maximum in half that another result does not share": (
+        "bmm|products|inputs",
+        summed,
+        lambda: [randn(4, n, 16) for n in (64, 96, 96)],
+        half_maximum,
+    ),
+    "another small number everywhere": (
+        "off only",
+        normed,
+        lambda: (randn(64, 256).bfloat16(),),
+        lambda x: (normed(x.float()) * 0.995).bfloat16(),
+    ),
+}

@@ -112,8 +112,10 @@ def test_a_tail_that_is_left_out_is_found(wrong, poison):
 
 
 BEYOND = {
-    False: r"kernel tail, launched at wrong.cu:\d+: writes \d bytes behind the end of argument 2, a block of 4000 bytes",
-    True: r"kernel tail, launched at wrong.cu:\d+: block \(7,0,0\), thread \(104,0,0\): reads 0 bytes behind the end of argument 1, a block of "
+    False: r"kernel tail, launched at wrong.cu:\d+: "
+    r"writes \d bytes behind the end of argument 2, a block of 4000 bytes",
+    True: r"kernel tail, launched at wrong.cu:\d+: block \(7,0,0\), thread \(104,0,0\): "
+    r"reads 0 bytes behind the end of argument 1, a block of "
     r"4000 bytes at wrong.cu:11",
 }
 

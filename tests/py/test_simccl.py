@@ -30,8 +30,9 @@ def run_ranks(what, **environment):
         str(SCRIPT),
         what,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    )
 
 
 @pytest.mark.parametrize("what", ["in-step", "later"])
@@ -67,11 +68,17 @@ def test_a_check_of_all_ranks_names_what_went_wrong_between_them(tmp_path):
     faults = ("rank_lost:rank=1", "rank_twice:rank=0:instead=1", "ranks_bf16", "ranks_stale")
     planted = ";".join(f"simccl::all_reduce:{fault}:nth={i + 1}" for i, fault in enumerate(faults))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "step.py"]
-    done = subprocess.run(["ulpscope", "capture", "-o", "t", "--", *torchrun], cwd=tmp_path, capture_output=True, text=True,
-                          env={**os.environ, "ULPSCOPE_SIM_FAULTS": planted, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "capture", "-o", "t", "--", *torchrun],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ULPSCOPE_SIM_FAULTS": planted, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
-    done = subprocess.run(["ulpscope", "check", "t", "--device", "sim:0", "-o", "out"], cwd=tmp_path, capture_output=True,
-                          text=True)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "check", "t", "--device", "sim:0", "-o", "out"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 1, done.stderr
     rows = csv.DictReader((tmp_path / "out" / "rank-0" / "result.csv").open())
     sums = sorted((row for row in rows if row["op"].startswith("c10d::allreduce_")), key=lambda row: int(row["call"]))

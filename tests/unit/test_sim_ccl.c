@@ -1,97 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// simccl: collectives and messages between ranks, and what is said of one that does not
-// come. Ranks are threads here, and processes where one has to die.
-#include <ulpscope_sim/ccl.h>
+// simccl: what collectives and messages give. What goes wrong: test_sim_ccl_harm.c.
+#include "sim_ranks.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#define SECOND 1000000000
-
-/* ---- ranks ----------------------------------------------------------------------- */
-
-typedef struct rank {
-    pthread_t thread;
-    usc_ccl_options options;
-    usc_ccl *c;
-    usc_status (*act)(struct rank *r);
-    usc_status st;
-    usc_error err;
-} rank;
-
-static void *be(void *its)
-{
-    rank *r = its;
-    r->st = usc_ccl_open(&r->options, &r->c, &r->err);
-    if (r->st == USC_OK) r->st = r->act(r);
-    return NULL;
-}
-
-static usc_ccl_options options_of(const char *name, int i, int n)
-{
-    usc_ccl_options o = {.rank = i, .size = n, .timeout_ns = (int64_t)60 * SECOND};
-    snprintf(o.name, sizeof o.name, "%s", name);
-    return o;
-}
-
-/* All run `act`; what came of it stands in ranks[i]. */
-static void run_ranks(rank *ranks, int n, usc_status (*act)(rank *))
-{
-    char name[USC_CCL_NAME_TEXT];
-    usc_ccl_new_name(name);
-    for (int i = 0; i < n; i++) {
-        ranks[i] = (rank){.options = options_of(name, i, n), .act = act};
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, be, &ranks[i]), 0);
-    }
-    for (int i = 0; i < n; i++)
-        pthread_join(ranks[i].thread, NULL);
-    for (int i = 0; i < n; i++)
-        usc_ccl_close(ranks[i].c);
-}
-
-static void all_fine(usc_status (*act)(rank *))
-{
-    for (int n = 1; n <= 5; n++) {
-        rank ranks[5];
-        run_ranks(ranks, n, act);
-        for (int i = 0; i < n; i++) {
-            if (ranks[i].st != USC_OK) print_error("%s\n", ranks[i].err.text);
-            assert_int_equal(ranks[i].st, USC_OK);
-        }
-    }
-}
-
-#define EXPECT(condition)                                                                \
-    do {                                                                                 \
-        if (!(condition))                                                                \
-            return usc_error_set(&r->err, USC_E_ARG, -1, "rank %d of %d, line %d",       \
-                                 r->options.rank, r->options.size, __LINE__);            \
-    } while (0)
-
-static usc_status run_one(rank *r, usc_ccl_kind kind, usc_ccl_op op, usc_dtype dtype,
-                          const usc_ccl_buffer *from, size_t n_from,
-                          const usc_ccl_buffer *to, size_t n_to, int root)
-{
-    const usc_ccl_call call = {.kind = kind,
-                               .op = op,
-                               .dtype = dtype,
-                               .root = root,
-                               .from = from,
-                               .to = to,
-                               .n_from = n_from,
-                               .n_to = n_to};
-    return usc_ccl_run(r->c, &call, &r->err);
-}
 
 /* ---- what they do ---------------------------------------------------------------- */
 
@@ -324,16 +236,6 @@ static usc_status send_misfits(rank *r)
     return usc_ccl_receive(r->c, &from, 3, (usc_ccl_buffer){word, 8}, &r->err);
 }
 
-static void two_do(usc_status (*act)(rank *))
-{
-    rank ranks[2];
-    run_ranks(ranks, 2, act);
-    for (int i = 0; i < 2; i++) {
-        if (ranks[i].st != USC_OK) print_error("%s\n", ranks[i].err.text);
-        assert_int_equal(ranks[i].st, USC_OK);
-    }
-}
-
 static void test_messages(void **state)
 {
     (void)state;
@@ -343,136 +245,6 @@ static void test_messages(void **state)
         assert_int_equal(ranks[i].st, USC_OK);
     two_do(ask_anybody);
     two_do(send_misfits);
-}
-
-/* ---- what goes wrong ------------------------------------------------------------- */
-
-static usc_status call_other_things(rank *r)
-{
-    float x[4] = {1, 2, 3, 4};
-    const usc_ccl_buffer b = {x, r->options.rank == 0 ? sizeof x : 8};
-    const bool first = r->options.rank == 0;
-    EXPECT(run_one(r, first ? USC_CCL_ALL_REDUCE : USC_CCL_BROADCAST, USC_CCL_OP_SUM,
-                   USC_F32, &b, first, &b, 1, 0) == USC_E_ARG);
-    EXPECT(strcmp(r->err.text,
-                  "simccl: the ranks' calls number 1 do not fit: rank 0 is at "
-                  "all_reduce (sum of float32) of 16 bytes, rank 1 at "
-                  "broadcast with root 0 of 8 bytes") == 0);
-    EXPECT(run_one(r, USC_CCL_ALL_REDUCE, USC_CCL_OP_SUM, USC_F32, &b, 1, &b, 1, 0) ==
-           USC_E_ARG);
-    EXPECT(strstr(r->err.text, "16 bytes, rank 1 at all_reduce (sum of float32) of 8") !=
-           NULL);
-    EXPECT(run_one(r, USC_CCL_ALL_REDUCE, USC_CCL_OP_BXOR, USC_F32, &b, 1, &b, 1, 0) ==
-           USC_E_UNSUPPORTED);
-    EXPECT(run_one(r, USC_CCL_BROADCAST, 0, 0, &b, 1, &b, 1, 7) == USC_E_ARG);
-    /* And it goes on. */
-    const usc_ccl_buffer four = {x, sizeof x};
-    EXPECT(run_one(r, USC_CCL_ALL_REDUCE, USC_CCL_OP_SUM, USC_F32, &four, 1, &four, 1,
-                   0) == USC_OK);
-    EXPECT(x[3] == 8);
-    return USC_OK;
-}
-
-static usc_status leave_one_waiting(rank *r)
-{
-    if (r->options.rank == 1) return USC_OK;
-    EXPECT(run_one(r, USC_CCL_BARRIER, 0, 0, NULL, 0, NULL, 0, 0) == USC_E_IO);
-    EXPECT(strcmp(r->err.text,
-                  "simccl: rank 1 has not come to barrier number 1 within 0.05 s, where "
-                  "rank 0 waits; it has begun no collective yet") == 0);
-    return USC_OK;
-}
-
-static void test_calls_that_do_not_fit(void **state)
-{
-    (void)state;
-    two_do(call_other_things);
-}
-
-static usc_status wait_alone(rank *r)
-{
-    if (r->options.rank == 1) return USC_OK;
-    return run_one(r, USC_CCL_BARRIER, 0, 0, NULL, 0, NULL, 0, 0);
-}
-
-static void test_abort(void **state)
-{
-    (void)state;
-    char name[USC_CCL_NAME_TEXT];
-    rank ranks[2];
-    usc_ccl_new_name(name);
-    for (int i = 0; i < 2; i++) {
-        ranks[i] = (rank){.options = options_of(name, i, 2), .act = wait_alone};
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, be, &ranks[i]), 0);
-    }
-    pthread_join(ranks[1].thread, NULL);
-    usc_ccl_abort(ranks[1].c, "somebody had enough");
-    usc_ccl_abort(ranks[1].c, "too late");
-    pthread_join(ranks[0].thread, NULL);
-    for (int i = 0; i < 2; i++) {
-        assert_int_equal(ranks[0].st, USC_E_IO);
-        assert_string_equal(ranks[0].err.text, "simccl: somebody had enough");
-        ranks[0].st = wait_alone(&ranks[0]); /* and so it stays */
-    }
-    usc_ccl_close(ranks[0].c);
-    usc_ccl_close(ranks[1].c);
-}
-
-static usc_status short_of_time(rank *r)
-{
-    if (r->options.rank == 0) usc_ccl_set_timeout(r->c, SECOND / 20);
-    return leave_one_waiting(r);
-}
-
-static void test_a_lack_of_time(void **state)
-{
-    (void)state;
-    two_do(short_of_time);
-}
-
-/* A rank that is killed is told at once, whatever the time limit, with where it was. */
-static void test_one_that_dies(void **state)
-{
-    (void)state;
-    char name[USC_CCL_NAME_TEXT];
-    usc_ccl_new_name(name);
-    rank r = {.options = options_of(name, 1, 2)};
-    const pid_t child = fork();
-    if (child == 0) {
-        if (usc_ccl_open(&r.options, &r.c, &r.err) != USC_OK) _exit(1);
-        if (run_one(&r, USC_CCL_BARRIER, 0, 0, NULL, 0, NULL, 0, 0) != USC_OK) _exit(1);
-        raise(SIGKILL);
-    }
-    r.options.rank = 0;
-    r.options.timeout_ns = 0; /* for ever */
-    assert_int_equal(usc_ccl_open(&r.options, &r.c, &r.err), USC_OK);
-    assert_int_equal(run_one(&r, USC_CCL_BARRIER, 0, 0, NULL, 0, NULL, 0, 0), USC_OK);
-    assert_int_equal(run_one(&r, USC_CCL_BARRIER, 0, 0, NULL, 0, NULL, 0, 0), USC_E_IO);
-    assert_string_equal(r.err.text,
-                        "simccl: rank 1 has ended and cannot come to barrier number 2, "
-                        "where rank 0 waits; the last it has begun is barrier number 1");
-    char word[4];
-    assert_int_equal(usc_ccl_send(r.c, 1, 0, (usc_ccl_buffer){word, 4}, &r.err),
-                     USC_E_IO);
-    usc_ccl_close(r.c);
-    waitpid(child, NULL, 0);
-}
-
-static void test_bad_options(void **state)
-{
-    (void)state;
-    usc_error err;
-    usc_ccl *c = NULL;
-    usc_ccl_options o = options_of("/ulpscope-simccl-test", 2, 2);
-    assert_int_equal(usc_ccl_open(&o, &c, &err), USC_E_ARG);
-    o = options_of("no slash", 0, 1);
-    assert_int_equal(usc_ccl_open(&o, &c, &err), USC_E_ARG);
-    o = options_of("/ulpscope-simccl-nobody-makes-it", 1, 2);
-    o.timeout_ns = 1;
-    assert_int_equal(usc_ccl_open(&o, &c, &err), USC_E_IO);
-    assert_non_null(strstr(err.text, "rank 0 has not opened"));
-    assert_null(c);
-    usc_ccl_close(NULL);
 }
 
 /* Device memory is opened for the call, and closed again. */
@@ -502,56 +274,6 @@ static void test_device_memory(void **state)
     two_do(reduce_on_device);
 }
 
-/* ---- planted faults -------------------------------------------------------------- */
-
-static usc_status sum_of_ranks(rank *r)
-{
-    const float half = 0x1p-9f; /* 1 + 2^-9 has no bfloat16 */
-    float x[3] = {(float)(r->options.rank + 1), r->options.rank == 0 ? 1 : half, 4};
-    const usc_ccl_buffer b = {x, sizeof x};
-    const usc_status st =
-        run_one(r, USC_CCL_ALL_REDUCE, USC_CCL_OP_SUM, USC_F32, &b, 1, &b, 1, 0);
-    if (st == USC_OK)
-        snprintf(r->err.text, sizeof r->err.text, "%g %g %g", (double)x[0], (double)x[1],
-                 (double)x[2]);
-    return st;
-}
-
-static void test_faults(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *fault, *first, *second; /* what each rank gets */
-    } table[] = {
-        {"", "3 1.00195 8", "3 1.00195 8"},
-        {"simccl::*:rank_lost:rank=1", "1 1 4", "1 1 4"},
-        {"simccl::all_reduce:rank_twice", "2 2 8", "2 2 8"},
-        {"simccl::all_reduce:ranks_bf16", "3 1 8", "3 1 8"},
-        {"simccl::all_reduce:ranks_stale", "1 1 4", "2 0.00195312 4"},
-        {"simccl::all_reduce:bf16_output", "3 1 8", "3 1 8"},
-        {"simccl::all_reduce:zero_one:index=2", "3 1.00195 0", "3 1.00195 0"},
-        {"simccl::broadcast:ranks_stale", "3 1.00195 8", "3 1.00195 8"},
-    };
-    rank ranks[2];
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        usc_sim_fault fault;
-        assert_int_equal(usc_sim_fault_plant(table[i].fault, NULL, NULL), USC_OK);
-        run_ranks(ranks, 2, sum_of_ranks);
-        for (int k = 0; k < 2; k++)
-            assert_int_equal(ranks[k].st, USC_OK);
-        assert_string_equal(ranks[0].err.text, table[i].first);
-        assert_string_equal(ranks[1].err.text, table[i].second);
-        if (usc_sim_fault_get(0, &fault) && strstr(fault.text, "broadcast") == NULL)
-            assert_int_equal(fault.n_fired, 2);
-        usc_sim_fault_clear();
-    }
-    assert_int_equal(usc_sim_fault_plant("simccl::all_reduce:lacking", NULL, NULL),
-                     USC_OK);
-    run_ranks(ranks, 2, sum_of_ranks);
-    assert_int_equal(ranks[1].st, USC_E_UNSUPPORTED);
-    usc_sim_fault_clear();
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,13 +282,7 @@ int main(void)
         cmocka_unit_test(test_parts_of_other_sizes),
         cmocka_unit_test(test_arithmetic),
         cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_calls_that_do_not_fit),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_a_lack_of_time),
-        cmocka_unit_test(test_one_that_dies),
-        cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_device_memory),
-        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -173,8 +173,8 @@ static void test_a_violation_tells_which_argument(void **state)
     assert_true(dies(write_argument, p + 16 + 4 * 6));
     assert_non_null(strstr(said, of));
     assert_non_null(strstr(said, "at element [1, 2], 0x"));
-    assert_non_null(
-        strstr(said, " (open for reading only), byte 40 of a block of 100 bytes, allocated by the host"));
+    assert_non_null(strstr(said, " (open for reading only), byte 40 of a block of 100 "
+                                 "bytes, allocated by the host"));
     assert_true(dies(write_argument, p + 16 + 4 * 3));
     assert_non_null(
         strstr(said, "at 12 bytes from its first element, which is none of its"));

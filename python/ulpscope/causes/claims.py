@@ -2,6 +2,11 @@
 """What the words of a cause claim: which of two names says more, which format one names, and whether
 that format may be one of the call's; and causes that a finding's own words tell. Neighbour: `diagnose` (decides)."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.formats import FORMATS, OWN_FORMAT
 
@@ -34,9 +39,10 @@ def vagueness(text, sure):
     return max((i for i, begins in enumerate(VAGUE, 1) if text.startswith(begins)), default=0)
 
 
-def is_of_any(text):
+def is_of_any(text: str) -> bool:
     """Whether a name is one that any tensor of a run may be given, and so explains much by chance."""
-    return text.startswith(ANY) or "the result of " in text or " of both operands of " in text or vagueness(text, True) > 0
+    anys = text.startswith(ANY) or "the result of " in text or " of both operands of " in text
+    return anys or vagueness(text, True) > 0
 
 
 def is_barred(text, formats):
@@ -66,7 +72,7 @@ def format_of(text):
     return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)
 
 
-def of_reason(worst):
+def of_reason(worst: _core.Finding | None) -> str:
     """What a finding without numbers says of its cause."""
     reason = worst.reason if worst is not None else ""
     if reason.startswith("wrote "):
@@ -76,7 +82,7 @@ def of_reason(worst):
     return UNKNOWN
 
 
-def of_draws(verdict):
+def of_draws(verdict: Any) -> str:
     """The cause where random draws are not as they should be."""
     worst = verdict.worst
     if worst is None or not worst.reason or verdict.verdict not in FLAGGED:

@@ -60,8 +60,8 @@ class Lab:
                 raise
             return self._run(make, wide, None)
 
-    def halfway(self, edit):
-        """The call's outputs where floats go half the way that an edit takes them; LookupError where none are edited."""
+    def halfway(self, edit: dict) -> dict[str, torch.Tensor]:
+        """The call's outputs where floats go half the way of an edit; LookupError where none are edited."""
         if callable(edit):
             raise LookupError("a run of its own")
         if all(isinstance(at, tuple) for at in edit):
@@ -151,7 +151,7 @@ class Lab:
         graph = self.graph(torch.float64)
         return graph.nodes if graph else []
 
-    def gives(self, path, kind):
+    def gives(self, path: str, kind: str) -> bool:
         """Whether an output is what an operator of some kind gives, as it gives it."""
         graph = self.graph(torch.float64)
         made = graph.outputs.get(path) if graph else None

@@ -132,7 +132,8 @@ class Fork:
                 if desk in some:
                     os._exit(0)
                 now = self.taken()
-                hangs = not some and (now - before < MOVES * request["clock"] or now - start > RUNAWAY * request["seconds"] + 1)
+                stands = now - before < MOVES * request["clock"]
+                hangs = not some and (stands or now - start > RUNAWAY * request["seconds"] + 1)
                 if self.line in some:
                     found.append(json.loads(self.line.recv_bytes()))
                     if "note" not in found[-1]:
@@ -141,7 +142,7 @@ class Fork:
         os.waitpid(self.pid, 0)
         return found, hangs
 
-    def taken(self):
+    def taken(self) -> float:
         """Seconds of the processor that it has taken; 0 where that is not told."""
         try:
             with open(f"/proc/{self.pid}/stat") as file:

@@ -3,12 +3,21 @@
 Neighbour: `diagnose` (asks).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..calls.foreign import tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from .evidence import Evidence
+    from .lab import Lab
 
 NOTHING = 2.0**-12  # of the error: so much more is as good
 
 
-def half_does(lab, evidence, path, edit, most):
+def half_does(lab: Lab, evidence: Evidence, path: str, edit: dict, most: float) -> bool:
     """Whether half of a change leaves at most `most` of the error: then the data do not tell it from another."""
     outputs = None
     with tried():  # of what is no float there is no half
@@ -16,7 +25,15 @@ def half_does(lab, evidence, path, edit, most):
     return outputs is not None and path in outputs and evidence.residual(outputs[path]) <= most
 
 
-def other_epsilon(lab, evidence, path, text, left, candidates, spend):
+def other_epsilon(
+    lab: Lab,
+    evidence: Evidence,
+    path: str,
+    text: str,
+    left: float,
+    candidates: Iterable[tuple],
+    spend: Callable[[int], bool],
+) -> str:
     """`text`, a name of an epsilon, with the name of another that leaves no more than `left`, if there is one."""
     found = []
     for other, edit in candidates:

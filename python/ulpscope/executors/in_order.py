@@ -3,6 +3,10 @@
 every sum in each order that kernels use. Only of calls of which each step is known to be one or the other, or to
 move elements: what another algorithm of a convolution loses nobody knows here. Serves `judges.answers`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from .. import _core
@@ -12,6 +16,10 @@ from .algorithms import DRIFT, MOST_ADDED, MOST_PRODUCTS, MOST_TERMS, PRODUCTS
 from .noise import InSteps, taken_apart
 from .orders import tensors
 from .precision import sound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from .reference_runs import Reference
 
 ADDED = {"sum", "mean", "var"}
 
@@ -64,7 +72,7 @@ def _is_known(func, args, kwargs):
     return a.shape[-1] <= MOST_TERMS and a.numel() * b.shape[-1] <= MOST_PRODUCTS
 
 
-def all_known(reference):
+def all_known(reference: Reference) -> bool:
     """Whether that holds of all that a call computes."""
     mode = _Watched(reference.same_apart())
     try:
@@ -75,7 +83,7 @@ def all_known(reference):
     return mode.known
 
 
-def runs_in_order(reference, path):
+def runs_in_order(reference: Reference, path: str) -> Iterator[tuple]:
     """(one output of float32, what kind of run it is: `usc_rerun` in case.h); nothing where not all is known."""
     if not all_known(reference):
         return

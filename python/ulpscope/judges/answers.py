@@ -223,7 +223,7 @@ class Answers:
             if self.path in wide and wide[self.path].shape == truth.shape == narrow[self.path].shape:
                 yield truth + (narrow[self.path] - wide[self.path]), _core.run_nearby
 
-    def lost(self, case, k):
+    def lost(self, case: _core.Case, k: int) -> None:
         run, kind = self._next("lost", k, lambda: runs_in_order(self.own, self.path)) or (None, 0)
         case.give(run, None, None, kind)
 
