@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drives a case from want to want; the form of an output; copies of operands. Neighbours:
-// case_state.h.
+// Drives a case from want to want; the form of an output. Neighbours: case_state.h.
 #include "case/case_state.h"
 #include "kernels/kernels.h"
 
@@ -12,180 +11,26 @@
 #include "base/float_env.h"
 #include "kernels/walk_load.h"
 
-static const struct {
-    const char *text;
-    bool must;
-} wants[] = {
-#define WANT_ROW(id, text, must) {text, must},
-    USC_WANT_LIST(WANT_ROW)
-#undef WANT_ROW
-};
-
-const char *usc_want_text(usc_want_kind kind)
-{
-    return kind >= 0 && kind < USC_N_WANTS ? wants[kind].text : "unknown";
-}
-
-/* ---- operands ---- */
-
-void *usc_case_room(usc_case *c, int64_t n, size_t size)
-{
-    if ((uint64_t)n > SIZE_MAX / 2 / size) {
-        c->work.failed = true;
-        return NULL;
-    }
-    void *room = usc_arena_take(&c->work, (size_t)n * size + 1);
-    return room != NULL ? memset(room, 0, (size_t)n * size + 1) : NULL;
-}
-
-static int64_t numel(const usc_tensor *t)
-{
-    int64_t n = 0; /* of a tensor that exists: it fits */
-    return usc_tensor_numel(t, &n, NULL) == USC_OK ? n : 0;
-}
-
-const void *usc_case_plain(usc_case *c, const usc_tensor *t)
-{
-    if (usc_tensor_contiguous(t)) return t->data;
-    const int64_t n = numel(t);
-    const size_t size = usc_dtype_info_of(t->dtype)->size;
-    unsigned char *out = usc_case_room(c, n, size);
-    if (out == NULL) return NULL;
-    const usc_walk walk = usc_walk_over(t);
-    usc_walk_room room;
-    for (int64_t i = 0; i < n; i += USC_JUDGE_BLOCK) {
-        const size_t m = (size_t)(n - i < USC_JUDGE_BLOCK ? n - i : USC_JUDGE_BLOCK);
-        memcpy(out + (size_t)i * size, usc_walk_raw(&walk, i, m, &room), m * size);
-    }
-    return out;
-}
-
-const double *usc_case_wide(usc_case *c, const usc_tensor *t)
-{
-    static const double none = 0; /* of outputs without elements, which lie nowhere */
-    const int64_t n = numel(t);
-    if (n == 0) return &none;
-    const void *raw = usc_case_plain(c, t);
-    if (raw == NULL || t->dtype == USC_F64) return raw;
-    double *out = usc_case_room(c, n, sizeof *out);
-    if (out != NULL) usc_kernels_widen(t->dtype, raw, out, (size_t)n);
-    return out;
-}
-
-bool usc_case_load(usc_case *c)
-{
-    static const double none = 0;
-    if (c->n == 0) {
-        c->r = c->y = c->d = &none;
-        return true;
-    }
-    if (c->r == NULL) c->r = usc_case_wide(c, &c->truth);
-    if (c->y == NULL && usc_case_fits(&c->yardstick, &c->truth))
-        c->y = usc_case_wide(c, &c->yardstick);
-    if (c->d == NULL) c->d = usc_case_wide(c, &c->device);
-    return !c->work.failed;
-}
-
-bool usc_case_fits(const usc_tensor *a, const usc_tensor *b)
-{
-    return a->ndim == b->ndim &&
-           memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof a->sizes[0]) == 0;
-}
-
-bool usc_case_stacked(const usc_case *c, const usc_tensor *t)
-{
-    const int ndim = c->device.ndim;
-    return t->dtype == c->device.dtype && t->ndim == ndim + 1 &&
-           memcmp(&t->sizes[1], c->device.sizes, (size_t)ndim * sizeof t->sizes[0]) == 0;
-}
-
-bool usc_case_is_float(const usc_tensor *t)
-{
-    return usc_dtype_info_of(t->dtype)->kind == USC_KIND_FLOAT;
-}
-
-double usc_case_rounded(const usc_case *c, double v)
-{
-    unsigned char place[8];
-    usc_dtype_narrow(c->device.dtype, &v, place, 1);
-    usc_kernels_widen(c->device.dtype, place, &v, 1);
-    return v;
-}
-
-double usc_case_ulp(const usc_case *c, double x)
-{
-    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
-    int exponent;
-    (void)frexp(fmax(fabs(x), ldexp(1, info->emin)), &exponent);
-    return ldexp(1, exponent - info->sig_bits);
-}
-
-double usc_case_distance(const usc_case *c, double d, double r)
-{
-    const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);
-    int exponent;
-    const double size = fabs(d), least = ldexp(1, info->emin);
-    (void)frexp(size, &exponent);
-    const double power = size > 0 ? fmax(ldexp(1, exponent - 1), least) : least;
-    const double above = ldexp(power, -info->sig_bits);
-    const bool edge = size == power && size > least;
-    const double beyond = copysign(1.0, d) * r - size;
-    return fmax(fabs(beyond) - (beyond > 0 || !edge ? above : above / 2), 0);
-}
-
-bool usc_case_spare(usc_case *c, const usc_tensor *from)
-{
-    const size_t size = usc_dtype_info_of(from->dtype)->size;
-    void *data = usc_case_room(c, c->n, size);
-    const void *raw = usc_case_plain(c, from);
-    if (data == NULL || raw == NULL) return false;
-    memcpy(data, raw, (size_t)c->n * size);
-    c->spare_room = data;
-    return usc_tensor_make(&c->spared, data, from->dtype, from->ndim, from->sizes,
-                           NULL) == USC_OK;
-}
-
-void usc_case_put(usc_case *c, int64_t i, double value)
-{
-    const size_t size = usc_dtype_info_of(c->device.dtype)->size;
-    usc_dtype_narrow(c->device.dtype, &value, c->spare_room + (size_t)i * size, 1);
-}
-
-bool usc_case_put_right(usc_case *c, const usc_tensor *from)
-{
-    if (!usc_case_spare(c, from)) return false;
-    for (int64_t i = 0; i < c->n; i++)
-        if (c->marks[i]) usc_case_put(c, i, c->r[i]);
-    return true;
-}
-
 /* ---- the machine ---- */
 
-usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *then)
-{
-    c->want = (usc_want){.kind = kind, .k = k, .reading = c->reading.at};
-    c->answered = false;
-    c->stage = then;
-    return USC_OK;
-}
-
-usc_status usc_case_go(usc_case *c, usc_case_stage *then)
-{
-    c->stage = then;
-    return USC_OK;
-}
-
-bool usc_case_given(const usc_case *c, usc_given_form form)
-{
-    return c->given.form == form;
-}
+/* Which function a stage is, for those who go on with it. */
+static usc_case_stage *const stages[] = {
+#define STAGE_ROW(id, function) [USC_STAGE_##id] = function,
+    USC_STAGE_LIST(STAGE_ROW)
+#undef STAGE_ROW
+};
 
 /* An answer that failed, of what there must be. */
 static usc_status fail(usc_case *c)
 {
     usc_case_conclude(c, USC_VERDICT_UNJUDGED, "no reference: %s", c->text);
     c->f.n = 0;
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
+}
+
+static bool is_over(const usc_case *c)
+{
+    return c->stage == NULL && c->passed_to == USC_STAGE_NONE;
 }
 
 enum { MOST_TURNS = 1 << 16 }; /* stages without a want between them */
@@ -195,22 +40,24 @@ usc_status usc_case_next(usc_case *c, usc_want *out, usc_error *err)
     *out = (usc_want){0};
     const usc_float_env env = usc_float_env_enter();
     usc_status st = USC_OK;
-    for (int turn = 0; st == USC_OK && c->stage != NULL; turn++) {
+    for (int turn = 0; st == USC_OK && !is_over(c); turn++) {
         if (turn == MOST_TURNS)
             st = usc_error_set(err, USC_E_UNSUPPORTED, -1,
                                "%s: the case goes round without asking", c->o.path);
         if (st != USC_OK) break;
         if (c->want.kind != USC_WANT_NOTHING && !c->answered) break;
         const bool failed = c->answered && c->given.form == USC_GIVEN_FAILED;
-        const bool must = wants[c->want.kind].must;
+        const bool must = usc_case_must_answer(c->want.kind);
         c->want.kind = USC_WANT_NOTHING;
         c->answered = false;
+        if (c->passed_to != USC_STAGE_NONE) c->stage = stages[c->passed_to];
+        c->passed_to = USC_STAGE_NONE;
         st = failed && must ? fail(c) : c->stage(c, err);
         if (c->work.failed || c->keeping.failed || c->found->arena.failed)
             st = usc_no_memory(c->o.path, err);
     }
     usc_float_env_leave(env);
-    if (st == USC_OK && c->stage != NULL) *out = c->want;
+    if (st == USC_OK && !is_over(c)) *out = c->want;
     return st;
 }
 
@@ -270,18 +117,18 @@ static usc_status route(usc_case *c, usc_error *err)
     if (c->o.free) {
         if (c->kept != NULL) usc_case_keep_free(c);
         usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     if (c->o.bytes != NULL || c->truth.dtype == USC_DTYPE_NONE)
-        return usc_case_go(c, usc_case_bytes);
+        return usc_case_pass(c, USC_STAGE_BYTES);
     if (c->o.exact || !usc_case_is_float(&c->device))
-        return usc_case_go(c, usc_case_exact);
+        return usc_case_pass(c, USC_STAGE_EXACT);
     if (!usc_case_is_float(&c->truth)) {
         usc_case_conclude(c, USC_VERDICT_WRONG,
                           "a float where the operator gives integers");
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
-    return usc_case_go(c, c->kept != NULL ? usc_case_keep_float : usc_case_float);
+    return usc_case_pass(c, c->kept != NULL ? USC_STAGE_KEEP_FLOAT : USC_STAGE_FLOAT);
 }
 
 static usc_status check_dtype(usc_case *c, usc_error *err)
@@ -293,7 +140,7 @@ static usc_status check_dtype(usc_case *c, usc_error *err)
     }
     if (usc_case_given(c, USC_GIVEN_AS_ASKED) && strcmp(c->text, dtype_text(c)) != 0) {
         usc_case_conclude(c, USC_VERDICT_WRONG, USC_OTHER_DTYPE, dtype_text(c), c->text);
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     return usc_case_go(c, route);
 }
@@ -315,14 +162,14 @@ usc_status usc_case_form(usc_case *c, usc_error *err)
 {
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL) {
         usc_case_conclude(c, USC_VERDICT_UNJUDGED, "there is no reference");
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     c->truth = *c->given.a;
     c->yardstick = c->given.b != NULL ? *c->given.b : c->truth;
     char text[256];
     if (usc_misshapen(&c->device, &c->truth, text, sizeof text)) {
         usc_case_conclude(c, USC_VERDICT_WRONG, "%s", text);
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     if (c->reading.at == 0) usc_case_read_own(c);
     const usc_status st = widen_truth(c, err);
@@ -339,10 +186,10 @@ usc_status usc_case_put_away(usc_case *c, usc_error *err)
 {
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
-    if (c->chain.weighing) return usc_case_go(c, usc_case_chain_weighed);
-    if (usc_case_may_keep_chain(c)) return usc_case_go(c, usc_case_keep_chain);
-    if (usc_case_may_read(c)) return usc_case_go(c, usc_case_read);
-    if (usc_case_may_take_apart(c)) return usc_case_go(c, usc_case_take_apart);
+    if (c->chain.weighing) return usc_case_pass(c, USC_STAGE_CHAIN_WEIGHED);
+    if (usc_case_may_keep_chain(c)) return usc_case_pass(c, USC_STAGE_KEEP_CHAIN);
+    if (usc_case_may_read(c)) return usc_case_pass(c, USC_STAGE_READ);
+    if (usc_case_may_take_apart(c)) return usc_case_pass(c, USC_STAGE_TAKE_APART);
     c->stage = NULL;
     if (c->reading.at == 0 && c->reading.n_refused > 0) usc_case_refuse(c);
     if (c->reading.note != NULL) usc_case_note(c, "%s", c->reading.note);
@@ -357,10 +204,10 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
 {
     if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
         !usc_case_fits(c->given.a, &c->device))
-        return usc_case_go(c, usc_case_put_away);
+        return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     const usc_dtype_info *want = usc_dtype_info_of(c->given.a->dtype);
     const usc_dtype_info *got = usc_dtype_info_of(c->device.dtype);
-    if (got->size >= want->size) return usc_case_go(c, usc_case_put_away);
+    if (got->size >= want->size) return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     usc_case_note(c, "judged as %s, where the reference gives %s", got->name, want->name);
     const double *native = usc_case_wide(c, c->given.a);
     if (native == NULL || !usc_case_load(c)) return usc_no_memory(c->o.path, err);
@@ -368,20 +215,20 @@ static usc_status in_own_dtype(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++)
         n_lost += !isfinite(c->d[i]) && isfinite(native[i]);
     usc_case_excuse(c, USC_EXCUSE_DTYPE, n_lost);
-    return usc_case_go(c, usc_case_put_away);
+    return usc_case_pass(c, USC_STAGE_PUT_AWAY);
 }
 
 usc_status usc_case_end(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (usc_case_may_have_factor(c)) return usc_case_go(c, usc_case_factor);
-    if (usc_case_may_lose(c)) return usc_case_go(c, usc_case_lost);
-    if (usc_case_may_tie(c)) return usc_case_go(c, usc_case_ties);
-    if (usc_case_may_be_narrow(c)) return usc_case_go(c, usc_case_narrow);
+    if (usc_case_may_have_factor(c)) return usc_case_pass(c, USC_STAGE_FACTOR);
+    if (usc_case_may_lose(c)) return usc_case_pass(c, USC_STAGE_LOST);
+    if (usc_case_may_tie(c)) return usc_case_pass(c, USC_STAGE_TIES);
+    if (usc_case_may_be_narrow(c)) return usc_case_pass(c, USC_STAGE_NARROW);
     const bool blamed =
         c->f.verdict == USC_VERDICT_WRONG || c->f.verdict == USC_VERDICT_REDUCED;
     if (!c->o.any_float || blamed || !usc_case_is_float(&c->device) || c->kept != NULL)
-        return usc_case_go(c, usc_case_put_away);
+        return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     return usc_case_ask(c, USC_WANT_NATIVE, 0, in_own_dtype);
 }
 
@@ -422,32 +269,6 @@ void usc_case_close(usc_case *c)
     (void)alloc.resize(alloc.ctx, c, sizeof *c, 0);
 }
 
-void usc_case_forget(usc_case *c)
-{
-    usc_judge_close(c->look.judge);
-    const usc_case fresh = {.alloc = c->alloc,
-                            .n_threads = c->n_threads,
-                            .work = c->work,
-                            .found = c->found,
-                            .own = c->own,
-                            .keeping = c->keeping,
-                            .all = c->all,
-                            .n_all = c->n_all,
-                            .all_room = c->all_room,
-                            .o = c->o,
-                            .device = c->device,
-                            .bytes = c->bytes,
-                            .n = c->n,
-                            .whole = c->whole,
-                            .large = c->large,
-                            .work_of_sample = c->work_of_sample,
-                            .fewest = c->fewest,
-                            .reading = c->reading,
-                            .apart = c->apart,
-                            .chain = c->chain};
-    *c = fresh;
-}
-
 usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
 {
     usc_case_forget(c);
@@ -469,8 +290,8 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     if (st == USC_OK && o->keep) st = usc_case_keep_begin(c, err);
     if (st != USC_OK) return st;
     if (o->carries && !o->keep)
-        return usc_case_ask(c, USC_WANT_NATIVE, 0, usc_case_carried);
-    return usc_case_ask(c, USC_WANT_REFERENCE, 0, usc_case_form);
+        return usc_case_ask_for(c, USC_WANT_NATIVE, 0, USC_STAGE_CARRIED);
+    return usc_case_ask_for(c, USC_WANT_REFERENCE, 0, USC_STAGE_FORM);
 }
 
 const usc_kept *usc_case_kept(const usc_case *c, int i)

@@ -105,7 +105,8 @@ static bool has_its_bytes(const usc_case *c)
 
 usc_status usc_case_carried(usc_case *c, usc_error *err)
 {
-    if (!has_its_bytes(c)) return usc_case_ask(c, USC_WANT_REFERENCE, 0, usc_case_form);
+    if (!has_its_bytes(c))
+        return usc_case_ask_for(c, USC_WANT_REFERENCE, 0, USC_STAGE_FORM);
     const bool counts = c->o.bytes == NULL && usc_case_is_float(&c->device);
     usc_finding form = {.path = c->o.path, .n = c->n, .ndim = c->device.ndim};
     memcpy(form.sizes, c->device.sizes, sizeof form.sizes);

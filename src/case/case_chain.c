@@ -189,7 +189,7 @@ static usc_status weigh(usc_case *c)
     a->narrow = c->o.narrow;
     c->o.narrow = false;
     a->weighing = true;
-    return usc_case_go(c, usc_case_float);
+    return usc_case_pass(c, USC_STAGE_FLOAT);
 }
 
 /* After the first runs and after all of them. Few runs may leave a loss too small by
@@ -291,14 +291,14 @@ usc_status usc_case_chain_weighed(usc_case *c, usc_error *err)
         c->f.bound = false;
         c->f.reason = "bits are not known, its operators round to 16 bits between them";
         usc_case_note(c, "%s", NOTE);
-        return usc_case_go(c, usc_case_put_away);
+        return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     }
     c->device = a->device; /* all of it, as if nothing had been tried */
     c->o.narrow = a->narrow;
     usc_case_forget(c);
     c->truth = a->truth;
     c->yardstick = a->yardstick;
-    return usc_case_go(c, usc_case_float);
+    return usc_case_pass(c, USC_STAGE_FLOAT);
 }
 
 /* ---- of an output that is kept ---- */
@@ -330,7 +330,7 @@ static void keep_state(usc_case *c, int state)
 static usc_status keep_runs(usc_case *c)
 {
     struct usc_case_chain *a = &c->chain;
-    if (a->n_runs < 2) return usc_case_go(c, usc_case_put_away);
+    if (a->n_runs < 2) return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     if (a->n_runs < USC_CHAIN_RUNS) keep_state(c, 0);
     keep_state(c, 1);
     const int64_t n_sample = a->n_sample * USC_CHAIN_RUNS;
@@ -345,7 +345,7 @@ static usc_status keep_runs(usc_case *c)
     sizes[1] = STATES;
     usc_case_keep_put(c, &of->chain_odd, a->kinds, USC_U8, ndim + 1, &sizes[1]);
     usc_case_keep_put(c, &of->chain_runs, a->sums, USC_F64, 1, &n_sums);
-    return usc_case_go(c, usc_case_put_away);
+    return usc_case_pass(c, USC_STAGE_PUT_AWAY);
 }
 
 static usc_status keep_run(usc_case *c, usc_error *err)

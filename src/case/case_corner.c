@@ -172,7 +172,7 @@ static usc_status begin_probes(usc_case *c, bool settled)
 static usc_status give_up(usc_case *c)
 {
     c->d = NULL;
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 /* ---- what lies between the sides ---- */
@@ -197,7 +197,7 @@ static usc_status free_asked(usc_case *c)
         if (c->sides.asked[i]) usc_case_put(c, i, c->r[i] + beyond(c, i));
     }
     if (c->n_marks == 0) return give_up(c);
-    return usc_case_go(c, usc_case_freed);
+    return usc_case_pass(c, USC_STAGE_FREED);
 }
 
 /* Whether a value is an even share of a tie. */

@@ -76,11 +76,11 @@ static usc_status broken_otherwise(usc_case *c)
 {
     if (breaks_sums(c)) {
         usc_case_differ(c, &c->device, &c->native);
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
     usc_case_note(c, "ties broken otherwise");
-    return usc_case_go(c, c->o.admissible ? usc_case_settled : usc_case_end);
+    return usc_case_pass(c, c->o.admissible ? USC_STAGE_SETTLED : USC_STAGE_END);
 }
 
 /* What an admissible run gives is right as well. */
@@ -105,7 +105,7 @@ static bool close_equal(usc_case *c, const usc_tensor *other)
 static usc_status take_all_admissible(usc_case *c, usc_error *err)
 {
     const usc_tensor *all = c->given.a;
-    if (all == NULL) return usc_case_go(c, usc_case_free);
+    if (all == NULL) return usc_case_pass(c, USC_STAGE_FREE);
     if (!usc_case_stacked(c, all))
         return usc_error_set(err, USC_E_SHAPE, -1,
                              "%s: admissible numbers are not along a first axis of its "
@@ -120,7 +120,7 @@ static usc_status take_all_admissible(usc_case *c, usc_error *err)
                             c->device.ndim, c->device.sizes, err);
         if (st != USC_OK || !close_equal(c, &one)) return st; /* the driver tells */
     }
-    return any_open(c) ? usc_case_go(c, usc_case_free) : broken_otherwise(c);
+    return any_open(c) ? usc_case_pass(c, USC_STAGE_FREE) : broken_otherwise(c);
 }
 
 static usc_status take_admissible(usc_case *c, usc_error *err)
@@ -140,7 +140,7 @@ static usc_status take_admissible(usc_case *c, usc_error *err)
         return usc_case_ask(c, rounding ? USC_WANT_ROUNDING : USC_WANT_ADMISSIBLE, k + 1,
                             take_admissible);
     if (rounding && kept) usc_case_keep_runs(c);
-    if (rounding) return usc_case_go(c, kept ? usc_case_keep_settled : usc_case_free);
+    if (rounding) return usc_case_pass(c, kept ? USC_STAGE_KEEP_SETTLED : USC_STAGE_FREE);
     c->rounding = true;
     return usc_case_ask(c, USC_WANT_ROUNDING, 0, take_admissible);
 }
@@ -148,7 +148,7 @@ static usc_status take_admissible(usc_case *c, usc_error *err)
 static usc_status ask_admissible(usc_case *c)
 {
     if (c->o.admissible) return usc_case_ask(c, USC_WANT_ADMISSIBLE, 0, take_admissible);
-    return usc_case_go(c, usc_case_free);
+    return usc_case_pass(c, USC_STAGE_FREE);
 }
 
 static usc_status take_choice(usc_case *c, usc_error *err)
@@ -180,7 +180,7 @@ static usc_status take_native(usc_case *c, usc_error *err)
     if (c->native.dtype != c->device.dtype || !usc_case_fits(&c->native, &c->device)) {
         usc_case_conclude(c, USC_VERDICT_UNJUDGED,
                           "no reference in this dtype on the CPU");
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     usc_judgement j;
     const usc_status st = usc_judge_exact(&c->device, &c->native, &j, err);
@@ -189,7 +189,7 @@ static usc_status take_native(usc_case *c, usc_error *err)
     c->f.bits = j.bits;
     c->f.numbers = USC_NUMBERS_ALL;
     c->f.judgement = j;
-    if (j.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (j.verdict == USC_VERDICT_PASS) return usc_case_pass(c, USC_STAGE_END);
     return usc_case_ask(c, USC_WANT_CHOICE, 0, take_choice);
 }
 
@@ -220,7 +220,7 @@ static usc_status take_bytes(usc_case *c, usc_error *err)
     else
         usc_case_conclude(c, USC_VERDICT_UNJUDGED, "%s is not judged yet",
                           c->o.dtype != NULL ? c->o.dtype : "this dtype");
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 usc_status usc_case_bytes(usc_case *c, usc_error *err)
@@ -264,23 +264,23 @@ static usc_status hold(usc_case *c)
         c->f = (usc_finding){.path = c->o.path};
         usc_case_differ(c, &c->device, &c->spared);
     }
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 static usc_status know_whole(usc_case *c, usc_error *err)
 {
     (void)err;
     if (usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.number != 0) return hold(c);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 usc_status usc_case_not_exact(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (c->n == 0) return usc_case_go(c, usc_case_end);
+    if (c->n == 0) return usc_case_pass(c, USC_STAGE_END);
     if (c->o.rounding) return hold(c);
     if (c->device.dtype != USC_F32 || !usc_case_fits(&c->truth, &c->yardstick) ||
         differs(&c->yardstick, &c->truth, c->n) || !differs(&c->device, &c->truth, c->n))
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     return usc_case_ask(c, USC_WANT_WHOLE, 0, know_whole);
 }

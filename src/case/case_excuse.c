@@ -27,14 +27,14 @@ static usc_status after_first(usc_case *c, usc_error *err)
     const bool pass = c->f.verdict == USC_VERDICT_PASS;
     if (c->sight && !pass && usc_case_is_far_worse(c)) { /* all of it, then */
         c->sight = false;
-        return usc_case_go(c, usc_case_float);
+        return usc_case_pass(c, USC_STAGE_FLOAT);
     }
     if (c->sight) {
         c->stage = NULL;
         return usc_case_keep(c, err);
     }
-    if (c->o.bare) return usc_case_go(c, usc_case_end);
-    return usc_case_go(c, pass ? usc_case_not_exact : usc_case_excuses);
+    if (c->o.bare) return usc_case_pass(c, USC_STAGE_END);
+    return usc_case_pass(c, pass ? USC_STAGE_NOT_EXACT : USC_STAGE_EXCUSES);
 }
 
 usc_status usc_case_float(usc_case *c, usc_error *err)
@@ -192,14 +192,14 @@ static usc_status ask_overflows(usc_case *c)
     for (int64_t i = 0; i < c->n && c->y != NULL && !any; i++)
         any = has_no_bit(c, i);
     return any ? usc_case_ask(c, USC_WANT_OVERFLOWS, 0, keep_overflows)
-               : usc_case_go(c, usc_case_steps);
+               : usc_case_pass(c, USC_STAGE_STEPS);
 }
 
 static usc_status keep_overflows(usc_case *c, usc_error *err)
 {
     (void)err;
     c->kept->overflows = c->given.number != 0;
-    return usc_case_go(c, usc_case_steps);
+    return usc_case_pass(c, USC_STAGE_STEPS);
 }
 
 /* Goes on to what hangs on steps, with the device's own output. */
@@ -208,7 +208,7 @@ static usc_status leave(usc_case *c)
     c->d = NULL;
     const bool over =
         c->f.verdict == USC_VERDICT_PASS || c->f.verdict == USC_VERDICT_UNJUDGED;
-    return usc_case_go(c, over ? usc_case_end : usc_case_steps);
+    return usc_case_pass(c, over ? USC_STAGE_END : USC_STAGE_STEPS);
 }
 
 static usc_status after_lost(usc_case *c, usc_error *err)
@@ -292,7 +292,7 @@ static usc_status lose(usc_case *c, usc_error *err)
 
 usc_status find_lost(usc_case *c, usc_error *err)
 {
-    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_pass(c, USC_STAGE_END);
     if (!usc_case_load(c)) return USC_OK; /* the driver tells */
     if (c->y == NULL) return leave(c);
     c->marks = usc_case_room(c, c->n, 1);

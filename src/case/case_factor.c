@@ -274,13 +274,13 @@ static usc_status take_added(usc_case *c, usc_error *err)
     const bool sums = usc_case_given(c, USC_GIVEN_SUMS);
     if (!sums && !usc_case_given(c, USC_GIVEN_AS_ASKED)) {
         accuse(c, c->factor);
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     }
     if (is_drift(c, c->given.a) || (sums && is_drift(c, c->given.b)))
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     if (!sums && c->want.k == 0) return usc_case_ask(c, USC_WANT_ADDED, 1, take_added);
     accuse(c, c->factor);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 static usc_status weigh(usc_case *c)
@@ -294,7 +294,7 @@ static usc_status weigh(usc_case *c)
     if (!reduced && fabs(c->factor) > most)
         return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
     if (reduced && c->factor != 0) accuse(c, c->factor);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 bool usc_case_may_have_factor(const usc_case *c)

@@ -19,7 +19,7 @@ static usc_status after_spared(usc_case *c, usc_error *err)
         usc_case_undefined(c, c->n_marks);
     else
         usc_case_excuse(c, c->excuse, c->n_marks);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 /* Whole numbers: what differs besides is wrong. */
@@ -35,7 +35,7 @@ static usc_status without_marked(usc_case *c)
         usc_case_differ(c, &c->device, &c->native);
     else
         usc_case_undefined(c, n_differ);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 usc_status usc_case_freed(usc_case *c, usc_error *err)
@@ -66,7 +66,7 @@ static usc_status ask_writes(usc_case *c)
 
 static usc_status free_range(usc_case *c)
 {
-    if (free_marked(c, USC_EXCUSE_OUT_OF_RANGE)) return usc_case_go(c, usc_case_freed);
+    if (free_marked(c, USC_EXCUSE_OUT_OF_RANGE)) return usc_case_pass(c, USC_STAGE_FREED);
     return ask_writes(c);
 }
 
@@ -177,12 +177,12 @@ static usc_status take_writes(usc_case *c, usc_error *err)
         memset(c->marks, 0, (size_t)c->n);
         if (!mark_writes(c)) return USC_OK; /* the driver tells */
         if (free_marked(c, USC_EXCUSE_WRITTEN_TWICE))
-            return usc_case_go(c, usc_case_freed);
+            return usc_case_pass(c, USC_STAGE_FREED);
     }
     if (usc_case_is_float(&c->device) && !c->o.exact)
-        return usc_case_go(c, usc_case_corners);
+        return usc_case_pass(c, USC_STAGE_CORNERS);
     if (c->kept == NULL) usc_case_differ(c, &c->device, &c->native);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 /* ---- in turn ---- */

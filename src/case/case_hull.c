@@ -447,7 +447,7 @@ static usc_status keep_sides(usc_case *c)
     for (int64_t k = 0; k < h->n; k++)
         between(h, &h->of[k], &low[h->of[k].index], &high[h->of[k].index]);
     if (h->n > 0) usc_case_keep_sides(c, low, high);
-    return usc_case_go(c, usc_case_keep_loss);
+    return usc_case_pass(c, USC_STAGE_KEEP_LOSS);
 }
 
 /* Places are made where a run first lies visibly beside the truth. */
@@ -486,7 +486,7 @@ usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
     const usc_walk walk = usc_walk_over(&c->truth);
     usc_hull *h = c->hull = usc_case_room(c, 1, sizeof *h);
     if (c->device.dtype == USC_F64 || c->n == 0)
-        return usc_case_go(c, usc_case_keep_loss);
+        return usc_case_pass(c, USC_STAGE_KEEP_LOSS);
     if (h == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
     h->few = c->n < USC_FEW_NUMBERS;
     h->at = usc_case_room(c, c->n, sizeof *h->at);

@@ -253,7 +253,7 @@ static usc_status weigh(usc_case *c)
         accuse_all(c, &l, many && l.mean > MOST ? 0 : share);
     else if (passes && l.most > MOST_ALONE && c->f.judgement.fan_in <= FEW_INPUTS)
         accuse_some(c, typical);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 /* ---- stages ---- */
@@ -277,7 +277,7 @@ static usc_status take_lost(usc_case *c, usc_error *err)
 {
     if (usc_case_given(c, USC_GIVEN_SUMS)) return take_sums(c, err);
     if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, take_lost);
-    if (c->lost.n_runs == 0 || !settle(c)) return usc_case_go(c, usc_case_end);
+    if (c->lost.n_runs == 0 || !settle(c)) return usc_case_pass(c, USC_STAGE_END);
     return weigh(c);
 }
 
@@ -332,7 +332,7 @@ static usc_status keep_lost(usc_case *c, usc_error *err)
     if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, keep_lost);
     if (c->lost.n_runs > 0 && settle(c))
         usc_case_keep_lost(c, c->lost.squares, c->lost.cut);
-    return usc_case_go(c, usc_case_keep_exact);
+    return usc_case_pass(c, USC_STAGE_KEEP_EXACT);
 }
 
 usc_status usc_case_keep_loss(usc_case *c, usc_error *err)
@@ -340,7 +340,7 @@ usc_status usc_case_keep_loss(usc_case *c, usc_error *err)
     (void)err;
     if (c->device.dtype != USC_F32 || c->n < FEWEST || c->o.pairs || c->o.chained ||
         c->o.never_rounds)
-        return usc_case_go(c, usc_case_keep_exact);
+        return usc_case_pass(c, USC_STAGE_KEEP_EXACT);
     if (!begin(c)) return USC_OK; /* the driver tells */
     return usc_case_ask(c, USC_WANT_LOST, 0, keep_lost);
 }

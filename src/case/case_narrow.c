@@ -115,7 +115,7 @@ static usc_status weigh(usc_case *c, const double *emulated, usc_error *err)
     c->device = c->spared;
     c->d = NULL;
     c->narrow.weighing = true;
-    return usc_case_go(c, usc_case_float);
+    return usc_case_pass(c, USC_STAGE_FLOAT);
 }
 
 static usc_status next_run(usc_case *c, usc_error *err)
@@ -123,7 +123,7 @@ static usc_status next_run(usc_case *c, usc_error *err)
     c->device = c->narrow.device;
     c->d = NULL;
     c->f = c->narrow.found;
-    if (++c->narrow.row >= N_ROWS) return usc_case_go(c, usc_case_end);
+    if (++c->narrow.row >= N_ROWS) return usc_case_pass(c, USC_STAGE_END);
     switch (rows[c->narrow.row].how) {
     case RESULT:
         c->narrow.of_inputs = NULL;
@@ -188,5 +188,5 @@ usc_status usc_case_narrow(usc_case *c, usc_error *err)
     c->factor_tried = true;
     usc_case_note(c, "%s has the numbers of %s", c->o.path,
                   words(&rows[c->narrow.row], text, sizeof text));
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }

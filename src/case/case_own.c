@@ -25,7 +25,7 @@ bool usc_case_may_take_apart(const usc_case *c)
 static usc_status leave(usc_case *c)
 {
     c->f = c->apart.found;
-    return usc_case_go(c, usc_case_put_away);
+    return usc_case_pass(c, USC_STAGE_PUT_AWAY);
 }
 
 /* ---- between what it may lie ---- */
@@ -88,7 +88,7 @@ static usc_status weigh(usc_case *c)
     c->d = NULL;
     c->o.narrow = false;
     c->apart.weighing = true;
-    return usc_case_go(c, usc_case_float);
+    return usc_case_pass(c, USC_STAGE_FLOAT);
 }
 
 /* ---- runs ---- */
@@ -147,7 +147,7 @@ usc_status usc_case_take_apart(usc_case *c, usc_error *err)
         if (c->f.verdict != USC_VERDICT_PASS) return leave(c);
         usc_case_excuse(c, USC_EXCUSE_OWN_STEPS, a->n_free);
         c->reading.note = NOTE;
-        return usc_case_go(c, usc_case_put_away);
+        return usc_case_pass(c, USC_STAGE_PUT_AWAY);
     }
     usc_kept *const kept = c->kept;
     *a = (struct usc_case_apart){.tried = true, .found = c->f};

@@ -24,7 +24,7 @@ static usc_status leave(usc_case *c)
     c->kept = c->reading.kept;
     c->reading.note = c->reading.own_note;
     c->reading.over = true;
-    return usc_case_go(c, usc_case_put_away);
+    return usc_case_pass(c, USC_STAGE_PUT_AWAY);
 }
 
 /* Whether it may make what was found better. What nobody writes may be why elements could
@@ -172,7 +172,7 @@ static usc_status begin(usc_case *c, int number, usc_error *err)
     c->tensors[1] = yardstick;
     c->given =
         (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &c->tensors[0], .b = &c->tensors[1]};
-    return st == USC_OK ? usc_case_go(c, usc_case_form) : st;
+    return st == USC_OK ? usc_case_pass(c, USC_STAGE_FORM) : st;
 }
 
 static usc_status take_reading(usc_case *c, usc_error *err)
@@ -250,7 +250,7 @@ static usc_status weigh(usc_case *c)
         return ask_next(c, r->at);
     }
     r->over = true;
-    return usc_case_go(c, usc_case_put_away);
+    return usc_case_pass(c, USC_STAGE_PUT_AWAY);
 }
 
 usc_status usc_case_read(usc_case *c, usc_error *err)

@@ -6,7 +6,8 @@
 // agree in every bit; case_narrow.c tries narrower formats, case_reading.c
 // other readings of the call, case_own.c the steps into which torch takes it apart;
 // case_finding.c keeps what was found; case_trust.c whether float32 is a yardstick;
-// case_keep.c what is asked for an output that is judged later; case_hull.c which
+// case_keep.c what is asked for an output that is judged later, case_kept.c what is put
+// away of it; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
 // case_lost.c what they lose together; case_ties.c what is halfway; case_carried.c what
 // only carries elements; case_piece.c large calls, piece by piece; case_chain.c a
@@ -21,6 +22,45 @@
 #include "case/findings.h"
 
 typedef usc_status usc_case_stage(usc_case *c, usc_error *err);
+
+/* The stages that others go on with, and the functions that they are: only case.c knows
+ * both, so that a stage's file needs none of the files behind it. */
+#define USC_STAGE_LIST(X)                                                                \
+    X(FORM, usc_case_form)                                                               \
+    X(CARRIED, usc_case_carried)                                                         \
+    X(END, usc_case_end)                                                                 \
+    X(PUT_AWAY, usc_case_put_away)                                                       \
+    X(KEEP_HULL, usc_case_keep_hull)                                                     \
+    X(FLOAT, usc_case_float)                                                             \
+    X(EXCUSES, usc_case_excuses)                                                         \
+    X(STEPS, usc_case_steps)                                                             \
+    X(FREE, usc_case_free)                                                               \
+    X(CORNERS, usc_case_corners)                                                         \
+    X(NOT_EXACT, usc_case_not_exact)                                                     \
+    X(EXACT, usc_case_exact)                                                             \
+    X(BYTES, usc_case_bytes)                                                             \
+    X(NARROW, usc_case_narrow)                                                           \
+    X(FACTOR, usc_case_factor)                                                           \
+    X(LOST, usc_case_lost)                                                               \
+    X(KEEP_LOSS, usc_case_keep_loss)                                                     \
+    X(TIES, usc_case_ties)                                                               \
+    X(KEEP_EXACT, usc_case_keep_exact)                                                   \
+    X(TAKE_APART, usc_case_take_apart)                                                   \
+    X(KEEP_CHAIN, usc_case_keep_chain)                                                   \
+    X(CHAIN_WEIGHED, usc_case_chain_weighed)                                             \
+    X(READ, usc_case_read)                                                               \
+    X(SETTLED, usc_case_settled)                                                         \
+    X(KEEP_SETTLED, usc_case_keep_settled)                                               \
+    X(FREED, usc_case_freed)                                                             \
+    X(KINDS, usc_case_kinds)                                                             \
+    X(KEEP_FLOAT, usc_case_keep_float)
+
+typedef enum usc_stage {
+    USC_STAGE_NONE,
+#define USC_STAGE_ENUM(id, function) USC_STAGE_##id,
+    USC_STAGE_LIST(USC_STAGE_ENUM)
+#undef USC_STAGE_ENUM
+} usc_stage;
 
 enum { USC_CASE_REPLAYS = 4 }; /* before the last look */
 
@@ -87,7 +127,8 @@ struct usc_case {
     const char *native_dtype;
     int64_t n;
 
-    usc_case_stage *stage; /* NULL: the finding stands */
+    usc_case_stage *stage; /* NULL, and passed to none: the finding stands */
+    usc_stage passed_to;   /* goes before `stage` */
     usc_want want;
     bool answered;
     usc_given given;
@@ -215,13 +256,20 @@ struct usc_case {
     size_t n_runs, runs_room;
 };
 
-/* ---- case.c ---- */
+/* ---- case_base.c ---- */
 
 /** Asks, and goes on with `then` once there is an answer. */
 usc_status usc_case_ask(usc_case *c, usc_want_kind kind, int k, usc_case_stage *then);
 
-/** Goes on with `then` without asking. */
+/** Goes on with `then`, a stage of the same file, without asking. */
 usc_status usc_case_go(usc_case *c, usc_case_stage *then);
+
+/** Both with a stage of whatever file. */
+usc_status usc_case_ask_for(usc_case *c, usc_want_kind kind, int k, usc_stage then);
+usc_status usc_case_pass(usc_case *c, usc_stage then);
+
+/** Whether a want that nobody can answer ends the case. */
+bool usc_case_must_answer(usc_want_kind kind);
 
 /** Forgets what is known of the output at hand by one reading of the call. */
 void usc_case_forget(usc_case *c);
@@ -357,6 +405,8 @@ bool usc_case_may_keep_chain(const usc_case *c);
 usc_case_stage usc_case_keep_chain;
 void usc_case_keep_put(usc_case *c, const usc_tensor **to, const void *data,
                        usc_dtype dtype, int ndim, const int64_t *sizes);
+void usc_case_keep_tensor(usc_case *c, const usc_tensor **to, const usc_tensor *t);
+void usc_case_keep_sum(usc_case *c, const usc_tensor **to, const double *x);
 
 /** What lies beyond its sets was judged. */
 usc_case_stage usc_case_chain_weighed;

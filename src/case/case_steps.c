@@ -27,9 +27,9 @@ static usc_status leave(usc_case *c)
 {
     const usc_verdict v = c->f.verdict;
     if (c->kept != NULL) return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
-    if (v == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (v == USC_VERDICT_PASS) return usc_case_pass(c, USC_STAGE_END);
     if (v != USC_VERDICT_WRONG && v != USC_VERDICT_REDUCED)
-        return usc_case_go(c, usc_case_free);
+        return usc_case_pass(c, USC_STAGE_FREE);
     return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
 }
 
@@ -64,7 +64,7 @@ static usc_status after_steps(usc_case *c, usc_error *err)
 {
     (void)err;
     usc_case_excuse(c, USC_EXCUSE_STEP, c->n_before);
-    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_pass(c, USC_STAGE_END);
     return look_nearby(c);
 }
 
@@ -310,9 +310,9 @@ static usc_status look_at_runs(usc_case *c)
 static usc_status after_held(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_go(c, usc_case_end);
+    if (c->f.verdict == USC_VERDICT_PASS) return usc_case_pass(c, USC_STAGE_END);
     c->f = c->before;
-    return usc_case_go(c, usc_case_free);
+    return usc_case_pass(c, USC_STAGE_FREE);
 }
 
 /* What an accumulator loses beside a step is one value or the other: where it shows, runs
@@ -373,7 +373,7 @@ static usc_status take_added(usc_case *c, usc_error *err)
         return usc_case_ask(c, USC_WANT_ADDED, 1, take_added);
     c->d = NULL;
     if (c->kept != NULL) usc_case_keep_added(c);
-    if (c->kept != NULL || c->added.low == NULL) return usc_case_go(c, usc_case_free);
+    if (c->kept != NULL || c->added.low == NULL) return usc_case_pass(c, USC_STAGE_FREE);
     c->marks = usc_case_room(c, c->n, 1);
     if (c->marks == NULL || !usc_case_load(c)) return USC_OK;
     c->n_marks = 0;

@@ -86,7 +86,7 @@ static usc_status take_exact(usc_case *c, usc_error *err)
     c->d = NULL;
     c->open = usc_case_room(c, c->n, 1);
     if (exact == NULL || c->open == NULL || !usc_case_load(c) || c->y == NULL)
-        return usc_case_go(c, usc_case_end);
+        return usc_case_pass(c, USC_STAGE_END);
     const bool whole = c->given.number != 0;
     int64_t n_tied = 0, n_beside = 0;
     for (int64_t i = 0; i < c->n; i++) {
@@ -96,14 +96,14 @@ static usc_status take_exact(usc_case *c, usc_error *err)
         n_tied += exact[i] != 0 && tied;
         n_beside += exact[i] != 0 && beside;
     }
-    if (n_tied + n_beside == 0) return usc_case_go(c, usc_case_end);
+    if (n_tied + n_beside == 0) return usc_case_pass(c, USC_STAGE_END);
     usc_case_differ(c, &c->device, &c->truth);
     if (n_tied > 0)
         usc_case_note(c, "exact results halfway between two numbers of the dtype go to "
                          "the even one");
     if (n_beside > 0)
         usc_case_note(c, "no step before the last rounds: there is one right value");
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 usc_status usc_case_ties(usc_case *c, usc_error *err)
@@ -120,7 +120,7 @@ static usc_status keep_exact(usc_case *c, usc_error *err)
     const double *exact = exact_marks(c);
     c->marks = usc_case_room(c, c->n, 1);
     if (exact == NULL || c->marks == NULL || !usc_case_load(c) || c->y == NULL)
-        return usc_case_go(c, usc_case_kinds);
+        return usc_case_pass(c, USC_STAGE_KINDS);
     bool any = false;
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i], d = even_of(c, r, c->y[i]);
@@ -130,13 +130,13 @@ static usc_status keep_exact(usc_case *c, usc_error *err)
         any |= c->marks[i] != 0;
     }
     if (any) usc_case_keep_ties(c);
-    return usc_case_go(c, usc_case_kinds);
+    return usc_case_pass(c, USC_STAGE_KINDS);
 }
 
 usc_status usc_case_keep_exact(usc_case *c, usc_error *err)
 {
     (void)err;
-    if (!is_rounded(c) || c->n == 0) return usc_case_go(c, usc_case_kinds);
+    if (!is_rounded(c) || c->n == 0) return usc_case_pass(c, USC_STAGE_KINDS);
     return usc_case_ask(c, USC_WANT_EXACT, 0, keep_exact);
 }
 
@@ -151,7 +151,8 @@ static usc_status take_settled(usc_case *c, usc_error *err)
     const double *exact = exact_marks(c);
     const double *got = usc_case_wide(c, &c->device),
                  *want = usc_case_wide(c, &c->native);
-    if (exact == NULL || got == NULL || want == NULL) return usc_case_go(c, usc_case_end);
+    if (exact == NULL || got == NULL || want == NULL)
+        return usc_case_pass(c, USC_STAGE_END);
     int64_t n = 0;
     for (int64_t i = 0; i < c->n; i++) {
         c->open[i] = exact[i] != 0 && got[i] != want[i];
@@ -159,7 +160,7 @@ static usc_status take_settled(usc_case *c, usc_error *err)
     }
     if (n >= FEWEST_TIES && n * OF_ELEMENTS >= c->n)
         usc_case_differ(c, &c->device, &c->native);
-    return usc_case_go(c, usc_case_end);
+    return usc_case_pass(c, USC_STAGE_END);
 }
 
 usc_status usc_case_settled(usc_case *c, usc_error *err)
@@ -176,7 +177,7 @@ static usc_status keep_settled(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n && exact != NULL && c->marks != NULL; i++)
         c->marks[i] = exact[i] != 0;
     if (exact != NULL && c->marks != NULL && c->n > 0) usc_case_keep_ties(c);
-    return usc_case_go(c, usc_case_free);
+    return usc_case_pass(c, USC_STAGE_FREE);
 }
 
 usc_status usc_case_keep_settled(usc_case *c, usc_error *err)
