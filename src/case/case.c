@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drives a case from want to want; the form of an output. Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 #include "kernels/kernels.h"
 

@@ -5,6 +5,7 @@
 // size, their share of the truth, their mean. Where the device's are within those, the
 // elements within theirs are put right, and the rest is judged as if nothing were known.
 // Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -3,6 +3,7 @@
 // these are, and between which values theirs may lie. A corner is found by probes, which
 // move what is differentiated by less than any slope could show. Neighbours:
 // case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outputs that must agree in every bit: whole numbers, other dtypes, and floats of which
 // one value alone is right. Neighbours: case_state.h; ties: case_choice.c.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 // A float output from its first look on, and the elements at which float32 itself fails,
 // so that a device may as well. Neighbours: case_state.h; what lies near a step:
 // case_steps.c; what is not promised: case_free.c.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -2,6 +2,7 @@
 // Elements of which an operator promises nothing: floats that an integer type does not
 // hold, several updates of one place. Neighbours: case_state.h; subgradients:
 // case_corner.c.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -4,6 +4,7 @@
 // must lie between what other roundings and orders of adding make of these, or be such a
 // value where a step leaves few. Neighbours: case_look.c, whose every pass comes here.
 #include "base/number.h"
+#include "case/case_kept.h"
 #include "case/case_state.h"
 #include "case/case_values.h"
 #include "judge/slopes.h"

@@ -2,6 +2,7 @@
 // A case that keeps: asks all that may be asked of any output, and keeps what the answers
 // come to, for whoever judges later without the operator. The stages of a judged output
 // are gone through wherever they do not look at it. Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

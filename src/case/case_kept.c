@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a case that keeps has found out by now, put away for whoever judges later: whatever
 // stage finds it calls it. Neighbours: case_keep.c asks; case_state.h.
-#include "case/case_state.h"
+#include "case/case_kept.h"
 
 #include <math.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 // what is lost there: who loses several times as much everywhere computes with fewer bits,
 // however ill-conditioned the result is. Neighbours: case_state.h; case_hull.c holds single
 // elements to the same runs, where they are visibly off.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

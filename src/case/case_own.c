@@ -3,6 +3,7 @@
 // these steps is torch's, not the device's. Runs of the device's own steps, each
 // correctly rounded, say between what an element may lie; without what lies there the
 // output has to pass. Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -5,6 +5,7 @@
 // held to each of them as a whole, from its form on, and the first by which it passes
 // stands. So an element may be what one of them gives, and all of an output is held to
 // one and the same. Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 
 #include <math.h>

@@ -395,18 +395,16 @@ bool usc_case_may_read(const usc_case *c);
 bool usc_case_may_take_apart(const usc_case *c);
 usc_case_stage usc_case_take_apart;
 
-/** Whether an output that is accused is to be held to what its callable's own roundings
- * to 16 bits cost; then that, and `resume` where they do not explain it. */
 /** Whether what was seen of a piece is far worse than what settled the call. */
 bool usc_case_is_far_worse(const usc_case *c);
+
+/** Whether an output that is accused is to be held to what its callable's own roundings
+ * to 16 bits cost; then that, and `resume` where they do not explain it. The same of one
+ * that is kept. */
 bool usc_case_may_chain(const usc_case *c);
 usc_status usc_case_chain(usc_case *c, usc_case_stage *resume);
 bool usc_case_may_keep_chain(const usc_case *c);
 usc_case_stage usc_case_keep_chain;
-void usc_case_keep_put(usc_case *c, const usc_tensor **to, const void *data,
-                       usc_dtype dtype, int ndim, const int64_t *sizes);
-void usc_case_keep_tensor(usc_case *c, const usc_tensor **to, const usc_tensor *t);
-void usc_case_keep_sum(usc_case *c, const usc_tensor **to, const double *x);
 
 /** What lies beyond its sets was judged. */
 usc_case_stage usc_case_chain_weighed;
@@ -443,38 +441,8 @@ usc_status usc_case_renew_judge(usc_case *c, usc_error *err);
 usc_status usc_case_feed_replay(usc_case *c, usc_error *err);
 usc_status usc_case_feed_loss(usc_case *c, bool *fed, usc_error *err);
 
-/* ---- case_keep.c: where c->kept is not NULL ---- */
-
-usc_status usc_case_keep_begin(usc_case *c, usc_error *err);
-usc_case_stage usc_case_keep_float; /* in the place of usc_case_float */
-void usc_case_keep_end(usc_case *c);
-
-/** Begins to keep another reading of the same output; keeps it with those before. */
-usc_status usc_case_keep_reading(usc_case *c, usc_error *err);
-void usc_case_kept_reading(usc_case *c);
-void usc_case_keep_note(usc_case *c);
-void usc_case_keep_excepted(usc_case *c, const usc_tensor *marks);
-void usc_case_keep_apart(usc_case *c);
-void usc_case_keep_refused(usc_case *c, usc_excuse excuse);
-
-/* What was given, or has been found out. */
-void usc_case_keep_dtype(usc_case *c);
-void usc_case_keep_free(usc_case *c);
-void usc_case_keep_kinds(usc_case *c);
-void usc_case_keep_steps(usc_case *c);
-void usc_case_keep_nearby(usc_case *c);
-void usc_case_keep_added(usc_case *c);
-void usc_case_keep_ties(usc_case *c);
-void usc_case_keep_sides(usc_case *c, const double *low, const double *high);
-void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut);
-void usc_case_keep_native(usc_case *c);
-void usc_case_keep_choice(usc_case *c, const usc_choice *how);
-void usc_case_keep_run(usc_case *c, const usc_tensor *run);
-void usc_case_keep_runs(usc_case *c);
-void usc_case_keep_held(usc_case *c, bool any);
-void usc_case_keep_usual(usc_case *c, const usc_tensor *usual);
-void usc_case_keep_writes(usc_case *c, const int64_t *counts, const int64_t *rows);
-void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums);
+/** In the place of usc_case_float, where c->kept is not NULL. */
+usc_case_stage usc_case_keep_float;
 
 /* ---- case_finding.c ---- */
 

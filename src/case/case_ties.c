@@ -4,6 +4,7 @@
 // rounds (a cast, a sum or product of two 16-bit numbers) it came from none: IEEE 754
 // decides for the even one. Nor is there another side of a step then, as of a cast within
 // a function. Neighbours: case_state.h.
+#include "case/case_kept.h"
 #include "case/case_state.h"
 #include "kernels/walk_load.h"
 
