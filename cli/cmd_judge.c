@@ -167,11 +167,11 @@ static usc_status judge_pair(judge_arguments *a, bool *told, usc_error *err)
     return st;
 }
 
-static bool is_pack(const char *folder)
+static bool holds(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     return cli_is_folder(folder) &&
-           snprintf(path, sizeof path, "%s/pack.json", folder) < PATH_MAX &&
+           snprintf(path, sizeof path, "%s/%s", folder, name) < PATH_MAX &&
            access(path, F_OK) == 0;
 }
 
@@ -181,7 +181,7 @@ int cmd_judge(int argc, char **argv)
     usc_error err = {0};
     bool told = false;
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
-    const bool pack = is_pack(a.first);
+    const bool pack = holds(a.first, "pack.json");
     if (cli_is_trace(a.first) && cli_is_trace(a.second))
         return cli_fail(
             "%s and %s are traces, not folders of tensors: ulpscope diff %s %s", a.first,
@@ -192,7 +192,9 @@ int cmd_judge(int argc, char **argv)
     const usc_status st = pack ? usc_pack_judge(a.first, a.second, &a.options, &err)
                                : judge_pair(&a, &told, &err);
     if (told) return CLI_TROUBLE;
-    const bool no_pack = st == USC_E_NOT_FOUND && cli_is_folder(a.first) && !pack;
+    /* A pack without its manifest is a folder of folders. */
+    const bool no_pack = !pack && cli_is_folder(a.first) &&
+                         (st == USC_E_NOT_FOUND || holds(a.first, "operands"));
     if (st != USC_OK)
         return cli_fail("%s%s%s", err.text, next_step(st),
                         no_pack ? "; nor is it a folder that ulpscope pack wrote" : "");
