@@ -27,6 +27,24 @@ def philox():
     sim.random(before)
 
 
+def test_torch_makes_the_device_itself_where_it_is_asked_to(tmp_path):
+    """As an installed package does it, by its entry point; without the variable torch knows no such device."""
+    root = Path(__file__).resolve().parents[2]
+    info = tmp_path / "ulpscope_here-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ulpscope-here\nVersion: 1.0\n")
+    wanted = re.search(r'"torch.backends"\]\n(.+)\n', (root / "pyproject.toml").read_text())[1].replace('"', "")
+    (info / "entry_points.txt").write_text(f"[torch.backends]\n{wanted}\n")
+    (tmp_path / "ulpscope_autoload").symlink_to(root / "python" / "ulpscope_autoload")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    code = "import sys, torch; print('ulpscope' in sys.modules, torch.ones(2, device='sim').sum().item())"
+    for value, says in (("1", "True 2.0"), ("0", ""), ("", "")):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                              env={**os.environ, "ULPSCOPE_SIM": value, "PYTHONPATH": path})
+        assert done.stdout.strip() == says and (done.returncode == 0) == bool(says), done.stderr
+        assert says or "Expected one of cpu" in done.stderr
+
+
 # ---- random numbers ------------------------------------------------------------------------
 
 
