@@ -340,6 +340,7 @@ static int replay(arguments *a, const char *out)
         a->fuzz.seed = cases[i].seed;
         a->fuzz.list = cases[i].number;
         a->fuzz.n_cases = cases[i].n;
+        a->check.partial = a->check.partial || n > 1;
         const int code = run(a);
         if (code > worst) worst = code;
     }
@@ -362,8 +363,10 @@ static int with_corpus(arguments *a)
     first.what = what;
     first.check.fuzz = &first.fuzz;
     first.check.imports = first.imports;
+    first.check.partial = true;
     const int old = replay(&first, folder);
     if (old >= CLI_TROUBLE) return old;
+    a->check.partial = old != CLI_SAME; /* a fault has fired there */
     const int found = run(a);
     return found > old ? found : old;
 }

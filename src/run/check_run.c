@@ -107,7 +107,7 @@ static usc_status say_all(usc_check *c, int jobs, usc_error *err)
     usc_status st = USC_OK;
     say_unknown(c);
     if (usc_result_done(c->result, &calls, &n, NULL) == USC_OK && n == c->split.calls &&
-        n > 0)
+        n > 0 && !c->options->partial)
         st = say_idle(c, err); /* all of them in this run */
     if (c->split.calls > 0) {
         usc_line text = {0};

@@ -98,6 +98,8 @@ typedef struct usc_check_options {
     int n_imports;
     usc_level level;
     bool distinct, compare_standards, self_test, force, verbose;
+    bool
+        partial; /* other runs have part in it: a fault that fires nowhere here is not told */
     int jobs;            /* workers; 0: one for each core */
     int cores;           /* that may be used; at least 1 */
     int threads;         /* of each worker; 0: an equal part of the cores */
