@@ -44,12 +44,14 @@ class Trial(contextlib.ContextDecorator):
 @dataclasses.dataclass
 class Mode:
     """`make(folder)`: the mode; `honest(mode)`: whether it saw the program and accuses nothing.
-    `exact`: the program's numbers are those of a run without it, bit by bit."""
+    `exact`: the program's numbers are those of a run without it, bit by bit; `cpu_draws`: but for random numbers,
+    which come from the CPU's generator, as on the CPU."""
 
     make: Callable[[Any], Any]
     honest: Callable[[Any], bool]
     exact: bool = True
     judges: bool = False  # in a process of its own
+    cpu_draws: bool = False
 
 
 def took(mode):
@@ -80,15 +82,15 @@ MODES = {
     "live_modules": live(level="module"),
     "nan": nan(),
     "nan_ring": nan(keep_calls=20),
-    "fallback": Mode(lambda _: ulpscope.fallback("*"), took),
+    "fallback": Mode(lambda _: ulpscope.fallback("*"), took, cpu_draws=True),
     "cast": Mode(lambda _: ulpscope.cast("*norm*,*softmax*,mm,addmm,bmm,tanh", "float64"), took, exact=False),
     "substitute": Mode(lambda _: ulpscope.substitute("aten::mm", again), took),
     "fp32_collectives": Mode(lambda _: ulpscope.fp32_collectives(), lambda m: m.n_calls == {}),
     "deterministic": Mode(lambda _: ulpscope.deterministic(), lambda m: m.problems == []),
-    "seed_all": Mode(lambda _: ulpscope.seed_all(0), lambda m: True),
+    "seed_all": Mode(lambda _: ulpscope.seed_all(0), lambda m: True, cpu_draws=True),
     "time_ops": Mode(lambda _: ulpscope.time_ops(), lambda m: len(m.rows()) > 10 and "mm" in m.table(1000)),
     "observe": Mode(lambda folder: ulpscope.observe(2, output=folder / "observed.jsonl"), observed),
-    "bisect_trial": Mode(lambda folder: Trial(folder / "trial"), lambda m: len(m.moved) > 10),
+    "bisect_trial": Mode(lambda folder: Trial(folder / "trial"), lambda m: len(m.moved) > 10, cpu_draws=True),
     "capture": Mode(lambda folder: ulpscope.capture(folder / "trace"), lambda m: m.counts["calls"] > 20),
 }  # fmt: skip
 

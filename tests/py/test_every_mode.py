@@ -8,12 +8,19 @@ import pytest
 import torch
 from live_modes import MODELS, MODES, leave, live, same, train, variables
 
+import ulpscope
+
 MODES = {**MODES, "live_distinct": live(distinct=True)}
 
 
 @functools.cache
-def plain(model):
-    return train(model)
+def plain(model, cpu_draws=False):
+    if not cpu_draws:
+        return train(model)
+    with ulpscope.seed_all(0) as mode:
+        right = train(model)
+    leave(mode)
+    return right
 
 
 def under(name, folder, models):
@@ -29,7 +36,7 @@ def under(name, folder, models):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", [n for n in MODES if not MODES[n].judges])
 def test_models_as_they_are(name, model, tmp_path):
-    right, before = plain(model), variables()
+    right, before = plain(model, MODES[name].cpu_draws), variables()
     ((_, watched),) = under(name, tmp_path, [model])
     assert variables() == before
     assert same(right, watched, MODES[name].exact)
