@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char *const glues[] = {"intercept", "sim"};
+static const char *const glues[] = {"intercept", "sim", "simccl"};
 static const char begin[] = "torch-", ours[] = "-ulpscope-" USC_VERSION "-";
 
 /* Where the glue is kept; false where there is no home and no name for another place. */
