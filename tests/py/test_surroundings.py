@@ -38,7 +38,8 @@ def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     assert said.returncode == 0, said.stderr
     told = schemas.one("info", said.stdout)
     assert told["torch"][0].isdigit() and "sim:0" in told["devices"]
-    assert told["glue"] == ("intercept not built yet, sim not built yet, simccl not built yet, compiled at first use, once, "
+    assert told["glue"] == ("intercept not built yet, sim not built yet, simccl not built yet, "
+                            "compiled at first use, once, "
                             "about a minute")  # fmt: skip
     assert told["cache"] == str(tmp_path / "cache") and told["compiler"]
 

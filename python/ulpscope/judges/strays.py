@@ -38,7 +38,7 @@ def is_stray(operands: Operands, path: str, run: torch.Tensor, rounding: float) 
     typical = truth[live].square().mean().sqrt()
     most = torch.maximum(loses, slope * (rounding / MOVED)) * BEYOND[rounding]
     share = FAR * (truth.abs() + typical)
-    if _is_most(loses > FAR * truth.abs(), live):  # float32 knows nothing there, and its steps may cancel to what they like
+    if _is_most(loses > FAR * truth.abs(), live):  # float32 knows nothing: its steps may leave what they like
         return False
     return _is_most((run - truth).abs() > torch.maximum(most, share), live)
 
