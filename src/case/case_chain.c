@@ -209,6 +209,12 @@ static usc_status decide(usc_case *c)
     return over <= 1 && near ? weigh(c) : leave(c);
 }
 
+static bool given_run(const usc_case *c)
+{
+    return usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+           usc_case_fits(c->given.a, &c->truth) && usc_case_is_float(c->given.a);
+}
+
 /* ---- of runs that were kept ---- */
 
 static bool is_list(const usc_tensor *t, usc_dtype dtype, int64_t n)
@@ -261,9 +267,7 @@ static usc_status take_run(usc_case *c, usc_error *err)
         const usc_status st = take_sums(c, err);
         return st == USC_OK && !c->work.failed ? decide(c) : st;
     }
-    const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
-                     usc_case_fits(c->given.a, &c->truth) &&
-                     usc_case_is_float(c->given.a);
+    const bool one = given_run(c);
     if (!one && a->n_runs < 2) return leave(c);
     if (one && !add_run(c)) return USC_OK; /* the driver tells */
     a->ended = !one;
@@ -353,10 +357,7 @@ static usc_status keep_run(usc_case *c, usc_error *err)
 {
     struct usc_case_chain *a = &c->chain;
     (void)err;
-    const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
-                     usc_case_fits(c->given.a, &c->truth) &&
-                     usc_case_is_float(c->given.a);
-    if (!one) return keep_runs(c);
+    if (!given_run(c)) return keep_runs(c);
     if (!add_run(c)) return USC_OK; /* the driver tells */
     if (a->n_runs == 1) {
         a->values = usc_case_room(c, STATES * VALUES * c->n, sizeof *a->values);

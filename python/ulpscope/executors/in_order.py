@@ -13,7 +13,7 @@ from .. import _core
 from ..calls.exact import never_rounds
 from ..calls.foreign import foreign
 from .algorithms import DRIFT, MOST_ADDED, MOST_PRODUCTS, MOST_TERMS, PRODUCTS
-from .noise import InSteps, taken_apart
+from .noise import InSteps
 from .orders import tensors
 from .precision import sound
 
@@ -32,13 +32,9 @@ class _Watched(InSteps):
         self.known = True
 
     def _run(self, func, args, kwargs):
-        formula = taken_apart(func) if self.apart else None
-        if formula is not None:
-            try:
-                with self:
-                    return formula(*args, **kwargs)
-            except Exception as problem:  # a formula that does not serve here: the operator does
-                foreign(problem)
+        served, out = self._by_formula(func, args, kwargs)
+        if served:
+            return out
         out = sound(func)(*args, **kwargs)
         self.known = self.known and _is_known(func, args, kwargs)
         return out

@@ -109,14 +109,9 @@ class InSteps(Mode):
     def _run(self, func, args, kwargs):
         if func is CONVOLUTION_BACKWARD and len(args) == 11 and args[10][2]:
             return self._bias_apart(func, args)
-        formula = taken_apart(func) if self.apart else None
-        if formula is not None:
-            try:
-                with self:
-                    return formula(*args, **kwargs)
-            except Exception as problem:  # a formula that does not serve here: the operator does
-                foreign(problem)
-                pass
+        served, out = self._by_formula(func, args, kwargs)
+        if served:
+            return out
         out = sound(func)(*args, **kwargs)
         if is_transform(func):
             return self._transform(func, args, out)
@@ -127,6 +122,17 @@ class InSteps(Mode):
         if not isinstance(out, torch.Tensor) or out.dtype not in self.dtypes:
             return out
         return self._step(func, args, kwargs, out)
+
+    def _by_formula(self, func, args, kwargs):
+        """(whether an operator was taken apart, what its steps give)."""
+        formula = taken_apart(func) if self.apart else None
+        if formula is not None:
+            try:
+                with self:
+                    return True, formula(*args, **kwargs)
+            except Exception as problem:  # a formula that does not serve here: the operator does
+                foreign(problem)
+        return False, None
 
     def _bias_apart(self, func, args):
         """A gradient of a convolution, whose bias gets a sum of its own, in any order."""
