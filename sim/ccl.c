@@ -10,7 +10,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +51,6 @@ const char *usc_ccl_op_name(usc_ccl_op op)
 void usc_ccl_set_timeout(usc_ccl *c, int64_t timeout_ns)
 {
     c->timeout_ns = timeout_ns;
-}
-
-uint64_t usc_ccl_n_calls(const usc_ccl *c)
-{
-    return c->n_calls;
 }
 
 void usc_ccl_new_name(char name[USC_CCL_NAME_TEXT])

@@ -6,10 +6,8 @@
 #include "simccl.h"
 #include "buffers.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/utils/pybind.h>
 
-#include <c10/core/ScalarType.h>
 #include <cmath>
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

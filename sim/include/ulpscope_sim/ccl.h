@@ -134,9 +134,6 @@ USC_API void usc_ccl_abort(usc_ccl *c, const char *why);
 /** How long a rank that is alive is waited for from the next call on; 0: for ever. */
 USC_API void usc_ccl_set_timeout(usc_ccl *c, int64_t timeout_ns);
 
-/** How many collectives have begun here. */
-USC_API uint64_t usc_ccl_n_calls(const usc_ccl *c);
-
 /** The name of a kind or an op; "" for other values. Memory: static. */
 USC_API const char *usc_ccl_kind_name(usc_ccl_kind kind);
 USC_API const char *usc_ccl_op_name(usc_ccl_op op);
