@@ -26,7 +26,7 @@ import torch
 
 from . import sim_amp as amp, sim_backends, sim_memory, sim_numerics, sim_properties, sim_random
 from .calls.older import zip_equal
-from .calls.torch_private import has_kernel, private_backend
+from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
 from .sim_memory import (  # noqa: F401
     _dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache, get_guard,
@@ -160,7 +160,7 @@ def _register() -> None:
     why = _lib_glue.usc_glue_sim_register().decode()
     if why:
         raise RuntimeError(f"the simulated device cannot be registered: {why}")
-    torch._register_device_module("sim", sys.modules[__name__])
+    register_device_module("sim", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     sys.modules["torch.sim.amp"] = amp
     sim_backends.register(_lib)

@@ -2,6 +2,7 @@
 """Ways on without what newer torch has: each gives what torch's own gives, on a torch from which it was taken."""
 
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -47,6 +48,41 @@ def test_what_is_public(older):
 
 def test_a_backend_by_its_name():
     assert callable(torch_private.lookup_backend("eager"))
+
+
+LATE = [
+    ("known_backends", (), lambda found: "inductor" in found),
+    ("unknown_backend", (), lambda found: issubclass(found, Exception)),
+    ("refused_by_compiler", (), lambda found: issubclass(found, Exception)),
+    ("generated_kernels", (), lambda found: found >= 0),
+    ("inductor_serves", ("cpu",), bool),
+    ("indexing_by_tensors", (), lambda found: hasattr(found, "__enter__")),
+    ("core_decompositions", (), len),
+    ("decomposition_table", (), len),
+    ("cxx11_abi", (), lambda found: isinstance(found, bool)),
+    ("data_loader_iterator", (), lambda found: hasattr(found, "__next__")),
+    ("default_device_mode", (), lambda found: isinstance(torch.device("meta"), torch.device) and found.__enter__),
+    ("dispatch_table", ("aten::add.Tensor",), lambda found: "CPU: " in found),
+    ("parsed_schema", ("a::b(Tensor x) -> Tensor",), lambda found: found.name == "a::b"),
+    ("python_operator", ("no::such",), lambda found: found is None),
+    ("is_torch_function", (torch.add, "add"), bool),
+    ("coordinates", (torch.eye(2).to_sparse(),), lambda found: found[0].shape == (2, 2)),
+]
+
+
+@pytest.mark.parametrize("name, args, holds", LATE, ids=[name for name, *_ in LATE])
+def test_what_torch_keeps_to_itself_is_had_when_asked_for(name, args, holds):
+    """Each private name that is looked up late: a torch that has moved it fails here, by its name."""
+    assert holds(getattr(torch_private, name)(*args))
+
+
+def test_all_that_is_private_is_there():
+    assert [name for name in torch_private.__all__ if not hasattr(torch_private, name)] == []
+
+
+def test_an_operator_of_python_where_torch_has_no_such_operators(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch._library.custom_ops", None)
+    assert torch_private.python_operator("no::such") is None
 
 
 def test_keys_set_one_by_one_and_back(older):

@@ -13,7 +13,7 @@ import torch
 
 from .foreign import theirs
 from .replay import mapped, rebuilt, scales_of
-from .torch_private import quantized_channels, quantized_tensor
+from .torch_private import coordinates, quantized_channels, quantized_tensor
 
 aten = torch.ops.aten
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
@@ -81,7 +81,8 @@ def _quantized_parts(tensor):
 def _coordinates(tensor):
     """As it is: what stands there twice counts twice."""
     make = sparse_maker("sparse_coo coalesced" if tensor.is_coalesced() else "sparse_coo", tensor.shape)
-    return {"indices": tensor._indices(), "values": tensor._values()}, make
+    indices, values = coordinates(tensor)
+    return {"indices": indices, "values": values}, make
 
 
 def sparse_maker(form, size):

@@ -13,6 +13,8 @@ import threading
 
 import torch
 
+from .torch_private import indexing_by_tensors
+
 HOME = "torch.nn.attention.flex_attention"
 _lock = threading.Lock()
 _depth = 0
@@ -62,13 +64,11 @@ def _inside():
 def _attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_buffers=(), mask_buffers=()):
     """Output, log-sum-exp and largest score, the last two in powers of 2. A query that sees nothing has 0 and
     -Inf. Asks nothing of its dtype, so that it is the same formula in every one."""
-    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
-
     n_shared = query.shape[1] // key.shape[1]
     key, value = (t.repeat_interleave(n_shared, 1).expand(query.shape[0], -1, -1, -1) for t in (key, value))
     scores = query @ key.transpose(-2, -1) * scale
     places = [torch.arange(n, device=query.device) for n in scores.shape]
-    with TransformGetItemToIndex():
+    with indexing_by_tensors():
         scores = _at_places(score_mod, 1, len(score_buffers))(scores, *places, *score_buffers)
         seen = _at_places(block_mask[-1], 0, len(mask_buffers))(*places, *mask_buffers)
     scores = scores.masked_fill(~seen, -math.inf)

@@ -14,7 +14,7 @@ from collections.abc import Hashable
 import torch
 
 from .homes import operator
-from .torch_private import OperatorBase, overload_name, packet_name
+from .torch_private import OperatorBase, is_torch_function, overload_name, packet_name
 
 # Where a function that is found in several places is named after: the first of them.
 SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
@@ -99,7 +99,7 @@ def _computes(function):
     kind = type(function)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
         return True
-    if kind is types.BuiltinFunctionType and getattr(torch._C._VariableFunctions, function.__name__, None) == function:
+    if kind is types.BuiltinFunctionType and is_torch_function(function, function.__name__):
         return True
     if kind in (types.FunctionType, types.BuiltinFunctionType):
         module = getattr(function, "__module__", "")

@@ -10,6 +10,7 @@ from .torch_private import (
     DispatchKeySet,
     OpOverload,
     OpOverloadPacket,
+    run_at,
 )
 
 STANDARD = ("aten", "prims")
@@ -48,4 +49,4 @@ def kernel_of(function):
 def _by_key(function, args, kwargs):
     key = next(k for k in OWN if function.has_kernel_for_dispatch_key(k))
     with DisableTorchFunction():
-        return function._op_dk(key, *args, **kwargs)
+        return run_at(function, key, args, kwargs)

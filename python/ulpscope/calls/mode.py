@@ -4,7 +4,6 @@ where it is in use. Serves everything that looks at the operators of a run."""
 
 import contextlib
 import functools
-import sys
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -16,6 +15,7 @@ from .torch_private import (
     TorchDispatchMode,
     disable_dynamo,
     excluded_keys,
+    frame_callback,
     included_keys,
     is_any_autocast_enabled,
     key_named,
@@ -51,17 +51,8 @@ def _left_alone(dispatch):
     return run
 
 
-def _unknown_callback():
-    return sys.modules.get("torch._dynamo")
-
-
-# The compiler's hook into frames of this thread; a torch that does not tell has it wherever the
-# compiler was loaded.
-_hook = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", _unknown_callback)
-
-
 def _compiler_looks_on():
-    return _hook() is not None
+    return frame_callback() is not None
 
 
 NOTHING = contextlib.nullcontext()

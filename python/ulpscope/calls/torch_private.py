@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private names of torch that this package needs, each by a name of ours: where torch changes, this file
-does. What stands elsewhere yet is in tests/laws/torch_private.txt. Loads nothing that torch does not load."""
+does. Loads nothing that torch does not load: what torch loads late is imported where it is asked for."""
 
 from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
 
 import torch
 from torch._ops import OperatorBase, OpOverload, OpOverloadPacket, _OpNamespace
@@ -10,15 +14,77 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten, tree_map
 
 __all__ = [
-    "AutoDispatchBelowAutograd", "DisableTorchDispatch", "DisableTorchFunction", "DispatchKey",
-    "DispatchKeySet", "ForceDispatchKeyGuard", "OpNamespace", "OpOverload", "OpOverloadPacket",
-    "OperatorBase", "TensorBase", "TorchDispatchMode", "all_operator_names", "backward_engine", "bare_name",
-    "decomposition_table", "disable_current_modes", "disable_dynamo", "excluded_keys", "graph_task",
-    "has_kernel", "included_keys", "is_alias_of", "is_any_autocast_enabled", "is_zerotensor",
-    "key_for_device", "key_named", "mkldnn_enabled", "n_function_modes", "neg_view", "overload_name", "packet_name",
-    "private_backend", "quantized_channels", "quantized_tensor", "resolved", "set_mkldnn_enabled", "tree_flatten",
+    "AutoDispatchBelowAutograd",
+    "DisableTorchDispatch",
+    "DisableTorchFunction",
+    "DispatchKey",
+    "DispatchKeySet",
+    "ForceDispatchKeyGuard",
+    "OpNamespace",
+    "OpOverload",
+    "OpOverloadPacket",
+    "OperatorBase",
+    "TensorBase",
+    "TorchDispatchMode",
+    "all_operator_names",
+    "backward_engine",
+    "bare_name",
+    "compiler_name",
+    "coordinates",
+    "core_decompositions",
+    "cuda_driver_version",
+    "cxx11_abi",
+    "data_loader_iterator",
+    "decomposition_table",
+    "default_device_mode",
+    "default_store",
+    "disable_current_modes",
+    "disable_dynamo",
+    "dispatch_table",
+    "excluded_keys",
+    "frame_callback",
+    "generated_kernels",
+    "graph_task",
+    "has_kernel",
+    "in_this_process_only",
+    "included_keys",
+    "indexing_by_tensors",
+    "inductor_serves",
+    "is_alias_of",
+    "is_any_autocast_enabled",
+    "is_torch_function",
+    "is_zerotensor",
+    "key_for_device",
+    "key_named",
+    "known_backends",
+    "load_decompositions",
+    "lookup_backend",
+    "mkldnn_enabled",
+    "n_function_modes",
+    "neg_view",
+    "operator_database",
+    "overload_name",
+    "packet_name",
+    "parsed_schema",
+    "pop_function_mode",
+    "private_backend",
+    "push_function_mode",
+    "python_operator",
+    "quantized_channels",
+    "quantized_tensor",
+    "refused_by_compiler",
+    "register_backend",
+    "register_device_module",
+    "resolved",
+    "run_at",
+    "sequence_number",
+    "set_compiler",
+    "set_mkldnn_enabled",
+    "skip_one_function_mode",
+    "tree_flatten",
     "tree_map",
-]  # fmt: skip
+    "unknown_backend",
+]
 
 OpNamespace, disable_current_modes, disable_dynamo = _OpNamespace, _disable_current_modes, torch._disable_dynamo
 
@@ -36,7 +102,10 @@ AutoDispatchBelowAutograd = torch._C._AutoDispatchBelowAutograd
 included_keys, excluded_keys = _named("_dispatch_tls_local_include_set"), _named("_dispatch_tls_local_exclude_set")
 has_kernel = _named("_dispatch_has_kernel_for_dispatch_key")
 all_operator_names, private_backend = _named("_dispatch_get_all_op_names"), _named("_get_privateuse1_backend_name")
-n_function_modes = _named("_len_torch_function_stack")
+dispatch_table = _named("_dispatch_dump_table")
+n_function_modes, push_function_mode = _named("_len_torch_function_stack"), _named("_push_on_torch_function_stack")
+pop_function_mode = _named("_pop_torch_function_stack")
+skip_one_function_mode = getattr(torch._C, "_skip_one_hop_torch_function", None)  # None: this torch has it not
 
 
 class _Forced:
@@ -73,17 +142,42 @@ def key_named(name: str) -> DispatchKey:
     return getattr(DispatchKey, name) if hasattr(DispatchKey, name) else torch._C._dispatch_key_parse(name)
 
 
+def run_at(function: OpOverload, key: DispatchKey, args: tuple, kwargs: dict) -> object:
+    """What an overload gives at one key, whatever the tensors' own keys are."""
+    return function._op_dk(key, *args, **kwargs)
+
+
+def default_device_mode() -> type:
+    """The class of the mode behind `torch.device` as a context and `torch.set_default_device`."""
+    from torch.utils._device import DeviceContext
+
+    return DeviceContext
+
+
 def key_for_device(device_type: str) -> str:
     """The name of the dispatch key that a type of device has."""
     if hasattr(torch._C, "_dispatch_key_for_device"):
         return torch._C._dispatch_key_for_device(device_type)
     return "PrivateUse1" if device_type == private_backend() else device_type.upper()
 
+
 # ---- what a thread is at ----
 
 graph_task = _named("_current_graph_task_id")  # -1: no backward pass
 is_any_autocast_enabled = _named("_is_any_autocast_enabled")
 mkldnn_enabled, set_mkldnn_enabled = _named("_get_mkldnn_enabled"), _named("_set_mkldnn_enabled")
+
+
+sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # of the next node; None: this torch does not tell
+
+
+def _whether_compiler_is_loaded() -> object:
+    return sys.modules.get("torch._dynamo")
+
+
+# What the compiler does with frames of this thread, None without it; a torch that does not tell has it wherever
+# the compiler was loaded.
+frame_callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", _whether_compiler_is_loaded)
 
 
 def backward_engine() -> object:
@@ -96,8 +190,31 @@ def backward_engine() -> object:
 is_alias_of, neg_view = _named("_is_alias_of"), torch._neg_view
 quantized_tensor, quantized_channels = torch._make_per_tensor_quantized_tensor, torch._make_per_channel_quantized_tensor
 
-
 TensorBase = getattr(torch._C, "TensorBase", None) or torch._C._TensorBase
+
+
+def coordinates(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Indices and values of a sparse COO tensor as they are: what stands there twice stands there twice."""
+    return tensor._indices(), tensor._values()
+
+
+def is_torch_function(function: object, name: str) -> bool:
+    """Whether a builtin is torch's function of that name."""
+    return getattr(torch._C._VariableFunctions, name, None) == function
+
+
+def parsed_schema(text: str) -> torch.FunctionSchema:
+    """A schema of its text; RuntimeError where it is none."""
+    return torch._C.parse_schema(text)
+
+
+def python_operator(name: str) -> Callable | None:
+    """The Python function behind an operator of `torch.library.custom_op` ("space::name"), or None."""
+    try:
+        from torch._library.custom_ops import OPDEFS
+    except ImportError:  # a torch before such operators
+        return None
+    return getattr(OPDEFS.get(name), "_init_fn", None)
 
 
 def resolved(packet: OpOverloadPacket, args: tuple, kwargs: dict) -> OpOverload | None:
@@ -114,13 +231,6 @@ def resolved(packet: OpOverloadPacket, args: tuple, kwargs: dict) -> OpOverload 
         except (RuntimeError, ValueError):  # it takes no such arguments, or was met and has not run
             pass
     return met.function if getattr(met.function, "overloadpacket", None) is packet else None
-
-
-def lookup_backend(name: str) -> object:
-    """What torch.compile calls for a backend."""
-    import torch._dynamo.backends.registry as registry
-
-    return registry.lookup_backend(name)
 
 
 class _Met(TorchDispatchMode):
@@ -158,3 +268,128 @@ def decomposition_table() -> dict:
     from torch import _decomp
 
     return _decomp.decomposition_table
+
+
+def core_decompositions() -> dict:
+    """Those that leave only operators of ATen's core set."""
+    from torch._decomp import core_aten_decompositions
+
+    return core_aten_decompositions()
+
+
+def load_decompositions() -> None:
+    """Loads what torch takes operators apart with."""
+    import torch._decomp
+    import torch._refs  # noqa: F401
+
+
+def operator_database() -> list:
+    """torch's own samples of each operator. Whatever an import raises where its test helpers cannot be had."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return op_db
+
+
+# ---- the compiler, which takes seconds to load ----
+
+compiler_name = "torch._dynamo"
+
+
+def set_compiler(module: object) -> None:
+    """Stands for torch's compiler in this process, None: nothing does, and torch loads it where it is asked for it."""
+    if module is None:
+        del sys.modules[compiler_name], torch._dynamo
+    else:
+        torch._dynamo = sys.modules[compiler_name] = module
+
+
+def lookup_backend(name: str) -> object:
+    """What torch.compile calls for a backend; `unknown_backend()` where it knows none of that name."""
+    import torch._dynamo.backends.registry as registry
+
+    return registry.lookup_backend(name)
+
+
+def unknown_backend() -> type[Exception]:
+    """What is raised for a backend that nobody registered."""
+    from torch._dynamo.exc import InvalidBackend
+
+    return InvalidBackend
+
+
+def refused_by_compiler() -> type[Exception]:
+    """The class of what torch's compiler raises for what it does not compile."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    return TorchDynamoException
+
+
+def known_backends(exclude: tuple = ("debug", "experimental")) -> list[str]:
+    """Names of torch.compile's backends but those of these kinds."""
+    from torch._dynamo import list_backends
+
+    return list_backends(exclude)
+
+
+def register_backend(function: Callable, name: str) -> None:
+    """Makes a backend known to torch.compile."""
+    from torch._dynamo import register_backend as register
+
+    register(function, name=name)
+
+
+def inductor_serves(device: str) -> bool:
+    """Whether inductor generates code for devices of that type."""
+    from torch._inductor.codegen import common
+
+    common.init_backend_registration()
+    return common.get_scheduling_for_device(device) is not None
+
+
+def generated_kernels() -> int:
+    """How many kernels inductor has generated in this process."""
+    from torch._inductor import metrics
+
+    return metrics.generated_kernel_count
+
+
+def in_this_process_only() -> None:
+    """inductor starts no processes of its own."""
+    import torch._inductor.config
+
+    torch._inductor.config.compile_threads = 1
+
+
+def indexing_by_tensors() -> contextlib.AbstractContextManager:
+    """Inside of it `x[i]` with a tensor without dimensions is an index, as flex attention's functions write it."""
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    return TransformGetItemToIndex()
+
+
+# ---- builds, devices, data, ranks ----
+
+
+def cxx11_abi() -> bool:
+    """Whether this torch's C++ has the newer strings."""
+    return bool(torch._C._GLIBCXX_USE_CXX11_ABI)
+
+
+cuda_driver_version = getattr(torch._C, "_cuda_getDriverVersion", None)  # None where torch has no CUDA
+
+
+def register_device_module(device: str, module: object) -> None:
+    """Makes a module `torch.DEVICE`."""
+    torch._register_device_module(device, module)
+
+
+def data_loader_iterator() -> type:
+    """What iterating over a DataLoader gives, of every kind."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    return _BaseDataLoaderIter
+
+
+def default_store() -> object:
+    """The store by which the ranks of the default process group met."""
+    return torch.distributed.distributed_c10d._get_default_store()

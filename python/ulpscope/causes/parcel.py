@@ -25,7 +25,7 @@ from ..calls.foreign import foreign, theirs
 from ..calls.older import STANDARD as STDLIB
 from ..calls.older import zip_equal
 from ..calls.replay import bind_cast, computed, mapped, resolve, widened
-from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name
+from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name, parsed_schema
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference_runs import Reference
 from .graph import SENT, Recording, Slot
@@ -280,7 +280,7 @@ def unpacked(data, buffers):
     content = pickle.loads(data, buffers=buffers)
     call = content["call"]
     if content["schema"]:
-        call.schema = torch._C.parse_schema(content["schema"])
+        call.schema = parsed_schema(content["schema"])
         if not hasattr(call.function, "_schema"):  # an operator that is not there
             call.function._schema = call.schema
     reference = Reference(call)

@@ -77,11 +77,10 @@ def ready(connections, parent, seconds):
 
 def load():
     """What takes its time at the start. Runs no kernel: a fork has no threads of torch."""
-    import torch._decomp
-    import torch._refs  # noqa: F401
-
+    from ..calls.torch_private import load_decompositions
     from ..executors.uncompiled import leave_compiler_out
 
+    load_decompositions()
     leave_compiler_out()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and no news
     from . import diagnose, parcel  # noqa: F401

@@ -6,15 +6,18 @@ import operator
 from dataclasses import dataclass, field
 
 import torch
-import torch._dynamo
-import torch._inductor.config
-from torch._dynamo.exc import InvalidBackend, TorchDynamoException
-from torch._inductor import metrics
-from torch._inductor.codegen import common
 
 from ..calls.foreign import theirs
 from ..calls.replay import Unsupported, base_name, is_write, substitute
-from ..calls.torch_private import lookup_backend
+from ..calls.torch_private import (
+    generated_kernels,
+    in_this_process_only,
+    inductor_serves,
+    known_backends,
+    lookup_backend,
+    refused_by_compiler,
+    unknown_backend,
+)
 from .device import PEERS, TorchDevice, UnknownDevice
 
 
@@ -30,12 +33,6 @@ class Compiled:
     ran: bool = False
 
 
-def has_inductor(kind):
-    """Whether inductor generates code for devices of that type."""
-    common.init_backend_registration()
-    return common.get_scheduling_for_device(kind) is not None
-
-
 class CompiledDevice(TorchDevice):
     """A torch device whose calls go through a compiler, once per signature. Not the device
     that captured a trace, whatever its type: the captured run was not compiled.
@@ -46,18 +43,18 @@ class CompiledDevice(TorchDevice):
 
     def __init__(self, name, via, home="cpu", mark=lambda phase: None):
         super().__init__(name, home)
-        if via == "inductor" and not has_inductor(self.type):
+        if via == "inductor" and not inductor_serves(self.type):
             raise UnknownDevice(f"inductor generates no code for {self.type}; --via aot_eager has "
                                 "torch.compile trace calls, and runs the device's own kernels")  # fmt: skip
         self.type, self.via, self.mark = via, via, mark
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.
-        torch._inductor.config.compile_threads = 1
+        in_this_process_only()
         self._know(via)
         try:
             self.compiler = lookup_backend(via)
-        except InvalidBackend:
-            known = ", ".join(torch._dynamo.list_backends())
+        except unknown_backend():
+            known = ", ".join(known_backends())
             raise UnknownDevice(
                 f"torch.compile has no backend {via}; known here: {known}; what registers it "
                 "can be named with --import"
@@ -102,16 +99,16 @@ class CompiledDevice(TorchDevice):
 
     def _first_run(self, made, bound):
         """Compiles and runs, counting the kernels."""
-        before = metrics.generated_kernel_count
+        before = generated_kernels()
         self.mark("compiling")
         try:
             result = self._compiled(made, bound)
-        except TorchDynamoException as problem:
+        except refused_by_compiler() as problem:
             made.refused = f"{self.via} does not compile it: {first_line(problem)}"
             raise Unsupported(made.refused) from None
         finally:
             self.mark("device")
-        made.kernels, made.ran = metrics.generated_kernel_count - before, True
+        made.kernels, made.ran = generated_kernels() - before, True
         return result
 
     def _build(self, call):

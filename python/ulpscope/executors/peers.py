@@ -10,11 +10,10 @@ import logging
 import warnings
 
 import torch
-from torch._decomp import core_aten_decompositions
-from torch._dynamo import list_backends, register_backend
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..calls.foreign import foreign, theirs
+from ..calls.torch_private import core_decompositions, known_backends, register_backend
 from ..calls.verdicts import clause
 from .jax_table import table
 
@@ -30,7 +29,7 @@ def missing(name):
 
 def register(name):
     """Makes a backend known to torch.compile."""
-    if name not in list_backends(()):
+    if name not in known_backends(()):
         register_backend(lambda module, inputs: HandedOn(MAKERS[name], module), name=name)
 
 
@@ -55,7 +54,7 @@ def of_jax(module, args):
     import jax
 
     jax.config.update("jax_enable_x64", True)  # its float64 is another dtype's kernel otherwise
-    graph = make_fx(module, decomposition_table=core_aten_decompositions(), tracing_mode="fake")(*args).graph
+    graph = make_fx(module, decomposition_table=core_decompositions(), tracing_mode="fake")(*args).graph
     functions = table()
     for node in graph.nodes:
         if node.op == "call_function" and hasattr(node.target, "overloadpacket") and _name(node) not in functions:

@@ -8,15 +8,13 @@ import importlib.util
 import sys
 import types
 
-import torch
-
-NAME = "torch._dynamo"
+from ..calls.torch_private import compiler_name, set_compiler
 
 
 def leave_compiler_out():
     """Stands in for the compiler in this process, unless it is there; never in a program of somebody else."""
-    if NAME not in sys.modules:
-        torch._dynamo = sys.modules[NAME] = Compiler(NAME)
+    if compiler_name not in sys.modules:
+        set_compiler(Compiler(compiler_name))
 
 
 class Compiler(types.ModuleType):
@@ -41,6 +39,6 @@ class Compiler(types.ModuleType):
 @functools.cache
 def _compiler(stand_in):
     """The compiler itself, which takes its place from now on."""
-    if sys.modules.get(NAME) is stand_in:
-        del sys.modules[NAME], torch._dynamo  # torch loads it where it is asked for it
-    return importlib.import_module(NAME)
+    if sys.modules.get(compiler_name) is stand_in:
+        set_compiler(None)
+    return importlib.import_module(compiler_name)

@@ -3,7 +3,7 @@
 fuzz` draws from. Made once for a version of torch, in the cache folder (`examples.py`), by
 `python -m ulpscope.fuzzer.opdb`.
 
-Needs of torch `torch.testing._internal.common_methods_invocations.op_db`, which is private and
+Needs of torch its operator database (`torch.testing._internal`), which is private and
 imports a test helper (expecttest) that few have; where that fails, so does this, with a sentence.
 """
 
@@ -25,7 +25,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, set_aside
-from ..calls.torch_private import all_operator_names
+from ..calls.torch_private import all_operator_names, operator_database
 from ..program.capture import Recorder
 from ..program.waiting import waiting
 from . import examples
@@ -49,12 +49,11 @@ def operators():
             stub.assert_expected_inline = None
             sys.modules["expecttest"] = stub
     try:
-        from torch.testing._internal.common_methods_invocations import op_db
+        return operator_database()
     except Exception as problem:  # it is private: whatever it raises
         foreign(problem)
         raise RuntimeError(f"the operator database of torch {torch.__version__} cannot be had "
                            f"({type(problem).__name__}: {problem}); give a captured trace with --trace") from None  # fmt: skip
-    return op_db
 
 
 def samples(entry, dtype, most):

@@ -10,10 +10,16 @@ import threading
 import types
 
 import torch
-from torch.utils._device import DeviceContext
 
 from .. import _core
 from ..calls.functions import name_of
+from ..calls.torch_private import (
+    default_device_mode,
+    n_function_modes,
+    pop_function_mode,
+    push_function_mode,
+    skip_one_function_mode,
+)
 from . import operators
 from .hooks import around
 from .regions import Meeting
@@ -38,9 +44,7 @@ os.register_at_fork(after_in_child=_leave_child)
 def mode_for(session, namer=name_of):
     """The mode that records into a session what `namer` has a name for. RuntimeError where the glue
     cannot look into Python."""
-    c = torch._C
-    stack = (c._push_on_torch_function_stack, c._pop_torch_function_stack,
-             getattr(c, "_skip_one_hop_torch_function", None))  # fmt: skip
+    stack = push_function_mode, pop_function_mode, skip_one_function_mode
     kinds = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Generator)
     return _core.ApiMode(session, namer, stack, kinds)
 
@@ -104,7 +108,7 @@ class Apis:
         if not self.active:
             return
         modes = [m for m in popped() if m is not self.mode]
-        at = sum(isinstance(m, DeviceContext) for m in modes[:1])
+        at = sum(isinstance(m, default_device_mode()) for m in modes[:1])
         pushed([*modes[:at], self.mode, *modes[at:]])
 
     def take_out(self):
@@ -171,11 +175,10 @@ class Apis:
 
 def popped():
     """All modes of this thread's stack, the bottom first, taken off."""
-    n = torch._C._len_torch_function_stack()
-    return [torch._C._pop_torch_function_stack() for _ in range(n)][::-1]
+    return [pop_function_mode() for _ in range(n_function_modes())][::-1]
 
 
 def pushed(modes):
     """Puts modes on, the first at the bottom."""
     for mode in modes:
-        torch._C._push_on_torch_function_stack(mode)
+        push_function_mode(mode)

@@ -321,10 +321,9 @@ def _holding_libraries(namespaces):
 
 def custom_operator(name):
     """The Python function behind an operator of `torch.library.custom_op`, or None."""
-    from torch._library.custom_ops import OPDEFS
+    from ..calls.torch_private import python_operator
 
-    definition = OPDEFS.get(name.split(".")[0])
-    return getattr(definition, "_init_fn", None)
+    return python_operator(name.split(".")[0])
 
 
 def guarded(script):

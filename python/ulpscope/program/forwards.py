@@ -11,14 +11,13 @@ import threading
 
 import torch
 
+from ..calls.torch_private import sequence_number
 from . import apis
 
 # src/call knows both: nothing that could be run again
 NAME, BACKWARD = "module.forward", "module.backward"
 
 WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")  # as in src/diff
-
-_next_node = getattr(torch._C._autograd, "_get_sequence_nr", None)
 
 
 class Forwards:
@@ -31,7 +30,7 @@ class Forwards:
 
     def enter(self):
         """A module begins."""
-        node = _next_node() if _next_node is not None else None
+        node = sequence_number() if sequence_number is not None else None
         self._open().append((self.session.counts()["calls"], node))
 
     def leave(self, module, args, output):

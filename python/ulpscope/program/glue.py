@@ -199,9 +199,9 @@ def _compile_flags() -> list[str]:
 
 
 def _abi_flag() -> str:
-    import torch
+    from ..calls.torch_private import cxx11_abi
 
-    return f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"
+    return f"-D_GLIBCXX_USE_CXX11_ABI={int(cxx11_abi())}"
 
 
 def _link_flags() -> list[str]:

@@ -22,7 +22,7 @@ from torch.optim.optimizer import (
 from .. import _core
 from ..calls.foreign import unhurt
 from ..calls.torch_older import is_compiling
-from ..calls.torch_private import private_backend
+from ..calls.torch_private import data_loader_iterator, private_backend
 
 EXIT_S = 10  # what the program's own os._exit waits for us
 SOURCES = ("optimizer", "dataloader", "manual")
@@ -164,8 +164,6 @@ class Steps:
             self.at_end()
 
     def _wrap_loader(self):
-        from torch.utils.data.dataloader import _BaseDataLoaderIter as Iterator
-
         def wrapper(original, iterator):
             self._before_batch()
             try:
@@ -175,7 +173,7 @@ class Steps:
                 self.n_batches = 0
                 raise
 
-        self._undo.append(around(Iterator, "__next__", wrapper))
+        self._undo.append(around(data_loader_iterator(), "__next__", wrapper))
 
     def _loader_counts(self):
         if self.source is None and self.has_optimizer is None:  # it takes a look at all objects that there are

@@ -268,12 +268,14 @@ def await_other_ranks():
     still needs it. A rank that is gone already had seen all of them done."""
     import torch
 
+    from ..calls.torch_private import default_store
+
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized()):
         return
     names = [f"ulpscope-captured-{rank}" for rank in range(dist.get_world_size())]
     with unhurt(lambda error: print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)):
-        store = dist.distributed_c10d._get_default_store()
+        store = default_store()
         store.set(names[dist.get_rank()], "1")
         store.wait(names, PATIENCE)
 

@@ -18,6 +18,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign
+from ..calls.torch_private import dispatch_table
 from ..calls.replay import BadCall, Unsupported, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied, TorchDevice, lacks, open_device
@@ -36,7 +37,7 @@ def kernel_of(op, device):
     of other operators), "fallback", "" where it has none or nobody knows."""
     key = KEYS.get(device, "PrivateUse1")
     try:
-        table = torch._C._dispatch_dump_table(op)
+        table = dispatch_table(op)
     except (RuntimeError, AttributeError):
         return ""
     line = next((part for part in table.splitlines() if part.startswith(f"{key}: ")), "")

@@ -79,13 +79,14 @@ def device_facts(device):
     """Name of the device, versions of its driver and of what torch knows it by."""
     import torch
 
+    from ..calls.torch_private import cuda_driver_version
     from ..executors.device import PACKAGES
 
     kind, _, index = device.partition(":")
     facts = {}
     asked = {"device name": (getattr(getattr(torch, kind, None), "get_device_name", None), (int(index) if index.isdigit() else 0,))}
     if kind == "cuda":
-        asked["driver"] = getattr(torch._C, "_cuda_getDriverVersion", None), ()
+        asked["driver"] = cuda_driver_version, ()
     for name, (ask, given) in asked.items():
         with set_aside():  # of its backend it may raise whatever it likes
             if ask is not None:

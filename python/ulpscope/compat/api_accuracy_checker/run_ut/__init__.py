@@ -32,9 +32,9 @@ def device_type(config):
 def compiler(kind):
     """What -j compiles with: inductor where it generates code for the device, else torch.compile's
     own tracing, with the device's kernels."""
-    from ....executors.compiled import has_inductor  # seconds
+    from ....calls.torch_private import inductor_serves
 
-    return "inductor" if kind == "cpu" or has_inductor(kind) else "aot_eager"
+    return "inductor" if kind == "cpu" or inductor_serves(kind) else "aot_eager"
 
 
 def error_data(words, config):
