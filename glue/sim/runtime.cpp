@@ -4,6 +4,7 @@
 // asks, it is the answer, where not, nobody calls it.
 #include "sim_glue.h"
 
+#include <ATen/core/GeneratorForPrivateuseone.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/ScalarType.h>
@@ -452,6 +453,18 @@ void resize_storage(const c10::Storage &storage, size_t size)
     storage.unsafeGetStorageImpl()->set_nbytes(size);
 }
 
+namespace
+{
+
+// Whether torch asks its hooks for a new generator: those of this kind of device answer.
+template <class Some, class = void> constexpr bool asks_hooks = false;
+template <class Some>
+constexpr bool asks_hooks<Some, std::void_t<decltype(&Some::getNewGenerator)>> =
+    std::is_same_v<decltype(&Some::getNewGenerator),
+                   at::Generator (Some::*)(DeviceIndex) const>;
+
+} // namespace
+
 void register_runtime()
 {
     static Hooks *hooks = new Hooks;
@@ -459,6 +472,9 @@ void register_runtime()
     c10::SetAllocator(DEVICE, allocator());
     c10::impl::DeviceGuardImplRegistrar registrar(DEVICE, guard);
     at::RegisterPrivateUse1HooksInterface(hooks);
+    if (!asks_hooks<at::PrivateUse1HooksInterface>)
+        at::_GeneratorRegister older(
+            [](DeviceIndex d) { return hooks->getNewGenerator(d); });
 }
 
 } // namespace usc_sim
