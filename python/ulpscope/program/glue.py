@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from pathlib import Path
 
 from .. import _core
@@ -315,13 +316,15 @@ def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: s
 
     with ThreadPoolExecutor(_PARALLEL) as pool:
         left = {pool.submit(_object, base, source, out, log) for source, out in pairs}
+        began = time.monotonic()
         try:
             while left:
                 done, left = wait(left, timeout=_SAID_EVERY_S, return_when="FIRST_EXCEPTION")
                 for future in done:
                     future.result()
                 if left:
-                    say(f"compiling the {name} glue: {sum(out.exists() for _, out in pairs)} of {len(pairs)} files")
+                    n = sum(out.exists() for _, out in pairs)
+                    say(f"compiling the {name} glue: {n} of {len(pairs)} files ({time.monotonic() - began:.0f} s)")
         finally:
             for future in left:
                 future.cancel()
