@@ -71,6 +71,15 @@ def test_every_page_is_of_a_kind_and_in_the_index():
         assert f"]({name})" in index, f"docs/index.md lacks {name}"
 
 
+def test_the_glossary_speaks_of_the_code():
+    """Each file that it names is there, and each word stands in that file, or in a neighbour's name or text."""
+    rows = re.findall(r"^\| \*(.+?)\* ?.*?\| (?:.*`(.+?)`|.*\]\((.+?)\)) \|$", (DOCS / "background/glossary.md").read_text(), re.M)
+    tracked = [p for room in ("src", "python", "glue", "docs", "include") for p in (DOCS.parent / room).rglob("*.*")]
+    missing = [(word, place or link) for word, place, link in rows
+               if not any(f"/{(place or link).rstrip('/').removeprefix('../')}" in f"/{p}" for p in tracked)]  # fmt: skip
+    assert len(rows) > 40 and missing == []
+
+
 def test_every_chinese_page_translates_one():
     for page in DOCS.rglob("*.zh.md"):
         assert page.with_name(page.name.replace(".zh.md", ".md")).exists(), page
