@@ -39,6 +39,7 @@ static const cli_command commands[] = {
     {cmd_repro, "hand on a failing call: a small script, a bug report", &cmd_repro_page},
     {cmd_env, "what numbers depend on here; what two machines differ in", &cmd_env_page},
     {cmd_doctor, "what is wrong with this machine, and what mends it", &cmd_doctor_page},
+    {cmd_trial, "whether all of this works on a new device", &cmd_trial_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
     {cmd_schema, "what a command's JSON holds, for programs", &cmd_schema_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},

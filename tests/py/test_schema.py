@@ -25,6 +25,7 @@ HELD = {  # by whom: what gives schemas.one or each these words
     "info": "test_surroundings.py",
     "loss": "test_loss.py",
     "overflow": "test_overflow.py",
+    "trial": "test_trial.py",
     "watch": "test_watch_explain.py",
 }
 
