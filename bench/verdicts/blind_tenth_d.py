@@ -283,14 +283,15 @@ def tenth_double(a, b):
     return a @ b
 
 
-def double(a, b, step=150, way=None, third=True):
+def double(a, b, step=150, way=None, kind=None):
     if way == "single":
         return (a.float() @ b.float()).double()
     if way == "pieces":
         ah, bh = a.float(), b.float()
         al, bl = (a - ah).float(), (b - bh).float()
+        al, bl = (narrow(al, kind), narrow(bl, kind)) if kind else (al, 0 * bl)
         y = ah.double() @ bh.double() + ah.double() @ bl.double() + al.double() @ bh.double()
-        return y + al.double() @ bl.double() if third else y
+        return y + al.double() @ bl.double()
     y = torch.zeros(40, 30, dtype=torch.float64)
     for k in range(0, 150, step):
         y = y + a[:, k : k + step] @ b[k : k + step]
@@ -307,10 +308,10 @@ bad(
         "computed in single precision": {"way": "single"},
         # kept in float32 between tiles
         "partial sums kept in single precision": {"way": "kept", "step": 50},
-        # Ozaki split without the low times low part
-        "hides: the product of the low pieces is left out": {"way": "pieces", "third": False},
-        # a low piece of float32 keeps 48 bits, not 53
-        "hides: two pieces of single precision": {"way": "pieces"},
+        # the right side in one piece of float32
+        "the low piece of the right side is left out": {"way": "pieces"},
+        # a low piece of bfloat16 keeps 8 bits beside 24
+        "hides: low pieces in bfloat16": {"way": "pieces", "kind": bf},
     },
     None,
 )

@@ -198,15 +198,13 @@ def peaks(x, fill=-INF, last=False, local=False, turn=False):
     return top[..., 0], index
 
 
-ok(tenth_peaks, peaks, None, windows={})
+ok(tenth_peaks, peaks, None, windows={}, the_last_of_equal_ones={"last": True})
 bad(
     tenth_peaks,
     peaks,
     {
         # zeros pad
         "padded with zeros": {"fill": 0.0},
-        # ties
-        "hides: of equal ones the last is told": {"last": True},
         # index in the window
         "the place is that in the window": {"local": True},
         # column-major places
