@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set M, by one more hand that had not read the rule: what an engineer writes, and breaks, while a chip is brought
-up. Words that begin with "hides" name a mistake meant to look excusable. This file: attention; _b to _p: the rest."""
+up. Words that begin with "hides" name a mistake meant to look excusable. This file: attention; _b to _q: the rest."""
 
 import torch
 
