@@ -146,8 +146,8 @@ bad(
     {
         # one row in half
         "hides: one row of the norm through half precision": {"norm": lambda t: block(t, 23, half)},
-        # 14 bits
-        "hides: the norm keeps fifteen bits": {"norm": bits(15)},
+        # 12 bits
+        "hides: the norm keeps twelve bits": {"norm": bits(12)},
         # one row of the running sum
         "hides: one row of the running sum through half precision": {"run": lambda t: block(t, 23, half)},
         # factor
