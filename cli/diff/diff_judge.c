@@ -41,15 +41,35 @@ static bool add_unjudged(diff_unjudged *u, const char *sentence, const char *ver
     return true;
 }
 
-/* The first side that was not judged; texts may be NULL. */
-static bool keep_unjudged(diff_unjudged *u, const usc_diff_heard *h)
+/* Of a call that was judged, the outputs that were not: its sentence begins with the
+ * operator's name. */
+static bool add_left_out(diff_unjudged *u, const char *sentence, const char *left_out)
+{
+    const size_t n = strcspn(sentence, " ");
+    char *text = malloc(n + strlen(left_out) + 2);
+    usc_unjudged *more = realloc(u->item, (u->n + 1) * sizeof *more);
+    if (more != NULL) u->item = more;
+    if (text == NULL || more == NULL) {
+        free(text);
+        return false;
+    }
+    memcpy(text, sentence, n);
+    text[n] = '\0';
+    strcpy(text + n + 1, left_out);
+    u->item[u->n++] = (usc_unjudged){text, text + n + 1, 1};
+    return true;
+}
+
+/* The first side that was not judged, or not all of it; texts may be NULL. */
+static bool keep_unjudged(diff_unjudged *u, const usc_paired found[2])
 {
     for (int side = 0; side < 2; side++) {
-        const char *verdict = h->verdict[side], *why = h->sentence[side];
-        if (verdict == NULL || why == NULL ||
-            !usc_verdict_missing(usc_verdict_by_text(verdict)))
-            continue;
-        return add_unjudged(u, why, verdict);
+        const usc_paired *one = &found[side];
+        if (one->verdict == NULL || one->sentence == NULL) continue;
+        if (usc_verdict_missing(usc_verdict_by_text(one->verdict)))
+            return add_unjudged(u, one->sentence, one->verdict);
+        if (one->not_judged != NULL && one->not_judged[0] != '\0')
+            return add_left_out(u, one->sentence, one->not_judged);
     }
     return true;
 }
@@ -81,7 +101,7 @@ static bool hear(void *ctx, int64_t i, const usc_paired found[2])
     }
     if (h->status == USC_OK)
         h->status = usc_diff_hear(h->diff, h->row[i], &heard, &h->err);
-    if (h->status == USC_OK && !keep_unjudged(h->unjudged, &heard))
+    if (h->status == USC_OK && !keep_unjudged(h->unjudged, found))
         h->status = usc_error_set(&h->err, USC_E_NOMEM, -1, "diff: no memory");
     return h->status == USC_OK &&
            (h->all || !usc_diff_errs(usc_diff_rows(h->diff, &n)[h->row[i]].kind));

@@ -175,8 +175,7 @@ USC_API USC_NODISCARD usc_status usc_findings_same(usc_findings *f,
 USC_API const usc_finding *usc_findings_worst(const usc_findings *f);
 
 /**
- * The notes of all findings, each once and in order, and what is to be said of outputs
- * that do not decide.
+ * The notes of all findings, each once and in order.
  *
  * Memory:  the list's.
  * Errors:  USC_E_NOMEM; *n is 0 then.
@@ -184,6 +183,15 @@ USC_API const usc_finding *usc_findings_worst(const usc_findings *f);
 USC_API USC_NODISCARD usc_status usc_findings_notes(usc_findings *f,
                                                     const char *const **out, int *n,
                                                     usc_error *err);
+
+/**
+ * Which outputs nobody judged beside those that decide, and why: "out[1]: ill-conditioned
+ * ..."; "" where there is none. It belongs to the verdict of the call (usc_said), and
+ * counts where calls that are not judged do.
+ *
+ * Memory:  the list's; "" where there is none.
+ */
+USC_API const char *usc_findings_left_out(usc_findings *f);
 
 /** Adds a note to finding i; without effect where it has USC_FINDING_NOTES. Errors:
  * USC_E_NOMEM. */
@@ -290,6 +298,7 @@ typedef struct usc_said {
     const char *reason;  /* of the call as a whole, instead of the worst finding's */
     const char *culprit; /* the operator in it that is to blame */
     const char *cause;
+    const char *left_out; /* usc_findings_left_out */
 } usc_said;
 
 /** One English sentence on the verdict of a call; cut where it does not fit. */

@@ -31,8 +31,8 @@ static PyObject *py_sentence(PyObject *module, PyObject *args)
     const char *verdict;
     PyObject *worst;
     usc_said said = {0};
-    if (!PyArg_ParseTuple(args, "sssssO", &said.op, &verdict, &said.reason, &said.culprit,
-                          &said.cause, &worst) ||
+    if (!PyArg_ParseTuple(args, "sssssO|s", &said.op, &verdict, &said.reason,
+                          &said.culprit, &said.cause, &worst, &said.left_out) ||
         read_entry(PyModule_GetState(module), worst, &said.worst) < 0 ||
         (said.verdict = py_verdict(verdict)) == USC_N_VERDICTS)
         return NULL;
@@ -123,7 +123,7 @@ static PyObject *py_settle(PyObject *module, PyObject *list)
 
 static PyMethodDef functions[] = {
     {"sentence", py_sentence, METH_VARARGS,
-     "sentence(op, verdict, reason, culprit, cause, worst) -> str: see "
+     "sentence(op, verdict, reason, culprit, cause, worst, left_out=\"\") -> str: see "
      "usc_said_sentence; "
      "worst: a Finding or None."},
     {"no_worse", py_no_worse, METH_VARARGS,

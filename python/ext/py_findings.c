@@ -97,6 +97,12 @@ static PyObject *findings_notes(PyObject *self, void *unused)
     return st == USC_OK ? py_text_list(notes, n) : told(self, st, &err);
 }
 
+static PyObject *findings_left_out(PyObject *self, void *unused)
+{
+    (void)unused;
+    return core_text(usc_findings_left_out(list_of(self)));
+}
+
 static PyObject *findings_wants_calm(PyObject *self, void *unused)
 {
     (void)unused;
@@ -295,6 +301,7 @@ static PyObject *findings_repr(PyObject *self)
 static PyGetSetDef findings_members[] = {
     {"worst", findings_worst, NULL, "The finding that decides, or None.", NULL},
     {"notes", findings_notes, NULL, "See usc_findings_notes.", NULL},
+    {"left_out", findings_left_out, NULL, "See usc_findings_left_out.", NULL},
     {"want_calm", findings_wants_calm, NULL, "See usc_findings_want_calm.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assertions for tests of kernels."""
 
+import warnings
+
 from .session.api import check_call
 from .session.explained import explain
 
@@ -20,7 +22,8 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat
     its own; a number is the seconds that it may take (default 2).
 
     The message says the effective bits, the cause where it is known, and the worst
-    elements. A call that cannot be judged fails as well. Returns the verdict.
+    elements. A call that cannot be judged fails as well; of one that passes with outputs that nobody
+    could judge a warning says which and why. Returns the verdict.
     """
     __tracebackhide__ = True
     return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs,
@@ -31,5 +34,7 @@ def passed(verdict):
     """A verdict that passes; of any other the AssertionError that explains it."""
     __tracebackhide__ = True
     if verdict.verdict == "pass":
+        if verdict.not_judged:
+            warnings.warn(f"{verdict.sentence}", stacklevel=3)
         return verdict
     raise AssertionError(explain(verdict))

@@ -250,22 +250,36 @@ usc_status usc_findings_notes(usc_findings *f, const char *const **out, int *n,
     *n = 0;
     if (f->n == 0) return USC_OK;
     const char **notes =
-        usc_arena_take(&f->arena, f->n * (USC_FINDING_NOTES + 1) * sizeof *notes);
+        usc_arena_take(&f->arena, f->n * USC_FINDING_NOTES * sizeof *notes);
     int used = 0;
     const char *note = NULL;
     while (notes != NULL && (note = next_note(f, note)) != NULL)
         notes[used++] = note;
-    const bool aside = ill_stand_aside(f, 0);
-    for (size_t i = 0; notes != NULL && aside && i < f->n; i++) {
-        char text[1024];
-        if (!is_ill(f->items[i])) continue;
-        (void)snprintf(text, sizeof text, "%s is not judged: %s", f->items[i]->path,
-                       f->items[i]->reason);
-        notes[used++] = usc_findings_text(f, text);
-    }
     const usc_status st = usc_findings_status(f, err);
     if (st != USC_OK) return st;
     *out = notes;
     *n = used;
     return USC_OK;
+}
+
+/* ---- what nobody judged beside it ---- */
+
+const char *usc_findings_left_out(usc_findings *f)
+{
+    const usc_finding *worst = usc_findings_worst(f);
+    if (worst == NULL || usc_verdict_missing(worst->verdict)) return "";
+    size_t used = 0, size = 1;
+    for (size_t i = 0; i < f->n; i++)
+        size += strlen(f->items[i]->path) + strlen(f->items[i]->reason) + 4;
+    char *out = usc_arena_take(&f->arena, size);
+    if (out == NULL) return "";
+    out[0] = '\0';
+    for (size_t i = 0; i < f->n; i++) {
+        const usc_finding *one = f->items[i];
+        if (!usc_verdict_missing(one->verdict)) continue;
+        used +=
+            (size_t)snprintf(out + used, size - used, "%s%s%s%s", used > 0 ? "; " : "",
+                             one->path, one->path[0] != '\0' ? ": " : "", one->reason);
+    }
+    return out;
 }

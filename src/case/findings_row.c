@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { SENTENCE = 2048, N_NUMBERS = 10, INDEX = 1024, HISTOGRAM = 4096 };
-enum { OF_ONE = N_NUMBERS + 6, OF_CALL = 1 }; /* metrics at the most */
+enum { OF_ONE = N_NUMBERS + 6, OF_CALL = 2 }; /* metrics at the most */
 
 /* Metrics as they are filled in. */
 typedef struct metrics {
@@ -118,6 +118,12 @@ static void add_reason(metrics *m, const usc_said *said)
     if (reason[0] != '\0') add_text(m, -1, "reason", reason);
 }
 
+/* Which outputs nobody judged beside those that decide: these count as such calls do. */
+static void add_left_out(metrics *m, const usc_said *said)
+{
+    if (said->left_out[0] != '\0') add_text(m, -1, "not_judged", said->left_out);
+}
+
 static void put_metrics(usc_findings *f, const usc_said *said, usc_result_row *row)
 {
     const bool accused = usc_verdict_flagged(said->verdict);
@@ -132,6 +138,7 @@ static void put_metrics(usc_findings *f, const usc_said *said, usc_result_row *r
         add_nan_inf(&m, (int)i, f->items[i]);
     }
     add_reason(&m, said);
+    add_left_out(&m, said);
     if (row->n_metrics > 0)
         memcpy(m.items + m.n, row->metrics, (size_t)row->n_metrics * sizeof *m.items);
     row->metrics = m.items;
@@ -193,6 +200,7 @@ usc_status usc_findings_row(usc_findings *f, const usc_said *said, usc_result_ro
     char sentence[SENTENCE];
     usc_said s = *said;
     if (s.worst == NULL) s.worst = usc_findings_worst(f);
+    s.left_out = usc_findings_left_out(f);
     usc_said_sentence(&s, sentence, sizeof sentence);
     row->verdict = usc_verdict_text(s.verdict);
     row->bits = s.worst != NULL ? s.worst->bits : 0;

@@ -170,4 +170,6 @@ void usc_said_sentence(const usc_said *s, char *out, size_t size)
     if (s->culprit != NULL && s->culprit[0] != '\0' && strcmp(s->culprit, s->op) != 0)
         say(&l, "; the fault is in %s", s->culprit);
     if (s->cause != NULL && s->cause[0] != '\0') say(&l, ": %s", s->cause);
+    if (s->left_out != NULL && s->left_out[0] != '\0')
+        say(&l, "; not judged: %s", s->left_out);
 }

@@ -63,9 +63,13 @@ usc_status usc_pack_put_cause(const usc_pack_work *w, usc_result *result,
                               usc_result_row *row, const char *cause, usc_error *err)
 {
     char sentence[2048];
-    const usc_finding *worst = usc_findings_worst(usc_case_findings(w->c));
-    const usc_said said = {
-        .op = row->op, .verdict = worst->verdict, .worst = worst, .cause = cause};
+    usc_findings *found = usc_case_findings(w->c);
+    const usc_finding *worst = usc_findings_worst(found);
+    const usc_said said = {.op = row->op,
+                           .verdict = worst->verdict,
+                           .worst = worst,
+                           .cause = cause,
+                           .left_out = usc_findings_left_out(found)};
     usc_said_sentence(&said, sentence, sizeof sentence);
     row->cause = cause;
     row->sentence = sentence;

@@ -41,7 +41,7 @@ static double share_of(const usc_result_row *row, const usc_metric *excused)
 usc_row_facts usc_row_facts_of(const usc_result_row *row)
 {
     usc_row_facts facts = {
-        .loss = (double)NAN, .excuse = "", .reason = "", .internal = ""};
+        .loss = (double)NAN, .excuse = "", .reason = "", .left_out = "", .internal = ""};
     for (int i = 0; i < row->n_metrics; i++) {
         const usc_metric *m = &row->metrics[i];
         if (strcmp(m->name, "excused") == 0)
@@ -62,6 +62,8 @@ usc_row_facts usc_row_facts_of(const usc_result_row *row)
             facts.usual = m->text != NULL || m->value > 0;
         else if (strcmp(m->name, "reason") == 0)
             facts.reason = text_of(m->text);
+        else if (strcmp(m->name, "not_judged") == 0)
+            facts.left_out = text_of(m->text);
         else if (strcmp(m->name, "internal") == 0)
             facts.internal = text_of(m->text);
     }
@@ -150,7 +152,7 @@ static uint64_t hash_of(const usc_report_finding *f)
 
 static bool same_finding(const usc_report_finding *a, const usc_report_finding *b)
 {
-    return a->verdict == b->verdict && a->usual == b->usual &&
+    return a->verdict == b->verdict && a->usual == b->usual && a->beside == b->beside &&
            strcmp(a->op, b->op) == 0 && strcmp(a->culprit, b->culprit) == 0 &&
            strcmp(a->kind, b->kind) == 0 && same_cause(a->cause, b->cause);
 }
@@ -186,9 +188,20 @@ static usc_report_finding *new_finding(usc_report *r, const usc_result_row *row,
     f->source = usc_source_line_of(r, row->stack);
     if (usc_index_add(r, &r->findings_index, &f->indexed, hash_of(f), NULL) != USC_OK)
         return NULL;
-    *r->findings_end = f;
-    r->findings_end = &f->next;
+    usc_report_finding ***end = f->beside ? &r->beside_end : &r->findings_end;
+    **end = f;
+    *end = &f->next;
     return f;
+}
+
+static usc_report_finding *found_of(usc_report *r, const usc_result_row *row,
+                                    const usc_report_finding *key)
+{
+    usc_indexed *node = usc_index_first(&r->findings_index, hash_of(key));
+    for (; node != NULL; node = usc_index_next(node))
+        if (same_finding((usc_report_finding *)node, key))
+            return named_closer(r, (usc_report_finding *)node, key->cause);
+    return new_finding(r, row, key);
 }
 
 usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *row,
@@ -205,11 +218,7 @@ usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *r
                                     .culprit = text_of(row->culprit),
                                     .cause = cause,
                                     .verdict = v};
-    usc_indexed *node = usc_index_first(&r->findings_index, hash_of(&key));
-    for (; node != NULL; node = usc_index_next(node))
-        if (same_finding((usc_report_finding *)node, &key))
-            return named_closer(r, (usc_report_finding *)node, cause);
-    return new_finding(r, row, &key);
+    return found_of(r, row, &key);
 }
 
 static const char *place_of(usc_report *r, const usc_result_row *row)
@@ -223,10 +232,9 @@ static const char *place_of(usc_report *r, const usc_result_row *row)
     return text;
 }
 
-usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
-                                  usc_error *err)
+static usc_status add_to(usc_report *r, usc_report_finding *f, const usc_result_row *row,
+                         usc_error *err)
 {
-    usc_report_finding *f = usc_report_finding_of(r, row, v);
     usc_place *place = f != NULL ? usc_report_take(r, sizeof *place) : NULL;
     if (place == NULL || (place->text = place_of(r, row)) == NULL || r->arena.failed)
         return usc_report_no_memory(r, err);
@@ -236,6 +244,34 @@ usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_
     f->loss = fmax(f->loss, usc_row_facts_of(row).loss); /* a NaN gives way */
     f->n_calls += row->stands_for > 0 ? row->stands_for : 1;
     return USC_OK;
+}
+
+usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
+                                  usc_error *err)
+{
+    return add_to(r, usc_report_finding_of(r, row, v), row, err);
+}
+
+usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row, usc_error *err)
+{
+    char kind[KIND_SIZE];
+    const char *reason = usc_row_facts_of(row).left_out;
+    if (reason[0] == '\0') return USC_OK;
+    without_numbers(reason, kind);
+    const usc_report_finding key = {.reason = reason,
+                                    .kind = kind,
+                                    .beside = true,
+                                    .op = row->op,
+                                    .culprit = "",
+                                    .cause = "",
+                                    .verdict = USC_VERDICT_UNJUDGED};
+    return add_to(r, found_of(r, row, &key), row, err);
+}
+
+void usc_report_take_beside(usc_report *r)
+{
+    *r->findings_end = r->beside;
+    if (r->beside != NULL) r->findings_end = r->beside_end;
 }
 
 const char *usc_report_finding_reason(const usc_report_finding *f)

@@ -18,7 +18,9 @@ double usc_report_judged(const usc_report *r, const usc_report_options *options)
         n_missing += is_missing((usc_verdict)v) ? r->n[v] : 0;
     int64_t n = r->n_rows;
     for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
-        if (is_missing(f->verdict) && usc_report_finding_allowed(f, &all)) {
+        if (f->beside) {
+            n_missing += usc_report_finding_allowed(f, &all) ? 0 : f->n_rows;
+        } else if (is_missing(f->verdict) && usc_report_finding_allowed(f, &all)) {
             n_missing -= f->n_rows;
             n -= f->n_rows;
         }

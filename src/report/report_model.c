@@ -102,6 +102,7 @@ static usc_status sum_row(void *ctx, const usc_result_row *row, usc_error *err)
     usc_status st = sum_excused(r, &facts, row->call, err);
     if (st == USC_OK) st = sum_low(r, row, v, err);
     if (st == USC_OK) st = usc_report_add_standards(r, row, v, err);
+    if (st == USC_OK) st = usc_report_add_beside(r, row, err);
     if (st != USC_OK || v == USC_VERDICT_PASS) return st;
     return usc_report_finding_add(r, row, v, err);
 }
@@ -138,6 +139,7 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
                       .folder = "",
                       .excused = {.excuse = ""}};
     r->findings_end = &r->findings;
+    r->beside_end = &r->beside;
     r->ops_end = &r->ops;
     r->cases_end = &r->cases;
 
@@ -151,6 +153,7 @@ usc_status usc_report_open(const char *out_folder, const usc_alloc *alloc,
     if (st == USC_OK) st = usc_result_walk_run(r->result, keep_key, r, err);
     if (st == USC_OK)
         st = usc_result_walk_parts(r->result, USC_RESULT_LEAN, sum_row, r, err);
+    if (st == USC_OK) usc_report_take_beside(r);
     if (st == USC_OK) usc_findings_usual_last(r);
     if (st == USC_OK) st = usc_report_read_self_test(r, err);
     if (st != USC_OK) goto done;

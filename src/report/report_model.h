@@ -35,6 +35,7 @@ typedef struct usc_row_facts {
     double excused;       /* largest share of an output's elements that went free */
     const char *excuse;   /* codes of what excused them; "" */
     const char *reason;   /* why it could not be judged; "" */
+    const char *left_out; /* which of its outputs were not, beside others; "" */
     const char *internal; /* a mistake of ulpscope in the search for a cause; "" */
 } usc_row_facts;
 
@@ -44,13 +45,15 @@ typedef struct usc_source_line {
     int64_t line;
 } usc_source_line;
 
-/* Calls that do not pass, with the same operator, culprit, verdict and cause. */
+/* Calls that do not pass, with the same operator, culprit, verdict and cause; and as
+ * `unjudged` once more those of which outputs were not judged beside others. */
 typedef struct usc_report_finding {
     usc_indexed indexed;
     const char *reason; /* of calls not judged; else "" */
     const char *kind;   /* that reason without its numbers: what tells findings apart */
     bool usual;
-    int64_t i; /* place in the list of the page; -1: left out */
+    bool beside; /* outputs of calls that have a verdict of others */
+    int64_t i;   /* place in the list of the page; -1: left out */
     const char *op, *culprit, *cause, *sentence;
     usc_verdict verdict;
     int64_t n_rows;     /* judged calls */
@@ -119,6 +122,7 @@ struct usc_report {
     int64_t n[USC_N_VERDICTS];
     const char *internal, *internal_op; /* the first mistake of ours; NULL: none */
     usc_report_finding *findings, **findings_end; /* worst first */
+    usc_report_finding *beside, **beside_end;     /* until they are taken */
     usc_index findings_index, ops_index;
     usc_op_sum *ops; /* the one with the worst finding first */
     usc_op_sum **ops_end;
@@ -179,6 +183,12 @@ usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *r
 /** Adds a row that does not pass to its finding. Errors: USC_E_NOMEM. */
 usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_verdict v,
                                   usc_error *err);
+
+/** Adds a row of which outputs were not judged beside others to what is not judged; such
+ * findings stand behind the others once they are taken. Errors: USC_E_NOMEM. */
+usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row,
+                                 usc_error *err);
+void usc_report_take_beside(usc_report *r);
 
 /** Puts accused findings that are usual behind the other accused ones. */
 void usc_findings_usual_last(usc_report *r);

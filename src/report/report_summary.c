@@ -63,6 +63,12 @@ static void put_rest(usc_out *o, const usc_report *r)
     else if (unjudged + unsupported > 0)
         usc_out_format(o, "; %lld not judged (%s)", (long long)(unjudged + unsupported),
                        unjudged > 0 ? "unjudged" : "unsupported");
+    int64_t n_beside = 0;
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
+        n_beside += f->beside ? f->n_rows : 0;
+    if (n_beside > 0)
+        usc_out_format(o, "; %lld with an output that is not judged",
+                       (long long)n_beside);
     if (r->n[USC_VERDICT_UNDEFINED] > 0)
         usc_out_format(o, "; %lld undefined", (long long)r->n[USC_VERDICT_UNDEFINED]);
     if (r->excused.n > 0)

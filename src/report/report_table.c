@@ -283,7 +283,6 @@ static void baseline(usc_table *t)
 
 static void reasons(usc_table *t, usc_verdict verdict)
 {
-    if (t->r->n[verdict] == 0) return;
     const char *name = usc_verdict_text(verdict);
     for (const usc_report_finding *f = t->r->findings; f != NULL; f = f->next) {
         if (f->verdict != verdict) continue;

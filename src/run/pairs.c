@@ -54,6 +54,7 @@ static usc_paired found_in(const usc_json *said)
     found.sentence = usc_json_as_text(usc_json_get(said, "sentence"));
     found.cause = usc_json_as_text(usc_json_get(said, "cause"));
     if (found.cause != NULL && found.cause[0] == '\0') found.cause = NULL;
+    found.not_judged = usc_json_as_text(usc_json_get(said, "not_judged"));
     found.bits = usc_json_as_number(usc_json_get(said, "bits"));
     return found;
 }

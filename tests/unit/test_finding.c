@@ -72,16 +72,35 @@ static void outputs_without_bits_stand_aside_up_to_half(void **state)
 {
     (void)state;
     usc_findings *f = opened();
-    const char *const *notes;
-    int n;
     add(f, "out[0]", USC_VERDICT_PASS, 20, 10);
+    assert_string_equal(usc_findings_left_out(f), "");
     add_ill(f, "out[1]", 10);
     assert_string_equal(worst_path(f), "out[0]");
-    assert_int_equal(usc_findings_notes(f, &notes, &n, NULL), USC_OK);
-    assert_int_equal(n, 1);
-    assert_string_equal(notes[0], "out[1] is not judged: ill-conditioned");
+    assert_string_equal(usc_findings_left_out(f), "out[1]: ill-conditioned");
     add_ill(f, "out[2]", 1); /* more than half now */
     assert_string_equal(worst_path(f), "out[1]");
+    assert_string_equal(usc_findings_left_out(f), ""); /* the verdict says it */
+    add(f, "out[3]", USC_VERDICT_WRONG, 20, 10);
+    assert_string_equal(usc_findings_left_out(f),
+                        "out[1]: ill-conditioned; out[2]: ill-conditioned");
+    usc_findings_close(f);
+}
+
+static void what_was_left_out_is_in_the_row(void **state)
+{
+    (void)state;
+    usc_findings *f = opened();
+    usc_result_row row = {0};
+    const usc_said said = {.op = "aten::x", .verdict = USC_VERDICT_PASS};
+    add(f, "out[0]", USC_VERDICT_PASS, 20, 10);
+    add_ill(f, "out[1]", 10);
+    assert_int_equal(usc_findings_row(f, &said, &row, NULL), USC_OK);
+    assert_string_equal(row.verdict, "pass");
+    assert_non_null(strstr(row.sentence, "; not judged: out[1]: ill-conditioned"));
+    assert_int_equal(row.n_metrics, 1);
+    assert_string_equal(row.metrics[0].name, "not_judged");
+    assert_int_equal(row.metrics[0].output, -1);
+    assert_string_equal(row.metrics[0].text, "out[1]: ill-conditioned");
     usc_findings_close(f);
 }
 
@@ -374,6 +393,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_worst_verdict_decides_then_fewer_bits),
         cmocka_unit_test(outputs_without_bits_stand_aside_up_to_half),
+        cmocka_unit_test(what_was_left_out_is_in_the_row),
         cmocka_unit_test(draws_lean_on_the_call_without_chance),
         cmocka_unit_test(draws_that_nobody_admits_acquit_nobody),
         cmocka_unit_test(a_whole_has_the_verdict_of_its_worst_piece),

@@ -16,7 +16,8 @@ USC_BEGIN_DECLS
  * nothing. */
 typedef struct usc_paired {
     const char *verdict, *sentence, *cause;
-    double bits; /* effective; NaN: not known */
+    double bits;            /* effective; NaN: not known */
+    const char *not_judged; /* usc_findings_left_out; NULL: nothing */
 } usc_paired;
 
 /** One pair. */

@@ -8,6 +8,8 @@ from .. import _core
 PRECEDENCE = tuple(text for text, _ in _core.verdicts)  # the worst first
 FLAGGED = frozenset(text for text, flagged in _core.verdicts if flagged)
 
+UNTOLD = ("internal", "unjudged", "unsupported")  # which say nothing of numbers
+
 UNKNOWN = "cause unknown"  # what is said where a verdict accuses and nothing explains it
 
 

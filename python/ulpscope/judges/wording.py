@@ -13,7 +13,8 @@ FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random
 
 def sentence(op, verdict):
     """One English sentence on the verdict of a call."""
-    return _core.sentence(op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause, verdict.worst)
+    left_out = verdict.findings.left_out
+    return _core.sentence(op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause, verdict.worst, left_out)
 
 
 def describe_arguments(call):

@@ -18,7 +18,7 @@ from ..calls.operator_call import operator_call
 from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
 from ..calls.shown import Shown
 from ..calls.torch_private import OpOverload, packet_name
-from ..calls.verdicts import FLAGGED, clause
+from ..calls.verdicts import FLAGGED, UNTOLD, clause
 from ..causes import host
 from ..executors import registered
 from ..executors.device import Answer, open_device, trespass
@@ -76,6 +76,11 @@ class CallVerdict(Shown):
     def passed(self):
         """Whether nothing was found; `unjudged` is no pass."""
         return self.verdict == "pass"
+
+    @property
+    def not_judged(self):
+        """Paths of outputs that nobody could judge; each one's own sentence says why."""
+        return [o.path for o in self.outputs if o.verdict in UNTOLD]
 
     @property
     def worst(self):

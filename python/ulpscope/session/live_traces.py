@@ -15,7 +15,7 @@ from .. import _core
 from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.homes import import_modules
 from ..calls.replay import BadCall
-from ..calls.verdicts import FLAGGED
+from ..calls.verdicts import FLAGGED, UNTOLD
 from ..causes import host
 from ..executors import formulas, memory_limit
 from ..executors.device import PACKAGES, UnknownDevice
@@ -29,7 +29,6 @@ from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
 NO_ROOM = "there was no room or time"  # as the program says it
 MOST_NOTES = 1000
-UNTOLD = ("internal", "unjudged", "unsupported")  # which say nothing of numbers
 SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at hand
 
 
@@ -225,8 +224,8 @@ class Judge:
             self.say(finding=self._words(found, place, folder, work.sequence))
         elif not forward and found["verdict"] == "pass":
             self._note(verdict, self._words(found, place, folder, work.sequence))
-        if found["verdict"] in UNTOLD:
-            self.unjudged[place["op"], _reason(found, place["op"])] += 1
+        if why := _reason(found, place["op"]):
+            self.unjudged[place["op"], why] += 1
         return found["verdict"]
 
     def _tell_once(self, kind, why):
@@ -258,9 +257,11 @@ class Judge:
 
 
 def _reason(found, op):
-    """Why a row has no verdict on its numbers."""
-    known = next((text for _, name, _, text in found.get("metrics", ()) if name == "reason"), None)
-    return known or found["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {found['verdict']}: ")
+    """Why a row has no verdict on its numbers, or on those of some outputs; "" where it has."""
+    said = {name: text for _, name, _, text in found.get("metrics", ())}
+    if found["verdict"] not in UNTOLD:
+        return said.get("not_judged", "")
+    return said.get("reason") or found["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {found['verdict']}: ")
 
 
 def _device_of(trace):

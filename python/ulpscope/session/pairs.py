@@ -121,7 +121,8 @@ class Found:
         if self.verdict is None:
             return {"verdict": self.kind, "sentence": f"{self.recorded['op']}: {self.reason}"}
         made = wording.row(self.call, self.verdict, self.timing.row())
-        return {name: made.get(name) for name in ("verdict", "sentence", "cause", "bits")}
+        kept = {name: made.get(name) for name in ("verdict", "sentence", "cause", "bits")}
+        return kept | {"not_judged": self.verdict.findings.left_out}
 
 
 def is_alike(found):
