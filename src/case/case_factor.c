@@ -3,6 +3,7 @@
 // here and down there: what is off by the same share everywhere left something out of a
 // formula (an epsilon, one of n, a constant), however small the share is beside what the
 // limits of single elements allow. Neighbours: case_state.h.
+#include "base/number.h"
 #include "case/case_state.h"
 #include "judge/slopes.h"
 
@@ -254,6 +255,36 @@ static void accuse(usc_case *c, double more)
     c->f.bound = false;
 }
 
+/* By how much all elements but a few are off, whatever they are; 0 where that is nothing.
+ * Noise, however coarse, is off by more here than there. */
+static double offset_of(const usc_case *c)
+{
+    double sum = 0, low = (double)INFINITY, high = (double)-INFINITY;
+    int64_t n = 0, n_have = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        if (!isfinite(c->d[i]) || !isfinite(c->r[i])) continue;
+        sum += c->d[i] - c->r[i];
+        low = fmin(low, c->r[i]);
+        high = fmax(high, c->r[i]);
+        n++;
+    }
+    const double offset = n > 0 ? sum / (double)n : 0;
+    for (int64_t i = 0; i < c->n; i++)
+        n_have += isfinite(c->d[i]) && isfinite(c->r[i]) &&
+                  usc_case_distance(c, c->d[i], c->r[i] + offset) <= FITS * fabs(offset);
+    const bool all = n >= FEWEST && (double)n_have >= NEARLY_ALL * (double)n;
+    return all && high - low >= fabs(offset) ? offset : 0;
+}
+
+static void accuse_offset(usc_case *c, double offset)
+{
+    char text[96];
+    (void)usc_format(text, sizeof text, "nearly all of it is off by %.3g", offset);
+    c->f.verdict = USC_VERDICT_WRONG;
+    c->f.reason = usc_case_text(c, text);
+    c->f.bound = false;
+}
+
 /* What the sums inside lose in one accumulator has a sign, where the terms are alike. */
 static bool is_drift(usc_case *c, const usc_tensor *run)
 {
@@ -293,7 +324,9 @@ static usc_status weigh(usc_case *c)
     c->factor = shared_factor(c, reduced);
     if (!reduced && fabs(c->factor) > most)
         return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
+    const double offset = reduced && c->factor == 0 ? offset_of(c) : 0;
     if (reduced && c->factor != 0) accuse(c, c->factor);
+    if (offset != 0) accuse_offset(c, offset);
     return usc_case_pass(c, USC_STAGE_END);
 }
 

@@ -14,6 +14,7 @@
 #define ROUNDING 0x1p-24 /* of float32 */
 #define LOSS_WEIGHT 2    /* a few among the replays: about their root mean square */
 #define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
+#define FEWEST_BITS 4.5  /* of what is reduced: no precision in use has fewer */
 #define HOPELESS 64      /* times the limit: no other run of a sum widens its scale so */
 #define NOTHING 0x1p-40  /* of the inputs: a sum that float64 cannot tell from zero */
 
@@ -240,6 +241,7 @@ static usc_status after_appeal(usc_case *c, usc_error *err)
     if (c->o.linear && j->max > HOPELESS * j->t_max) return done(c, err);
     if (c->look.losses == USC_WANT_NOISE) {
         j->bits = fmax(fmin(c->look.bits_before, j->bits), j->bits - MOST_BITS_LESS);
+        if (accused(j) && j->bits < FEWEST_BITS) j->verdict = USC_VERDICT_WRONG;
         return done(c, err);
     }
     c->look.bits_before = j->bits;

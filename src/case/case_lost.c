@@ -24,9 +24,13 @@
 #define CAPPED 16.0    /* times: no element counts for more */
 #define MOST_ALONE 8.0 /* times: one element, where nothing is added */
 #define FEW_INPUTS 4.0 /* of such a one */
-#define TINY 0x1p-10   /* of what elements are: so small a one is no measure */
-#define MOST_CUT 1.5   /* times what is cut off by the coarsest units */
-#define BITS_WRONG 4.5 /* no precision in use computes with fewer */
+#define MOST_ILL 1.0   /* times, in the mean: what is called ill-conditioned and right */
+#define MOST_ILL_ALONE 4.0 /* and one element of it */
+#define KNOWS 0.9          /* of the truth: what is off by less has something of it */
+#define NOBODY_KNOWS 2.0   /* of the truth: where runs lose more */
+#define TINY 0x1p-10       /* of what elements are: so small a one is no measure */
+#define MOST_CUT 1.5       /* times what is cut off by the coarsest units */
+#define BITS_WRONG 4.5     /* no precision in use computes with fewer */
 enum { FEWEST = 8, FEWEST_SHOWN = 3, FEWEST_RUNS = 4 };
 
 /* A factor that a row has in common: as in case_factor.c, */
@@ -174,7 +178,8 @@ typedef struct loss {
     double mean; /* root mean square, in what runs lose */
     double most; /* of one element */
     int64_t n_shown, n, i_most;
-    double e, r; /* sums of squares */
+    double e, r; /* sums of squares, */
+    double runs; /* and of what runs lose */
 } loss;
 
 static loss lost_by_device(const usc_case *c, double typical)
@@ -198,6 +203,7 @@ static loss lost_by_device(const usc_case *c, double typical)
         sum += fmin(q, CAPPED) * fmin(q, CAPPED);
         out.e += (c->d[i] - c->r[i]) * (c->d[i] - c->r[i]);
         out.r += c->r[i] * c->r[i];
+        out.runs += scale * scale;
     }
     out.mean = out.n > 0 ? sqrt(sum / (double)out.n) : 0;
     return out;
@@ -241,6 +247,36 @@ static void accuse_some(usc_case *c, double typical)
     if (c->open != NULL) usc_case_differ(c, &c->device, &c->truth);
 }
 
+static bool is_one_value(const usc_case *c)
+{
+    int64_t i = 1;
+    while (i < c->n && c->d[i] == c->d[0])
+        i++;
+    return i >= c->n;
+}
+
+/* What is called ill-conditioned, and loses no more than runs of float32 do, is right: it
+ * has something of the truth, or no run has and it is not one number everywhere. Other
+ * numbers of the truth's size are no nearer to it than nothing is. */
+static bool is_right(const usc_case *c, const loss *l)
+{
+    const bool near = l->e <= KNOWS * KNOWS * l->r;
+    const bool nobody = l->runs >= NOBODY_KNOWS * NOBODY_KNOWS * l->r;
+    return l->n == c->f.judgement.n_finite && l->n >= FEWEST && l->mean <= MOST_ILL &&
+           l->most <= MOST_ILL_ALONE && (near || (nobody && !is_one_value(c)));
+}
+
+static void acquit(usc_case *c)
+{
+    const int64_t n = c->f.judgement.n_ill;
+    c->f.verdict = USC_VERDICT_PASS;
+    c->f.reason = "float32 leaves few bits there, and it loses no more than float32 does";
+    c->f.bits = c->f.yardstick_bits = (double)NAN;
+    c->f.bound = false;
+    c->f.excused[USC_EXCUSE_ILL_CONDITIONED] = 0;
+    usc_case_excuse(c, USC_EXCUSE_ILL_CONDITIONED, n);
+}
+
 static usc_status weigh(usc_case *c)
 {
     const usc_walk walk = usc_walk_over(&c->truth);
@@ -254,6 +290,8 @@ static usc_status weigh(usc_case *c)
         accuse_all(c, &l, many && l.mean > MOST ? 0 : share);
     else if (passes && l.most > MOST_ALONE && c->f.judgement.fan_in <= FEW_INPUTS)
         accuse_some(c, typical);
+    else if (!passes && is_right(c, &l))
+        acquit(c);
     return usc_case_pass(c, USC_STAGE_END);
 }
 

@@ -191,7 +191,37 @@ def test_what_loses_as_much_passes(name):
     assert found.verdict == "pass", found.sentence
 
 
+@pytest.mark.parametrize("size", [1.5e-2, 1.5e-3, 1.5e-4, 1e-5])
 @pytest.mark.parametrize("chord", [False, True])
-def test_what_float32_loses_where_it_leaves_little_is_not_accused(chord):
-    found = judge_call(cosine, NEAR, outputs=cosine_of(*NEAR, chord=chord), cause=False)
-    assert found.verdict in ("pass", "unjudged"), found.sentence
+def test_what_float32_loses_where_it_leaves_little_passes(chord, size):
+    near = (NEAR[0], NEAR[1] / 1.5e-3 * size)
+    found = judge_call(cosine, near, outputs=cosine_of(*near, chord=chord), cause=False)
+    assert found.verdict == "pass", found.sentence
+    found = judge_call(cosine, near, outputs=cosine_of(*near, more=2e-6), cause=False)
+    assert found.verdict in FLAGGED, found.sentence
+
+
+def test_one_number_everywhere_is_no_pass_where_nobody_knows():
+    near = (NEAR[0], NEAR[1] / 10)
+    found = judge_call(cosine, near, outputs=torch.zeros(72), cause=False)
+    assert found.verdict != "pass", found.sentence
+
+
+OFFSETS = {
+    "exp": (torch.exp, (randn(400) * 0.3,)),
+    "log": (torch.log, (randn(400).abs() + 0.5,)),
+    "softmax": (F.softmax, (*ROWS, -1)),
+    "product": (torch.matmul, MATRICES),
+}
+
+
+@pytest.mark.parametrize("name", OFFSETS)
+@pytest.mark.parametrize("share", [1e-1, 1e-2, 1e-3])
+def test_what_is_off_by_one_number_everywhere_is_wrong(name, share):
+    """No precision loses the same everywhere; and what has fewer than 4.5 bits is never `reduced`."""
+    fn, args = OFFSETS[name]
+    out = fn(*args)
+    found = judge_call(fn, args, outputs=out + share * out.abs().mean(), cause=False)
+    assert found.verdict == "wrong", found.sentence
+    noisy = out * (1 + share / 4 * randn(*out.shape))
+    assert judge_call(fn, args, outputs=noisy, cause=False).verdict in FLAGGED
