@@ -131,6 +131,8 @@ def reversed_scatter(x, index, source):
 # name: (function, arguments, what the device computes)
 HONEST = {
     "argmax": (argmax, (TIED,), lambda x: first_of(x, x.amax(-1))),
+    "argmax of what rounds": (lambda x: (x * 0.7).softmax(-1).argmax(-1), (TIED,),
+                              lambda x: last_argmax((x * 0.7).softmax(-1))),
     "median": (lambda x: x.median(-1), (TIED,), lambda x: (m := x.median(-1)[0], first_of(x, m))),
     "kthvalue": (lambda x: x.kthvalue(5), (TIED,),
                  lambda x: (m := x.kthvalue(5)[0], first_of(x, m))),
@@ -166,6 +168,10 @@ WRONG = {
     "argmax of integers: the last of equals": (argmax, (TIED.long(),), last_argmax),
     "max: the last of equals": (lambda x: x.max(1), (TIED,), lambda x: (x.amax(1), last_argmax(x))),
     "max of integers: the last of equals": (lambda x: x.max(1), (TIED.int(),), lambda x: (x.amax(1), last_argmax(x))),
+    "beside others: the last of equals": (lambda x: (x.topk(5)[0], x.amax(1), x.argmax(1)), (TIED,),
+                                          lambda x: (x.topk(5)[0], x.amax(1), last_argmax(x))),
+    "of moved ones: the last of equals": (lambda x: x.flip(0).relu().argmax(1), (TIED,),
+                                          lambda x: last_argmax(x.flip(0).relu())),
     "off by one": (argmax, (X,), lambda x: (argmax(x) + 1) % 40),
     "one index off": (argmax, (X,), lambda x: argmax(x) - (torch.arange(24) == 5).long()),
     "wrong dim": (argmax, (X[:, :24],), lambda x: x.argmax(0)),

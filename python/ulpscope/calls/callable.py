@@ -111,6 +111,7 @@ class Log(Mode):
         self.steps += makes
         self.doubles |= isinstance(out, torch.Tensor) and out.dtype in DOUBLE
         self.low |= isinstance(out, torch.Tensor) and out.dtype in LOW
+        rounded = self.rounds  # before it
         self.rounds |= not never_rounds(func.name(), any_complex(args)) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
@@ -125,15 +126,16 @@ class Log(Mode):
             if not name.startswith("rrelu") or not name.endswith("_"):  # its input is gone
                 self.drawn.append((name, arguments, _copies(out)))
         if name in INDEX_OPS and len(self.chosen) < STEPS_KEPT:
-            self._note(name, arguments, out)
+            self._note(name, arguments, out, rounded)
         return out
 
-    def _note(self, name, arguments, out):
+    def _note(self, name, arguments, out, rounded):
         choice = chosen_by(name, arguments)
         leaves = out if isinstance(out, (tuple, list)) else (out,)
         if choice is None or len(leaves) <= INDEX_OPS[name]:
             return
-        if self.steps > 1 and choice.values.is_floating_point():
+        choice.settled = not rounded
+        if rounded and choice.values.is_floating_point():
             choice.slack = torch.finfo(choice.values.dtype).eps
         self.chosen.append((choice, leaves[INDEX_OPS[name]]))
 

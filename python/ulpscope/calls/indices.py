@@ -36,6 +36,7 @@ class Choice:
     dim: int | None
     arguments: Arguments
     slack: float = 0.0  # values that differ by this share are as good as equal
+    settled: bool = False  # in a callable: nothing was rounded before it, equal ones are equal everywhere
 
 
 def name_of_one(call):

@@ -55,11 +55,17 @@ def known_of(operands, path, device):
         pairs=path in reference.pairs, rounding=discrete.is_rounding(call),
         linear=is_sum_of_products(call), never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
-        admissible=quantizes or (call.composite and call.steps > 1),
+        admissible=quantizes or (call.composite and call.steps > 1 and not is_settled(call, path)),
         any_float=bool(getattr(call, "any_float", False)),
         chained=bool(getattr(call, "keeps_low", False)),
         products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
     )  # fmt: skip
+
+
+def is_settled(call, path):
+    """Whether an output holds places that documentation settles, in numbers that nothing rounded."""
+    choice = choice_of(call, path)
+    return choice is not None and choice.settled and leaves_none(choice)
 
 
 NAMES = {"reference": "operands_"}  # wants whose methods are called otherwise
