@@ -186,6 +186,14 @@ typedef struct usc_case_call {
     double n_products; /* of two numbers, that one element of it adds up */
 } usc_case_call;
 
+/* How far each element of an output is computed by itself: nothing is added, nor */
+typedef enum usc_alone {
+    USC_ALONE_NOT,
+    USC_ALONE,        /* - */
+    USC_ALONE_STEADY, /* grows a rounding of an input or of a constant inside, */
+    USC_ALONE_SHARP, /* and functions alone are computed, known to some units everywhere */
+} usc_alone;
+
 /** One output of a device, and what is known of it before anything is asked. The zero
  * value of all but path and device is an operator that rounds and of which nothing else
  * is known. */
@@ -200,6 +208,7 @@ typedef struct usc_case_output {
     bool exact;              /* held to the CPU's own bits, also if it is a float */
     bool pairs;              /* complex, the last axis has real and imaginary part */
     bool never_rounds; /* the operator gives the only right value, to the last bit */
+    int alone;         /* usc_alone */
     bool rounding;     /* the operator gives the exact value, whatever the input */
     bool carries;      /* elements lie elsewhere, nothing is computed: NATIVE is asked
                           before REFERENCE, and its very bytes are right */

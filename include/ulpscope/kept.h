@@ -78,7 +78,8 @@ USC_BEGIN_DECLS
 #define USC_KEPT_COUNT_LIST(X)                                                           \
     X(replays) /* that s4 and n4 come from */                                            \
     X(far)     /* losses that n_far has besides */                                       \
-    X(noise)   /* and n_noise besides these */
+    X(noise)   /* and n_noise besides these */                                           \
+    X(alone)   /* usc_alone */
 
 #define USC_KEPT_NUMBER_LIST(X)                                                          \
     X(fan_in)                                                                            \

@@ -12,7 +12,8 @@
 
 #define ROUNDING 0x1p-24 /* of float32 */
 #define BASE 16.0        /* roundings that all rows may have in common: two functions, */
-#define SLOPE 0.25      /* and what an accumulator drifts, times the root of the fan-in */
+#define STEADY 5.0 /* the same where nothing is added, and no constant's rounding grows */
+#define SLOPE 0.25 /* and what an accumulator drifts, times the root of the fan-in */
 #define PRODUCTS 4.0    /* times as much where tensor cores may cut off every sum */
 #define EXPLAINED 0.5   /* of the squared errors, at the least */
 #define SURE 6.0        /* times its uncertainty */
@@ -236,6 +237,13 @@ static double shared_factor(usc_case *c, bool reduced)
 
 /* ---- the stage ---- */
 
+/* Roundings that all elements may have in common. */
+static double base_of(const usc_case *c)
+{
+    const bool steady = c->o.alone >= USC_ALONE_STEADY && c->device.dtype == USC_F32;
+    return steady ? STEADY : BASE;
+}
+
 static void accuse(usc_case *c, double more)
 {
     const usc_finding before = c->f;
@@ -320,7 +328,8 @@ static usc_status weigh(usc_case *c)
     if (!usc_case_load(c)) return USC_OK; /* the driver tells */
     const bool reduced = c->f.verdict == USC_VERDICT_REDUCED;
     const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double most = (BASE + SLOPE * root) * (c->o.products ? PRODUCTS : 1) * ROUNDING;
+    const double most =
+        (base_of(c) + SLOPE * root) * (c->o.products ? PRODUCTS : 1) * ROUNDING;
     c->factor = shared_factor(c, reduced);
     if (!reduced && fabs(c->factor) > most)
         return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);
@@ -334,7 +343,7 @@ bool usc_case_may_have_factor(const usc_case *c)
 {
     const usc_finding *f = &c->f;
     const bool passes = f->verdict == USC_VERDICT_PASS && !c->o.linear &&
-                        f->judgement.max > BASE && f->judgement.n_ill == 0;
+                        f->judgement.max > base_of(c) && f->judgement.n_ill == 0;
     return !c->factor_tried && !c->narrow.weighing && c->kept == NULL && !c->o.bare &&
            !c->o.pairs && usc_case_is_float(&c->device) && c->device.dtype != USC_F64 &&
            f->numbers == USC_NUMBERS_ALL && !f->judgement.exact && c->n >= FEWEST &&

@@ -226,6 +226,7 @@ static usc_status keep_anew(usc_case *c, usc_error *err)
                     .exact = c->o.exact,
                     .free = c->o.free,
                     .never_rounds = c->o.never_rounds,
+                    .alone = c->o.alone,
                     .pairs = c->o.pairs,
                     .rounding = c->o.rounding};
     memcpy(k->sizes, c->device.sizes, sizeof k->sizes);

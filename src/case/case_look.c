@@ -14,6 +14,7 @@
 #define ROUNDING 0x1p-24 /* of float32 */
 #define LOSS_WEIGHT 2    /* a few among the replays: about their root mean square */
 #define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
+#define LOUD_ALONE 8.0   /* roundings: 4 units in the last place, or more */
 #define FEWEST_BITS 4.5  /* of what is reduced: no precision in use has fewer */
 #define HOPELESS 64      /* times the limit: no other run of a sum widens its scale so */
 #define NOTHING 0x1p-40  /* of the inputs: a sum that float64 cannot tell from zero */
@@ -444,7 +445,9 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
     /* beside |R| alone */
-    if (c->look.j.verdict == USC_VERDICT_PASS || c->sight) return done(c, err);
+    c->look.loud = c->o.alone && c->look.j.max > LOUD_ALONE;
+    const bool passes = c->look.j.verdict == USC_VERDICT_PASS;
+    if ((passes && !c->look.loud) || c->sight) return done(c, err);
     c->look.scaled = true;
     if (c->o.linear) return usc_case_ask(c, USC_WANT_SLOPE, 0, at_slope);
     return usc_case_trust(c, first_replay, err);

@@ -147,11 +147,17 @@ static bool settle(usc_case *c)
 
 /* ---- what the device loses, in these ---- */
 
+static bool is_sharp(const usc_case *c)
+{
+    return c->o.alone == USC_ALONE_SHARP;
+}
+
 /* What an element may lose: what runs do, and a rounding of an input or of the result. */
 static double scale_of(const usc_case *c, int64_t i, double typical)
 {
-    const double own = fmax(fabs(c->r[i]), TINY * typical);
-    const double rounding = ROUNDING * fmax(own, c->lost.s[i]);
+    const double own = fmax(fabs(c->r[i]), is_sharp(c) ? 0 : TINY * typical);
+    const double input = is_sharp(c) ? 0 : c->lost.s[i];
+    const double rounding = ROUNDING * fmax(own, input);
     return hypot(c->lost.squares[i], rounding); /* no number where S is none */
 }
 
@@ -236,14 +242,34 @@ static void accuse_all(usc_case *c, const loss *l, double share)
     c->f.bound = false;
 }
 
+static bool is_beyond(const usc_case *c, int64_t i, double typical)
+{
+    const double scale = scale_of(c, i, typical);
+    return is_known(c, i, scale) &&
+           usc_case_distance(c, c->d[i], c->r[i]) > MOST_ALONE * scale;
+}
+
+/* Whether single elements are held to what runs lose there: an input's share of it is
+ * known badly where a result cancels, so that of several steps only what is far off is. */
+static bool may_be_one(const usc_case *c)
+{
+    return is_sharp(c) ||
+           (c->f.judgement.max > LOUD && c->f.judgement.fan_in <= FEW_INPUTS);
+}
+
+static bool any_is_beyond(const usc_case *c, double typical)
+{
+    int64_t i = 0;
+    while (i < c->n && !is_beyond(c, i, typical))
+        i++;
+    return i < c->n;
+}
+
 static void accuse_some(usc_case *c, double typical)
 {
     c->open = usc_case_room(c, c->n, 1);
-    for (int64_t i = 0; i < c->n && c->open != NULL; i++) {
-        const double scale = scale_of(c, i, typical);
-        c->open[i] = is_known(c, i, scale) &&
-                     usc_case_distance(c, c->d[i], c->r[i]) > MOST_ALONE * scale;
-    }
+    for (int64_t i = 0; i < c->n && c->open != NULL; i++)
+        c->open[i] = is_beyond(c, i, typical);
     if (c->open != NULL) usc_case_differ(c, &c->device, &c->truth);
 }
 
@@ -288,7 +314,7 @@ static usc_status weigh(usc_case *c)
     const double share = passes ? shared(c) : 0;
     if ((many && l.mean > MOST) || share > 0)
         accuse_all(c, &l, many && l.mean > MOST ? 0 : share);
-    else if (passes && l.most > MOST_ALONE && c->f.judgement.fan_in <= FEW_INPUTS)
+    else if (passes && may_be_one(c) && any_is_beyond(c, typical))
         accuse_some(c, typical);
     else if (!passes && is_right(c, &l))
         acquit(c);
@@ -331,7 +357,8 @@ static bool excuses_any(const usc_finding *f)
 bool usc_case_may_lose(const usc_case *c)
 {
     const usc_finding *f = &c->f;
-    const bool passes = f->verdict == USC_VERDICT_PASS && f->judgement.max > LOUD;
+    const bool passes =
+        f->verdict == USC_VERDICT_PASS && (f->judgement.max > LOUD || c->look.loud);
     const bool ill = f->verdict == USC_VERDICT_UNJUDGED && f->judgement.n_ill > 0 &&
                      f->judgement.n_free == 0;
     return !c->lost.tried && c->lost.scaled && !c->narrow.weighing && c->kept == NULL &&
@@ -352,7 +379,7 @@ usc_status usc_case_lost_scale(usc_case *c, usc_error *err)
 {
     const usc_judgement *j = &c->look.j;
     c->lost.scaled = false;
-    if (!(j->max > LOUD) && j->n_ill == 0) return USC_OK;
+    if (!(j->max > LOUD) && !c->look.loud && j->n_ill == 0) return USC_OK;
     if (c->kept != NULL || c->o.bare || c->device.dtype != USC_F32 || c->n < FEWEST ||
         !c->look.scaled || c->look.turned)
         return USC_OK;

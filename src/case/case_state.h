@@ -76,6 +76,7 @@ typedef struct usc_look {
     bool odd;              /* the first replay has another shape */
     bool movement;
     bool scaled; /* S or N may count */
+    bool loud;   /* beside |R| alone it is off by more than such functions are */
     bool turned; /* the judge does not know places */
     double fan_in, natural;
     double bits_before; /* those of the appeal with LOSS */

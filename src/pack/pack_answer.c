@@ -165,6 +165,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
         .exact = o->exact,
         .pairs = o->pairs,
         .never_rounds = o->never_rounds,
+        .alone = o->alone,
         .rounding = o->rounding,
         .linear = o->products >= 1,
         .gradient = o->side_low != NULL,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _core
+from ..calls.alone import alone
 from ..calls.foreign import foreign
 from ..calls.indices import choice_fields, choice_of, leaves_none, name_of_one
 from ..calls.replay import promises_nothing
@@ -53,7 +54,7 @@ def known_of(operands, path, device):
         captured=short(captured) if captured else None,
         free=promises_nothing(call), exact=reference.quantizes and path.endswith(".scale"),
         pairs=path in reference.pairs, rounding=discrete.is_rounding(call),
-        linear=is_sum_of_products(call), never_rounds=reference.never_rounds(),
+        linear=is_sum_of_products(call), alone=alone(call), never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
         admissible=quantizes or (call.composite and call.steps > 1 and not is_settled(call, path)),
         any_float=bool(getattr(call, "any_float", False)),

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of which each element is computed by itself: no order of adding loses anything there, and what functions lose
+is known. Serves `judges.answers`."""
+
+import functools
+
+import torch
+
+from .. import _core
+from .exact import never_rounds
+from .indices import name_of_one
+
+# An input is given exactly, however strongly a result reacts to it: all libraries compute these to some units in the
+# last place, beside their zeros as well. (What is made of an exponential may have lost a product inside, x log2 e.)
+FUNCTIONS = frozenset({
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "exp2", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt",
+    "sin", "sqrt", "tan",
+})  # fmt: skip
+
+ONE_ROUNDING = frozenset({"div", "mul", "square"})  # of one such operator an input's rounding is none of its matter
+
+# Through these no rounding of an input or of a constant grows, so that elements have none in common.
+STEADY = FUNCTIONS | {
+    "abs", "add", "addcdiv", "addcmul", "celu", "deg2rad", "div", "elu", "erf", "hardsigmoid", "hardswish", "leaky_relu",
+    "lerp", "mul", "neg", "rad2deg", "rsub", "selu", "square", "sub", "tanh",
+}  # fmt: skip
+
+
+@functools.cache
+def _is_pointwise(name):
+    """Whether an operator of ATen, by its bare name, computes each element by itself, or none at all."""
+    packet = getattr(torch.ops.aten, name, None)
+    if packet is None:
+        return False
+    tags = getattr(packet, packet.overloads()[0]).tags
+    return torch.Tag.pointwise in tags or _moves(name)
+
+
+@functools.cache
+def _moves(name):
+    return never_rounds(f"aten::{name}")
+
+
+def _names_in(call):
+    """Bare names of the operators in a call, in place or not; none where nobody knows."""
+    if call.composite:
+        names = getattr(call, "names", None) or ()
+    else:
+        names = (name_of_one(call),) if call.schema is not None and call.op.startswith("aten::") else ()
+    return {n.removesuffix("_") if not n.startswith("_") else n for n in names}
+
+
+def alone(call):
+    """How far each element of what a call gives is computed by itself: `usc_alone` in case.h."""
+    names = _names_in(call)
+    if not names or not all(map(_is_pointwise, names)):
+        return 0
+    if names <= ONE_ROUNDING and name_of_one(call):
+        return _core.alone_sharp
+    for known, level in ((FUNCTIONS, _core.alone_sharp), (STEADY, _core.alone_steady)):
+        if all(n in known or _moves(n) for n in names):
+            return level
+    return _core.alone
