@@ -206,6 +206,19 @@ def fused(x, p=0.1):
     return F.layer_norm(kept + x, x.shape[-1:]), mask
 
 
+def spent(x):
+    """Draws numbers that nothing hangs on."""
+    torch.rand(2)
+    return torch.exp(x)
+
+
+def test_numbers_that_are_drawn_for_nothing_excuse_nothing():
+    x = torch.randn(2, 1)
+    assert ulpscope.check_call(spent, (x,), device="sim:0").verdict == "pass"
+    with sim.fault("aten::exp", "scale:factor=1.5"):
+        assert ulpscope.check_call(spent, (x,), device="sim:0").verdict == "wrong"
+
+
 MASKED = {"mlp": mlp, "by hand": by_hand, "residual": residual, "depth": depth, "twice": twice,
           "fused": fused}  # fmt: skip
 

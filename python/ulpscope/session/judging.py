@@ -293,7 +293,7 @@ def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
 def _on_draws_where_it_draws(call, verdict):
     """A verdict that accuses; where the operator turns out to draw random numbers, the verdict
     on its draws."""
-    if verdict.verdict in FLAGGED and verdict.operands.reference.is_random():
+    if verdict.verdict in FLAGGED and verdict.operands.reference.is_random(numbers=8192):
         return _unsaid(judge_drawn(call, verdict.answer))
     return verdict
 
