@@ -211,6 +211,7 @@ static void sort_rows(usc_watch *w)
 static usc_status decide_step(usc_watch *w, const usc_watch_row *rows, size_t n,
                               int64_t step, usc_error *err)
 {
+    if (!w->config.enable) return USC_OK;
     for (usc_watch_detector d = 0; d < USC_N_WATCH_DETECTORS; d++) {
         if ((w->config.detectors >> d & 1) == 0) continue;
         usc_watch_view v = {.w = w,

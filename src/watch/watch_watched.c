@@ -67,6 +67,8 @@ static bool had_rows(const usc_watched *w, usc_watch_detector d,
         if ((need->sites >> s & 1) != 0) n += elements ? w->n_whole[s] : w->n_rows[s];
     if ((c->detectors >> d & 1) == 0)
         usc_line_text(why, "not asked for");
+    else if (!c->enable)
+        usc_line_text(why, "switched off: enable:true");
     else if (c->world < need->world)
         usc_line_add(why, "takes %d ranks, of %d", need->world, (int)c->world);
     else if (n == 0)

@@ -479,6 +479,7 @@ NOT_WATCHED = {
     "matmul_every:1,weights_every:1,audit:9": (torch.float32, 3, "matrix products but those of nn.Linear, one of so many; copies"),
     "audit:9": (torch.float32, 3, "; anything against its past (3 steps, of which the first 8 are what is learnt by)"),
     "mode:asd,enable:true": (torch.float16, 0, "anything (one float16 parameter switches mode asd off"),
+    "enable:false": (torch.float32, 0, "anything (mode sound is off"),
     "mode:asd,enable:false": (torch.float32, 0, "anything (mode asd is off"),
     "mode:asd,enable:true,with_checksum:true": (torch.float32, 3, "(with_checksum looks at bfloat16 alone)"),
 }  # fmt: skip

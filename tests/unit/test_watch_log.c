@@ -229,17 +229,21 @@ static void test_a_curve_is_called_what_it_is(void **state)
         double spike; /* at the last row but one; 0: none */
         const char *sentence;
         bool judged;
+        const char *config;
     } cases[] = {
         {"step,grad_norm\n", NULL, 82, 422,
-         "the gradient norm 'grad_norm' became 2^8.7 times larger at step 80: 422", true},
-        {"step,grad_norm\n", NULL, 82, 40, NULL, true}, /* as data do */
+         "the gradient norm 'grad_norm' became 2^8.7 times larger at step 80: 422", true,
+         NULL},
+        {"step,grad_norm\n", NULL, 82, 40, NULL, true, NULL}, /* as data do */
         {"step,grad_norm\n", NULL, 82, (double)NAN,
-         "the gradient norm 'grad_norm' is NaN at step 80", true},
+         "the gradient norm 'grad_norm' is NaN at step 80", true, NULL},
         {"step,train/loss\n", "train/loss", 82, (double)INFINITY,
-         "the loss 'train/loss' is Inf at step 80", true},
-        {"step,train/loss\n", "train/loss", 82, 422, NULL, true},
-        {"step,grad_norm\n", NULL, 6, 0, NULL, false},
-        {"step,grad_norm\n", NULL, 9, 0, NULL, true},
+         "the loss 'train/loss' is Inf at step 80", true, NULL},
+        {"step,train/loss\n", "train/loss", 82, 422, NULL, true, NULL},
+        {"step,grad_norm\n", NULL, 6, 0, NULL, false, NULL},
+        {"step,grad_norm\n", NULL, 9, 0, NULL, true, NULL},
+        {"step,grad_norm\n", NULL, 82, 422, NULL, false, "enable:false"},
+        {"step,grad_norm\n", NULL, 82, 422, NULL, false, "mode:asd"}, /* off by default */
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -256,6 +260,9 @@ static void test_a_curve_is_called_what_it_is(void **state)
                               : 1.05 + 0.01 * (step % 5 - 2));
         assert_int_equal(fclose(f), 0);
         usc_watch_config_init(&config, USC_WATCH_SOUND);
+        if (cases[i].config != NULL)
+            assert_int_equal(usc_watch_config_parse(&config, cases[i].config, &err),
+                             USC_OK);
         if (usc_watch_replay_run(path, cases[i].key, &config, &r, &err) != USC_OK)
             fail_msg("%zu: %s", i, err.text);
         assert_int_equal(r->n_events, cases[i].sentence != NULL ? 1 : 0);

@@ -8,10 +8,10 @@ from . import watch_rows
 LEARN = 8  # steps, as in src/watch/watch_watched.c
 
 
-def _says(w, key):
+def _says(w, key, default=False):
     """Whether its configuration switches a key on; the last word counts."""
     said = [word.split(":", 1)[1].strip() for word in w.config.split(",") if word.split(":", 1)[0].strip() == key]
-    return bool(said) and said[-1] == "true"
+    return said[-1] == "true" if said else default
 
 
 def _asd(w):
@@ -56,8 +56,8 @@ def off(w):
     """Why nothing at all is watched; "" where something is."""
     if not w.parameters:
         return "no parameter is known"
-    if w.asd and not _says(w, "enable"):
-        return "mode asd is off: enable:true switches it on"
+    if not _says(w, "enable", default=not w.asd):
+        return f"mode {'asd' if w.asd else 'sound'} is off: enable:true switches it on"
     if w.asd and any(p.dtype == torch.float16 for p in w.parameters.values()):
         return "one float16 parameter switches mode asd off, as in torch_npu; mode sound, --watch=mode:sound, has no such rule"
     return ""
