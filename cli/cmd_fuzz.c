@@ -278,6 +278,10 @@ static const char *contradiction(const arguments *a)
          a->fuzz.relations || a->fuzz.stress || a->corpus != NULL))
         return "--matrix and --profile judge nothing: give one of them, with what to "
                "draw from (--ops, --trace, --spec) alone";
+    if ((a->matrix || a->profile) && cli_same_type(a->check.device, "cpu") &&
+        (a->check.via == NULL || a->check.via[0] == '\0'))
+        return "--matrix and --profile hold a device beside the CPU, and cpu is the CPU "
+               "itself: name another, or a compiler with --via";
     if (a->check.ops != NULL && usc_pattern_check(a->check.ops, &err) != USC_OK)
         return "--ops is no PATTERN: names and globs with commas between, e.g. "
                "'mm,*norm*'";

@@ -122,7 +122,8 @@ def test_a_slow_operator_is_seen(folder):
     assert "3 of 4 operators timed on both" in said[-1] and "not timed, refused: " in said[-2]
 
 
-REFUSED = {("--matrix", "--profile"): "give one of them", ("--matrix", "--stress"): "judge nothing",
+REFUSED = {("--matrix",): "the CPU itself", ("--profile", "--json"): "the CPU itself",
+           ("--matrix", "--profile"): "give one of them", ("--matrix", "--stress"): "judge nothing",
            ("--profile", "--corpus", "x"): "judge nothing", ("--profile", "--relations"): "judge nothing"}  # fmt: skip
 
 
