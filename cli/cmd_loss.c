@@ -194,6 +194,13 @@ static bool is_one_file(const char *a, const char *b)
  * to the question. */
 static bool are_two(const arguments *a, const usc_curve *one, const usc_curve *other)
 {
+    if (one->held_out != other->held_out) {
+        const usc_curve *out = one->held_out ? one : other;
+        return cli_fail("'%s' of %s is of what is held out, '%s' of %s is not: name what "
+                        "is to be compared with --key 'A=NAME,B=NAME'",
+                        out->key, out->name, out == one ? other->key : one->key,
+                        out == one ? other->name : one->name) == 0;
+    }
     if (strcmp(one->key, other->key) != 0) return true;
     if (is_one_file(one->name, other->name))
         return cli_fail(

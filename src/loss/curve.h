@@ -68,6 +68,12 @@ bool usc_curve_is_key(const usc_curve_maker *m, const char *name, size_t n);
 /** Whether a name is one for steps: step, iteration, ... */
 bool usc_curve_is_step(const char *name, size_t n);
 
+/** Whether a column counts what was trained on, as tokens do: steps, where none are named. */
+bool usc_curve_is_counter(const char *name, size_t n);
+
+/** Whether a name is that of a loss on what is held out. */
+bool usc_curve_is_held_out(const char *key);
+
 /** Takes note of what the steps are called. */
 void usc_curve_axis(usc_curve_maker *m, const char *name, size_t n);
 

@@ -119,6 +119,19 @@ bool usc_curve_is_step(const char *name, size_t n)
     return false;
 }
 
+bool usc_curve_is_counter(const char *name, size_t n)
+{
+    static const char *const names[] = {
+        "tokens",  "n_tokens",    "num_tokens",       "consumed_tokens",  "total_tokens",
+        "samples", "num_samples", "consumed_samples", "consumed samples", "examples"};
+    return among(name, n, names, COUNT(names));
+}
+
+bool usc_curve_is_held_out(const char *key)
+{
+    return kinds_of(usc_curve_bare(key)).held_out;
+}
+
 /* ---- what is there ---- */
 
 /* Significant digits of a number as it was printed, as far as they matter. */
@@ -230,12 +243,14 @@ static const char *leaf_of(const char *name)
     return leaf;
 }
 
-/* Another that is as good, and is called the same but for what stands before it. */
+/* Another that is as good, and is called the same but for what stands before it. Of parts
+ * (mae_loss and mse_loss, without their sum) none is the loss, whatever they are called. */
 static bool is_twin(const usc_curve_candidate *c, const usc_curve_candidate *of,
                     int64_t most)
 {
     return c != of && tier_of(c) == tier_of(of) && 2 * c->n >= most &&
-           c->rank == of->rank && strcasecmp(leaf_of(c->name), leaf_of(of->name)) == 0;
+           c->rank == of->rank &&
+           (tier_of(c) == 1 || strcasecmp(leaf_of(c->name), leaf_of(of->name)) == 0);
 }
 
 static void list_others(usc_curve_maker *m, const usc_curve_candidate *chosen)

@@ -148,20 +148,22 @@ static void offer_all(usc_curve_maker *m, const cells *names, table rows)
 }
 
 /* W&B gives each run a step of its own beside the common one: "run 7 - _step". */
-static bool is_step_column(const char *name, size_t n)
+static bool is_step_column(const char *name, size_t n, bool counter)
 {
     char text[USC_CURVE_KEY];
     if (n >= sizeof text) return false;
     memcpy(text, name, n);
     text[n] = '\0';
     const char *bare = usc_curve_bare(text);
-    return usc_curve_is_step(bare, strlen(bare));
+    return counter ? usc_curve_is_counter(bare, strlen(bare))
+                   : usc_curve_is_step(bare, strlen(bare));
 }
 
 static void named(usc_curve_maker *m, const cells *names, table *t)
 {
-    for (int i = 0; i < names->n && t->step < 0; i++)
-        if (is_step_column(names->at[i], names->size[i])) t->step = i;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < names->n && t->step < 0; i++)
+            if (is_step_column(names->at[i], names->size[i], k == 1)) t->step = i;
     if (t->step >= 0) usc_curve_axis(m, names->at[t->step], names->size[t->step]);
     offer_all(m, names, *t);
     usc_curve_choose(m);

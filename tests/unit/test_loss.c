@@ -100,6 +100,13 @@ static const sample samples[] = {
      0},
     {"two tags of one leaf", "step,actor/loss,critic/loss\n1,2.5,3.5\n", 0, 0, 0,
      "several losses"},
+    {"parts without their sum", "step,mae_loss,mse_loss\n1,2.5,3.5\n", 0, 0, 0,
+     "several losses"},
+    {"parts beside the loss", "step,mae_loss,mse_loss,loss\n1,2.5,3.5,6\n", 0, 0, "1:6",
+     0},
+    {"tokens for steps", "tokens,loss\n4096,2.5\n8192,2\n", 0, 0, "4096:2.5 8192:2", 0},
+    {"steps before tokens", "tokens,step,loss\n4096,1,2.5\n8192,2,2\n", 0, 0, "1:2.5 2:2",
+     0},
     {"steps before epochs",
      "epoch,step,train_loss_epoch,train_loss_step\n0,1,,2.5\n0,2,,2.25\n0,3,,2.125\n"
      "0,3,2.5,\n",

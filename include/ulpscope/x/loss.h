@@ -33,6 +33,7 @@ typedef struct usc_curve {
     const int64_t *steps; /* as given; else the place in the file, from 0 */
     const double *values; /* NaN and Inf as they are */
     bool numbered;        /* the file gives the steps */
+    bool held_out;        /* chosen, for want of another, of what is not trained on */
     int64_t n_again;   /* values whose step came again (a resumed run): the last stays */
     int64_t first_bad; /* the first step whose value is NaN or Inf; -1: none */
     double grain;      /* a unit of the last digit printed; 0: JSON, event files */

@@ -1,0 +1,1 @@
+printf 'step,eval_loss\n1,2.51\n2,2.25\n' >e.csv; printf 'step,loss\n1,2.51\n2,2.25\n' >t.csv; ulpscope loss e.csv t.csv; ulpscope loss e.csv t.csv --key 'A=eval_loss,B=loss' | tail -1; printf 'step,mae_loss,mse_loss\n1,2.51,3\n2,2.25,3\n' >p.csv; ulpscope loss p.csv t.csv
