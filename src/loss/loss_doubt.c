@@ -30,6 +30,13 @@ static bool too_few_digits(const usc_curve *a, const usc_curve *b,
                            const usc_loss_result *r, char *out, size_t size)
 {
     const double grain = fmax(a->grain, b->grain), level = level_of(r);
+    if (r->n > 0 && !(level > 0)) {
+        (void)usc_format(out, size,
+                         "not told: '%s' is 0 at every step that both have, which is no "
+                         "loss to compare runs by; name another with --key",
+                         a->key);
+        return true;
+    }
     if (!(grain > COARSEST * level)) return false;
     (void)usc_format(
         out, size,
