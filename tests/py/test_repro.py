@@ -14,7 +14,7 @@ from traces import TraceWriter
 
 import ulpscope.reference
 from ulpscope.session import repro as _repro
-from ulpscope.program import waiting
+from ulpscope.program import glue, waiting
 
 torch.manual_seed(11)
 W = torch.randn(64, 64)
@@ -304,6 +304,7 @@ def test_what_takes_its_time_says_what_it_is_at(monkeypatch, capsys):
 def test_the_command_writes_the_folder(odd, tmp_path):
     (tmp_path / "beside.py").write_text("")  # a module by its name, as `check --import` takes it
     done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--import", "beside",
+                           "--import", glue.PACKAGE / "libulpscope.so",  # as one of an extension in C++
                            "--device=sim:0", "--faults", "mm:scale"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
     assert done.returncode == 0 and f"{tmp_path}/repro-1: aten::mm" in done.stderr, done.stderr
     assert "NOT TRIED" not in done.stderr

@@ -130,13 +130,19 @@ def moved_text(device):
     return "x.clone()" if device == "cpu" else f"x.to({device!r})"
 
 
+def import_line(module):
+    if module.endswith(".so"):  # of an extension in C++ that registers operators
+        return f"__import__('torch').ops.load_library({module!r})"
+    return f"__import__('runpy').run_path({module!r})" if module.endswith(".py") else f"import {module}"
+
+
 def import_lines(how):
     """Lines that import what brings the device and the operators, and set the number of threads where that matters."""
     kind = PACKAGES.get(how["device"].split(":")[0])
     modules = [m for m in (kind, *how["imports"]) if m]
     folder = folder_beside(how["imports"])
     lines = [f"__import__('sys').path.append({folder!r})"] if folder else []
-    lines += [f"__import__('runpy').run_path({m!r})" if m.endswith(".py") else f"import {m}" for m in modules]
+    lines += [import_line(m) for m in modules]
     if how.get("via") in PEERS:  # no backend that torch brings
         lines.append(f"__import__('ulpscope.executors.peers', fromlist=['*']).register({how['via']!r})")
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]

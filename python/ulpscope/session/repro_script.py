@@ -85,7 +85,7 @@ def text_of(call, home, device, imports, about, path):
     tensors = {name: torch.view_as_real(t) if t.is_complex() else t for name, t in text.stored.items()}
     _core.write_tensors(path, tensors)
     folder = folder_beside(imports)
-    imports = [os.path.abspath(m) if m.endswith(".py") else m for m in (PACKAGES.get(kind), *imports) if m]
+    imports = [os.path.abspath(m) if m.endswith((".py", ".so")) else m for m in (PACKAGES.get(kind), *imports) if m]
     parts = {"about": about, "arguments": text.arguments(), "operator": operator_text(call.op),
              "where": f'"cpu" if name in {text.on_host} else device' if text.on_host else "device",
              "dtype": f"x.dtype if name in {text.exact} else cast(x.dtype)" if text.exact else "cast(x.dtype)",
