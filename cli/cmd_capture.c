@@ -275,6 +275,7 @@ static int run_into(run *r, capture_folder *folder)
 {
     capture_child child;
     capture_seen seen = {.options = r->options};
+    around_tell_start(r->options->command, "to record step ", r->options->step_list);
     if (!write_options(r->options, r->reports, folder->real) ||
         !capture_child_start(&child, r->options->command)) {
         capture_folder_leave(folder);

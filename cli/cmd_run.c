@@ -392,6 +392,7 @@ static int run_command(const run_options *o, const char *reports)
                      .steps = o->steps,
                      .ops = o->ops};
     memcpy(seen.mode, o->mode, sizeof seen.mode);
+    around_tell_start(o->command, "to its end", "");
     if (!capture_child_start(&child, o->command)) return CLI_TROUBLE;
     seen.status = capture_child_wait(&child, never, NULL);
     around_read(reports, &seen.around);

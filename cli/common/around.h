@@ -30,6 +30,9 @@ bool around_make_reports(char path[PATH_MAX]);
 bool around_set_environment(const cli_python *python, const char *variable,
                             const char *reports);
 
+/** Says on a terminal what is started, and what for: some programs say nothing for long. */
+void around_tell_start(char *const *command, const char *purpose, const char *steps);
+
 /** Reads the marks that the processes left. */
 void around_read(const char *reports, around_seen *out);
 

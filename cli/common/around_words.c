@@ -3,6 +3,25 @@
 #include "common/around.h"
 
 #include <string.h>
+#include <unistd.h>
+
+/* The words of a command that fit into one line. */
+enum { MOST_WORDS = 80 };
+
+void around_tell_start(char *const *command, const char *purpose, const char *steps)
+{
+    char words[MOST_WORDS + 1] = "";
+    size_t n = 0;
+    if (isatty(STDERR_FILENO) == 0) return;
+    for (; *command != NULL; command++) {
+        const size_t more = strlen(*command) + (n > 0);
+        if (n + more > MOST_WORDS - 4) break;
+        (void)snprintf(words + n, sizeof words - n, "%s%s", n > 0 ? " " : "", *command);
+        n += more;
+    }
+    (void)fprintf(stderr, "ulpscope: running %s%s %s%s\n", words,
+                  *command != NULL ? " ..." : "", purpose, steps);
+}
 
 /* "python", "pypy", with or without a version. */
 static bool is_python(const char *word)

@@ -129,13 +129,14 @@ void cli_progress_begin(cli_progress *p, const char *command)
 bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t size)
 {
     const bool starts = p->what == NULL || p->done <= p->first;
-    const double since = now - (starts ? p->begun : p->moved);
-    const bool first = starts && !p->waited;
+    const bool again = p->what != NULL && !is_checking(p);
+    const double since = now - (!starts ? p->moved : again ? p->start : p->begun);
+    const bool first = starts && !again && !p->waited;
     char text[200], seconds[32] = "";
     if (since < PATIENCE_SECONDS) return false;
     if (!first && now - p->shown < (p->terminal ? 1 : EVERY_SECONDS)) return false;
     if (!first) (void)snprintf(seconds, sizeof seconds, " (%.0f s)", since);
-    if (starts)
+    if (starts && !again)
         (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
                        p->command);
     else

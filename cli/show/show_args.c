@@ -106,21 +106,32 @@ static void put_value(const usc_call *call, const usc_value *value)
     if (list) putchar(value->kind == USC_VALUE_LIST ? ']' : ')');
 }
 
+/* "args[2]", "kwargs.dim". */
+static const char *path_of(const usc_argument *a, const char *before, int64_t i,
+                           char path[PATH_SIZE])
+{
+    if (a->name != NULL)
+        (void)snprintf(path, PATH_SIZE, "%s%s", before, a->name);
+    else
+        (void)snprintf(path, PATH_SIZE, "args[%lld]", (long long)i);
+    return path;
+}
+
 /* "    PATH   VALUE" for each argument or member. */
 static void put_entries(const usc_call *call, const char *before, const usc_arguments *a)
 {
     char path[PATH_SIZE];
+    size_t width = PATH_WIDTH;
     for (int64_t i = 0; i < a->n; i++) {
-        const usc_argument *one = &a->argument[i];
-        if (one->name != NULL)
-            (void)snprintf(path, sizeof path, "%s%s", before, one->name);
-        else
-            (void)snprintf(path, sizeof path, "args[%lld]", (long long)i);
+        const size_t n = strlen(path_of(&a->argument[i], before, i, path));
+        if (n > width) width = n + 1;
+    }
+    for (int64_t i = 0; i < a->n; i++) {
         fputs("    ", stdout);
-        show_plain(path);
-        for (int n = (int)strlen(path); n <= PATH_WIDTH; n++)
+        show_plain(path_of(&a->argument[i], before, i, path));
+        for (size_t n = strlen(path); n <= width; n++)
             putchar(' ');
-        put_value(call, &one->value);
+        put_value(call, &a->argument[i].value);
         putchar('\n');
     }
 }

@@ -236,6 +236,8 @@ usc_status usc_check_self_test(usc_check *c, bool *stopped, usc_error *err)
     const usc_crew_settings crew = {
         .text = settings.text, .size = (int)jobs, .timeout = timeout};
     usc_status st = USC_OK;
+    if (c->hooks->progress != NULL)
+        c->hooks->progress(c->hooks->ctx, "self-test", 0, s.n, 0);
     if (settings.failed || c->texts.failed || s.arena.failed)
         st = usc_error_set(err, USC_E_NOMEM, -1, "self-test: no memory");
     if (st == USC_OK) st = usc_crew_run(&crew, &work, c->hooks, stopped, err);

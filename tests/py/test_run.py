@@ -125,6 +125,18 @@ def test_trouble_is_a_sentence(tmp_path, options, command, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("words, said", [(["run", "--nan"], b"to its end"), (["capture"], b"to record step 1")])
+def test_a_terminal_is_told_what_runs(tmp_path, words, said):
+    """A program may say nothing for long; files and pipes get its own words alone."""
+    ours, theirs = os.openpty()
+    command = ["ulpscope", *words, "--", sys.executable, "-c", "print(1)", "x" * 99]
+    subprocess.run(command, cwd=tmp_path, stderr=theirs, stdout=subprocess.DEVNULL, timeout=300)
+    seen = os.read(ours, 4096)
+    assert seen.startswith(b"ulpscope: running " + sys.executable.encode() + b" -c print(1) ... " + said), seen
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=300)
+    assert b"running" not in run.stderr and run.stdout == b"1\n"
+
+
 def test_a_variable_that_nobody_reads_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("NPU_ASD_CONFIG", "enable:true")
     said = "NPU_ASD_CONFIG is set, and nothing watches by it: add --watch"

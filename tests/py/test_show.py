@@ -28,7 +28,7 @@ def trace(tmp_path):
     path = tmp_path / "we#ird"
     with TraceWriter(path) as t:
         x = torch.randn(2, 3)
-        t.add("aten::foo", x, [x, 4], None, True, 0.5, float("inf"), "mean", dtype=torch.float16,
+        t.add("aten::foo", x, [x, 4], None, True, 0.5, float("inf"), "mean", dtype=torch.float16, approximate="tanh",
               state='{"grad": true, "autocast": {"cpu": "bfloat16"}}')  # fmt: skip
         t.add("aten::bar", x)
     return path
@@ -37,10 +37,10 @@ def trace(tmp_path):
 def test_arguments_are_shown_as_people_read_them(trace):
     said = show(f"{trace}#1").stdout.splitlines()
     at = said.index("arguments")
-    assert [line.split(maxsplit=1) for line in said[at + 1 : at + 9]] == [
+    assert [line.split(maxsplit=1) for line in said[at + 1 : at + 10]] == [
         ["args[0]", "f32[2,3]"], ["args[1]", "[f32[2,3], 4]"], ["args[2]", "None"],
         ["args[3]", "True"], ["args[4]", "0.5"], ["args[5]", "float inf"], ["args[6]", "mean"],
-        ["kwargs.dtype", "dtype float16"]]  # fmt: skip
+        ["kwargs.dtype", "dtype float16"], ["kwargs.approximate", "tanh"]]  # fmt: skip
     assert not any('{"' in line for line in said)
 
 

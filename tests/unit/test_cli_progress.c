@@ -84,6 +84,18 @@ static void test_who_waits_is_told_for_how_long(void **state)
     assert_true(cli_progress_waits(&p, 19, text, sizeof text));
 }
 
+static void test_a_self_test_says_so_before_its_first_result(void **state)
+{
+    (void)state;
+    char text[240];
+    cli_progress p = {.command = "check", .terminal = true, .waited = true, .begun = 1};
+    p.what = "self-test";
+    p.total = 3, p.start = p.moved = p.shown = 20;
+    assert_false(cli_progress_waits(&p, 20.9, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 24, text, sizeof text));
+    assert_string_equal(text, "ulpscope check: self-test: 0 of 3 signatures (4 s)");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -91,6 +103,7 @@ int main(void)
         cmocka_unit_test(test_what_is_left_counts_by_its_weight),
         cmocka_unit_test(test_drawn_cases_tell_operators_and_a_rate),
         cmocka_unit_test(test_a_self_test_tells_how_far_it_is),
+        cmocka_unit_test(test_a_self_test_says_so_before_its_first_result),
         cmocka_unit_test(test_who_waits_is_told_for_how_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
