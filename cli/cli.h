@@ -135,6 +135,12 @@ bool cli_is_one_file(const char *a, const char *b);
 /** Writes a word of a command line, in quotes where a shell would take it apart. */
 void cli_put_word(FILE *to, const char *word);
 
+/** Says on a terminal what to type after a result: "next: ...". */
+void cli_next_is(const char *format, ...) USC_PRINTF(1, 2);
+
+/** The same of a command line: "next: BEFORE COMMAND... AFTER". */
+void cli_next_around(const char *before, char *const *command, const char *after);
+
 /** Whether `text` is TRACE#N, and no folder of that name: a folder may have a # in it.
  * Then it is cut to TRACE, and *call is N. */
 bool cli_split_call(char *text, int64_t *call);

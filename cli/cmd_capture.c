@@ -270,12 +270,27 @@ static int conclude(capture_seen *seen)
     return code;
 }
 
+static void say_next(const capture_options *o)
+{
+    if (o->until != NULL)
+        cli_next_is("ulpscope diff %s %s", o->until, o->output);
+    else if (strcmp(o->level, "module") == 0)
+        cli_next_is("ulpscope diff --module OTHER %s, of another run", o->output);
+    else if (strcmp(o->data, "stats") == 0)
+        cli_next_is("ulpscope coverage %s --device DEVICE", o->output);
+    else
+        cli_next_is("ulpscope check %s --device DEVICE", o->output);
+}
+
 /* Runs the command into a folder that is taken. */
 static int run_into(run *r, capture_folder *folder)
 {
     capture_child child;
     capture_seen seen = {.options = r->options};
-    around_tell_start(r->options->command, "to record step ", r->options->step_list);
+    around_tell_start(
+        r->options->command,
+        r->options->until != NULL ? "until something differs from " : "to record step ",
+        r->options->until != NULL ? r->options->until : r->options->step_list);
     if (!write_options(r->options, r->reports, folder->real) ||
         !capture_child_start(&child, r->options->command)) {
         capture_folder_leave(folder);
@@ -291,6 +306,7 @@ static int run_into(run *r, capture_folder *folder)
     capture_folder_leave(folder);
     around_read(r->reports, &seen.around);
     const int code = st == USC_OK ? conclude(&seen) : cli_fail("%s", err.text);
+    if (code == CLI_SAME) say_next(r->options);
     usc_launch_reports_free(&seen.reports);
     free(seen.around.not_started);
     return code;

@@ -285,6 +285,19 @@ static void warn_of_steps(const usc_diff *d, usc_trace *const t[2])
                   (long long)step[0], (long long)step[1]);
 }
 
+/* The call at which the runs part, of the side that is accused; else of B. */
+static void say_next(const usc_diff *d, const diff_words *w, int64_t first)
+{
+    int64_t n;
+    const usc_diff_row *row = &usc_diff_rows(d, &n)[first];
+    const usc_diff_heard *h = usc_diff_heard_of(d, first);
+    const bool told = h != NULL && h->verdict[0] != NULL && h->verdict[1] != NULL;
+    const bool is_a = row->call_b == 0 || (told && strcmp(h->verdict[1], "pass") == 0 &&
+                                           strcmp(h->verdict[0], "pass") != 0);
+    cli_next_is("ulpscope repro %s#%lld --device DEVICE", w->path[is_a ? 0 : 1],
+                (long long)(is_a ? row->call_a : row->call_b));
+}
+
 static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
 {
     usc_error err;
@@ -322,7 +335,9 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
         return CLI_TROUBLE;
     s = usc_diff_sum(d);
     if (code == CLI_SAME && !s.same) code = s.first >= 0 ? CLI_DIFFERS : CLI_TROUBLE;
-    return cli_close_output(code);
+    code = cli_close_output(code);
+    if (code == CLI_DIFFERS && !a->json) say_next(d, &a->words, s.first);
+    return code;
 }
 
 static int compare(arguments *a, usc_trace *const t[2])

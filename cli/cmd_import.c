@@ -132,5 +132,7 @@ int cmd_import(int argc, char **argv)
         return CLI_INTERRUPTED;
     }
     say_counts(&o, &counts);
-    return cli_close_output(CLI_SAME);
+    const int code = cli_close_output(CLI_SAME);
+    if (code == CLI_SAME) cli_next_is("ulpscope check %s --device DEVICE", o.trace);
+    return code;
 }

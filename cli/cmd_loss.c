@@ -271,7 +271,11 @@ static int compare(arguments *a, curves *c)
         if (!c->result[i]->told && code == CLI_SAME) code = CLI_TROUBLE;
     }
     if (a->html != NULL && !write_page(a, c)) return CLI_TROUBLE;
-    return cli_close_output(code);
+    code = cli_close_output(code);
+    if (code == CLI_DIFFERS && !a->json)
+        cli_next_is("ulpscope bisect --reference %s -- COMMAND of %s", a->names[0],
+                    a->names[1]);
+    return code;
 }
 
 int cmd_loss(int argc, char **argv)

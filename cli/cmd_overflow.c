@@ -226,6 +226,18 @@ static bool has_steps(const arguments *a, usc_trace *t)
     return has || !read;
 }
 
+static void say_next(const overflow_found *f, const arguments *a)
+{
+    for (int64_t i = 0; !a->no_replay && i < f->n; i++) {
+        if (f->source[i].told != OVERFLOW_ABNORMAL) continue;
+        cli_next_is("ulpscope repro %s#%lld --device %s", a->check.trace,
+                    (long long)f->source[i].event.call, a->check.device);
+        return;
+    }
+    cli_next_is("ulpscope overflow %s --device DEVICE, which tells whose fault it is",
+                a->check.trace);
+}
+
 static int tell(arguments *a, overflow_found *f, usc_trace *t)
 {
     usc_error err;
@@ -247,7 +259,9 @@ static int tell(arguments *a, overflow_found *f, usc_trace *t)
     if (trouble == CLI_INTERRUPTED) return trouble;
     const usc_status st = overflow_say(f, t, &a->words, &err);
     if (st != USC_OK) return cli_fail("%s", err.text);
-    return cli_close_output(trouble != CLI_SAME ? trouble : code_of(f, a));
+    const int code = cli_close_output(trouble != CLI_SAME ? trouble : code_of(f, a));
+    if (code == CLI_DIFFERS && !a->words.json) say_next(f, a);
+    return code;
 }
 
 int cmd_overflow(int argc, char **argv)

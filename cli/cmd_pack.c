@@ -98,8 +98,13 @@ int cmd_pack(int argc, char **argv)
     const usc_status st = usc_pack_trace(&a.pack, &hooks.hooks, &end, &err);
     cli_hooks_end(&hooks);
     if (st != USC_OK) return cli_fail("%s", err.text);
-    if (end == USC_RUN_DONE)
-        return cli_ops_unmatched(a.pack.trace, a.pack.ops) ? CLI_TROUBLE : CLI_SAME;
+    if (end == USC_RUN_DONE && cli_ops_unmatched(a.pack.trace, a.pack.ops))
+        return CLI_TROUBLE;
+    if (end == USC_RUN_DONE) {
+        cli_next_is("compute what %s/pack.json lists, then ulpscope judge %s OUTPUTS",
+                    a.pack.out, a.pack.out);
+        return CLI_SAME;
+    }
     (void)fprintf(stderr, "ulpscope pack: interrupted; nothing was written\n");
     return CLI_INTERRUPTED;
 }

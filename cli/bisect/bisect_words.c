@@ -180,7 +180,11 @@ int bisect_say_found(const bisect_run *r)
                  r->n_trials, r->n_operators, percent(r, r->plain), percent(r, r->left),
                  bisect_place(r->options),
                  r->options->n_substitutes > 0 ? " or substituted" : "", r->options->out);
-    return cli_close_output(CLI_DIFFERS);
+    const int code = cli_close_output(CLI_DIFFERS);
+    if (code == CLI_DIFFERS)
+        cli_next_around("ulpscope capture --", r->options->command,
+                        " ; ulpscope check ulpscope-trace --device DEVICE");
+    return code;
 }
 
 int bisect_say_same(const bisect_run *r)
