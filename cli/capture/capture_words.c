@@ -241,6 +241,8 @@ static void say_missed(FILE *to, const capture_seen *s)
         put_size(to, full->bytes_written);
         (void)fputs(
             ": the limit is reached (--limit; by default 5 % of the disk stay free)", to);
+    } else if (s->status != 0 && s->reports.n == 0 && s->around.not_started != NULL) {
+        (void)around_put_unseen(to, &s->around, o->command, "ULPSCOPE_CAPTURE");
     } else if (s->status != 0) {
         (void)fprintf(to, "%s ", o->command[0]);
         put_ending(to, s->status);

@@ -257,6 +257,18 @@ def test_sim_is_there_where_the_command_names_it(tmp_path):
     assert "mm" in [op for _, op in calls(tmp_path / "t")[0]]
 
 
+@pytest.mark.parametrize("words", [["capture", "-o", "t"], ["run", "--nan"]])
+def test_a_fault_that_is_none_is_told_before_the_program_begins(tmp_path, words):
+    (tmp_path / "program.py").write_text("print('begun', flush=True)\n" + textwrap.dedent(ON_SIM))
+    command = ["ulpscope", *words, "--", sys.executable, "program.py", "--device", "sim:0"]
+    environment = {**os.environ, "ULPSCOPE_SIM_FAULTS": "mm:bf16_outptu"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=environment)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    told = [line for line in done.stderr.splitlines() if "bf16_outptu" in line]
+    assert len(told) == 1 and "there is no kind 'bf16_outptu'" in told[0], done.stderr
+    assert not (tmp_path / "t").exists()
+
+
 def test_a_run_that_capture_ends_tells_idle_faults_too(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent("""
         import torch, ulpscope.sim

@@ -36,9 +36,9 @@ def launch(folder, *options, **environment):
 ROWS = (
     (("--fallback", "aten::mm"), "True False"),
     (("--fallback", "aten::sin"), "False False"),
-    (("--fallback", "aten::nosuch"), "False False"),
-    (("--cast", "aten::nosuch=float32"), "False False"),
-    (("--fallback", "aten::mm", "--cast", "aten::nosuch=float32"), "True False"),
+    (("--fallback", "nosuch"), "False False"),
+    (("--cast", "nosuch=float32"), "False False"),
+    (("--fallback", "aten::mm", "--cast", "nosuch=float32"), "True False"),
     (("--substitute", "aten::mm=helper:nothing"), "False True"),
     (("--substitute", "aten::mm=helper:nothing", "--fallback", "mm,addmm"), "True False"),
     (("--cast", "mm,addmm=float64"), "False False"),
@@ -50,7 +50,7 @@ ROWS = (
 def test_a_command(tmp_path, options, said):
     done = launch(tmp_path, *options)
     assert done.stdout == f"{said} torch.float32\n", done.stderr
-    idle = {"aten::sin", "aten::nosuch", "aten::nosuch=float32"} & set(options)
+    idle = {"aten::sin", "nosuch", "nosuch=float32"} & set(options)
     assert done.returncode == (2 if idle or "mm,addmm" in options else 0), done.stderr
     assert done.stderr.count("took no call: nothing ran by it; hence exit code 2") == (done.returncode == 2)
     assert ("ulpscope: aten::mm: 3 calls on the CPU\n" in done.stderr) == bool({"aten::mm", "mm,addmm"} & set(options))
@@ -61,6 +61,8 @@ def test_a_command(tmp_path, options, said):
     (("--substitute", "aten::mm=helper:nothin"), "helper.py has no nothin; did you mean nothing?"),
     (("--substitute", "aten::mm=helpr:nothing"), "no module helpr in the script's folder or on PYTHONPATH"),
     (("--cast", "aten::mm=float65"), "'float65' is no floating dtype of torch; did you mean float64?"),
+    (("--fallback", "aten::mmm"), "fallback('aten::mmm'): this torch has no aten::mmm; did you mean aten::mm?"),
+    (("--fallback", "aten::mm", "--cast", "mm,aten::nosuch_*=float32"), "this torch has no aten::nosuch_*"),
     (("--cast", "aten::mm=int32"), "'int32' is no floating dtype of torch"),
 ))  # fmt: skip
 def test_what_means_nothing_is_refused_before_the_program_works(tmp_path, options, said):

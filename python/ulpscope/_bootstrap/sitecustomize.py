@@ -54,6 +54,16 @@ def names_sim():
     return any(re.fullmatch(r"sim(:\d+)?", word.rpartition("=")[2]) for word in sys.argv[1:])
 
 
+def refuse(why: str) -> None:
+    """What was asked for is no sense: the launcher says so, or we where it reads no marks, and the program does
+    not begin; it would come to its end by another error, or by results of another device."""
+    for reports, module in STARTS:
+        mark(reports, "failed", why)
+        if module == "program.trial":
+            print(f"ulpscope: {why}", file=sys.stderr, flush=True)
+    os._exit(2)
+
+
 def start():
     """Torch is there: start recording; a failure must not break the program."""
     if names_sim():  # no script knows of it by itself
@@ -61,6 +71,8 @@ def start():
             load_ulpscope()
             importlib.import_module("ulpscope.sim")
         except Exception as error:
+            if isinstance(error, ValueError) and os.environ.get("ULPSCOPE_SIM_FAULTS"):
+                refuse(f"ULPSCOPE_SIM_FAULTS: {error}")
             print(f"ulpscope: the device sim is not there: {error}", file=sys.stderr)
     for reports, module in STARTS:
         mark(reports, "torch")
