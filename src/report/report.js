@@ -30,7 +30,7 @@ function callOf(row) {
 }
 
 const PAGE = 100;
-const KIND = data.trace ? { raised: "bad", unfinished: "warn", born: "bad", carried: "warn", captured: "good" } : {
+const KIND = data.trace ? { raised: "bad", unfinished: "warn", born: "bad", carried: "warn", captured: "dim" } : {
   crashed: "bad", timeout: "bad", nonfinite: "bad", wrong: "bad", reduced: "warn",
   intermittent: "warn", undefined: "dim", unjudged: "dim", unsupported: "dim", pass: "good",
 };

@@ -130,6 +130,7 @@ function drawTraceAbout() {
 }
 
 function startTrace() {
+  document.documentElement.classList.add("trace");
   drawTraceSummary();
   drawModules();
   drawOperators();

@@ -310,7 +310,9 @@ usc_status usc_watch_replay_html(const usc_watch_replay *r, FILE *to, usc_error 
         put_curve(&l, r, r->norms, true);
         put_curve(&l, r, r->scores, false);
     }
-    usc_line_text(&l, "<table><tr><th>step<th>detector<th>kind<th>what was seen\n");
+    usc_line_text(&l, r->n_events == 0
+                          ? "<p>Nothing abnormal in what was watched.</p>\n<table>\n"
+                          : "<table><tr><th>step<th>detector<th>kind<th>what was seen\n");
     for (int64_t i = 0; i < r->n_events; i++) {
         const usc_watch_event *e = &r->events[i];
         usc_line_add(&l, "<tr><td>%lld<td>%s<td>%s<td>", (long long)e->step,
