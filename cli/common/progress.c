@@ -124,6 +124,11 @@ void cli_progress_begin(cli_progress *p, const char *command)
     const double now = now_s();
     *p = (cli_progress){.command = command, .begun = cli_progress_clock(), .moved = now};
     p->terminal = isatty(STDERR_FILENO) != 0;
+    if (!p->terminal) return;
+    char text
+        [80]; /* a trace of many thousand calls takes seconds, before any worker runs */
+    (void)snprintf(text, sizeof text, "ulpscope %s: reading", command);
+    show(p, now, text);
 }
 
 bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t size)

@@ -48,7 +48,8 @@ static usc_status take_lines(usc_diff *d, char *at, diff_amplified *out, usc_err
 int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out)
 {
     static cli_python python;
-    char flag[] = "-m", module[] = "ulpscope.session.amplified", times[24];
+    char flag[] = "-m", started[] = "ulpscope.program.started", times[24];
+    char module[] = "ulpscope.session.amplified";
     char *path = strdup(trace), *output = malloc(MOST_BYTES);
     usc_error err;
     int code = CLI_TROUBLE;
@@ -59,7 +60,7 @@ int diff_amplify(usc_diff *d, const char *trace, int64_t n, diff_amplified *out)
     } else if (!cli_python_find(&python, &err)) {
         cli_fail("%s", err.text);
     } else {
-        char *argv[] = {python.program, flag, module, path, times, NULL};
+        char *argv[] = {python.program, flag, started, module, path, times, NULL};
         output[0] = '\0';
         const int left = cli_run(argv, INT_MAX, true, output, MOST_BYTES);
         char *at = strstr(output, MARK);

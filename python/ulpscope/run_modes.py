@@ -22,6 +22,7 @@ from .calls.foreign import INSTALLED, unhurt
 from .program import capture, cuda_as, hooks, observing, reroute
 from .program.live import live_check
 from .program.nan import nan_tracker
+from .program.waiting import Waiting
 from .watching.watch_found import FoundWatches
 
 MOST_SAID = 20  # sentences of a process
@@ -69,7 +70,13 @@ class _Checked(live_check):
 
     def __exit__(self, *raised):
         super().__exit__(*raised)
-        self.findings()
+        told = Waiting()
+        if sys.stderr.isatty():  # logs are the program's
+            told.begin("run", "the program has ended; judging what it recorded last")
+        try:
+            self.findings()
+        finally:
+            told.end()
         return False
 
 

@@ -31,7 +31,8 @@ from .. import _core
 PACKAGE = Path(__file__).parent.parent
 _FLAGS = ["-O1", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-w"]
 _PARALLEL = 2
-_SAID_EVERY_S = 5
+_SAID_EVERY_S = 5  # in a log; who looks on is told sooner
+_SHOWN_EVERY_S = 2
 _STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
 
 
@@ -314,12 +315,13 @@ def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: s
     """Compiles all files, and says now and then how far it is."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
+    every = min(_SAID_EVERY_S, _SHOWN_EVERY_S) if sys.stderr.isatty() else _SAID_EVERY_S
     with ThreadPoolExecutor(_PARALLEL) as pool:
         left = {pool.submit(_object, base, source, out, log) for source, out in pairs}
         began = time.monotonic()
         try:
             while left:
-                done, left = wait(left, timeout=_SAID_EVERY_S, return_when="FIRST_EXCEPTION")
+                done, left = wait(left, timeout=every, return_when="FIRST_EXCEPTION")
                 for future in done:
                     future.result()
                 if left:

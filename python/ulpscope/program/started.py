@@ -11,6 +11,7 @@ from .waiting import waiting
 
 COMMANDS = {
     "ulpscope.session.repro": "repro",
+    "ulpscope.session.amplified": "diff",
     "ulpscope.fuzzer.fuzz_repro": "fuzz",
     "ulpscope.fuzzer.examples": "fuzz",
     "ulpscope.fuzzer.spec": "fuzz",

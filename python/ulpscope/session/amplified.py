@@ -23,6 +23,7 @@ from ..calls.exact import never_rounds
 from ..calls.foreign import foreign, theirs
 from ..calls.read_call import bare_call, is_sparse, stored
 from ..calls.replay import LEFT_ALONE, BadCall, flatten, seen_as, substitute
+from ..program.waiting import waiting
 
 MARK = "ulpscope amplified begins here"
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -214,9 +215,11 @@ def tell(trace, n):
     print(f"fed\t\t{replay.n_fed}")
 
 
-def main(words):
+def main():
+    words = sys.argv[1:]
     torch.set_num_threads(1)
     print(MARK)
+    waiting.at(f"replaying the calls of {words[0]} with other roundings, {words[1]} times")
     with _core.Trace(words[0]) as trace:
         if not any(item["blob"] for number in trace.select()[:9] for item in trace.call(number)["tensors"]):
             print("error\t\tit holds statistics alone; capture with --data full")
@@ -226,4 +229,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
