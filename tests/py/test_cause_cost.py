@@ -257,6 +257,14 @@ def test_an_edit_that_writes_what_it_was_given_leaves_the_recording_alone():
     assert same(lab.edited(plain), before)
 
 
+def test_half_of_an_edit_that_takes_no_other_tensor_lies_between():
+    lab = lab_of("composite")
+    node = next(n for n in lab.nodes() if n.name == "sigmoid")
+    half = lab.halfway({node.place: lambda func, args, kwargs: func(*args, **kwargs) + 2})
+    right = lab.edited({node.place: lambda func, args, kwargs: func(*args, **kwargs) + 1})
+    assert half.keys() == right.keys() and all(torch.allclose(half[p], right[p], rtol=1e-12) for p in right)
+
+
 def test_statistics_that_an_edit_keeps_unsaid_leave_the_recording_alone():
     args = torch.randn(8, 3, 5), torch.randn(3), torch.rand(3)
     call = call_of(lambda x, m, v: functional.batch_norm(x, m, v), args, {})

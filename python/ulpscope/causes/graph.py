@@ -341,7 +341,8 @@ class Graph:
         args, kwargs = mapped([node.args, node.kwargs], own)
         others = [own(self._mine(slot)) for slot in edit.slots] if isinstance(edit, Given) else ()
         with self.held or nullcontext():
-            out = (edit.change if others else edit)(node.func, tuple(args), kwargs, *others)
+            change = edit.change if isinstance(edit, Given) else edit
+            out = change(node.func, tuple(args), kwargs, *others)
         if node.writes and isinstance(out, torch.Tensor) and isinstance(node.result, Slot):
             into = args[0] if kwargs.get("out") is None else kwargs["out"]
             return out if out is into else into.copy_(out)
