@@ -382,8 +382,12 @@ class schedule:
         if not 0 <= delay <= 1:
             raise ValueError(f"sim: a delay of {delay}; it is in 0 to 1")
         self._blocking = launch_blocking()
+        self._said = f"<schedule: seed {seed}, delay {delay:g}>"
         set_launch_blocking(False)
         _lib.usc_sim_schedule(ctypes.byref(_Schedule(seed & (2**64 - 1), delay)))
+
+    def __repr__(self) -> str:
+        return self._said
 
     def off(self) -> None:
         _lib.usc_sim_schedule(None)

@@ -9,8 +9,10 @@ import torch
 from calls import make_call
 
 import ulpscope
+import ulpscope.sim
 from ulpscope import _core
 from ulpscope.calls.shown import MOST_ROWS, Shown
+from ulpscope.fuzzing import broadcasting, floats, ints, nothing, shapes
 
 X = torch.randn(8, 8)
 
@@ -44,11 +46,19 @@ def within(mode):
     return m
 
 
+def a_schedule():
+    with ulpscope.sim.schedule(3) as order:
+        return order
+
+
 THINGS = {  # what -> (how it is made, what its line says)
     "a verdict": (lambda f: ulpscope.check_call(torch.tanh, (X,)), "<pass: tanh "),
     "an accusation": (lambda f: ulpscope.judge_call(torch.mm, (X, X), {}, (X @ X * 2,), cause=False), "wrong: mm"),
     "an output": (lambda f: ulpscope.check_call(torch.tanh, (X,)).outputs[0], "out[0] pass"),
-    "a capture": (a_capture, "capture: 1 call, "),
+    "a capture": (a_capture, "capture: 1 call, 512 B -> "),
+    "generators": (lambda f: ints(1, 5) + 1 | floats(0, 1) | nothing(), "oneof(add(ints(1, 5), 1), floats("),
+    "shapes": (lambda f: [shapes(2), broadcasting(), ints(1, 9).where(lambda n: n % 2)], "shapes(2)"),
+    "a schedule": (lambda f: a_schedule(), "schedule: seed 3, delay 0.9"),
     "a trace": (a_trace, "<Trace of ["),
     "a call": (lambda f: make_call("aten::mm", X, X), "aten::mm(float32[8, 8], float32[8, 8])"),
     "a NaN tracker": (a_tracker, "nan_tracker: 1 birth in 3 calls"),

@@ -46,6 +46,15 @@ def text_of(value):
     return "" if value is None else str(value)
 
 
+def sized(n: float) -> str:
+    """"512 B", "1.5 MB": as the program says it of a trace."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.3g} {unit}"
+        n /= 1000
+    return f"{n:.3g} TB"
+
+
 def counted(n, word):
     """"1 call", "2 calls"."""
     return f"{n:,} {word}{'s' * (n != 1)}"

@@ -74,6 +74,10 @@ class Generator:
     def draw(self, draws):
         raise NotImplementedError
 
+    def __repr__(self):
+        parts = ", ".join(f"{name}={part!r}" for name, part in vars(self).items())
+        return f"{type(self).__name__.strip('_').lower()}({parts})"
+
     def options(self):
         """What `|` chooses among, all alike."""
         return [self]
@@ -161,12 +165,18 @@ class Constant(Generator):
     def draw(self, draws):
         return self.given
 
+    def __repr__(self):
+        return "nothing()" if self.given is NOTHING else f"{self.given!r}"
+
 
 class Number(Generator):
     """ints, floats: of [low, high)."""
 
     def __init__(self, low, high, whole):
         self.low, self.high, self.whole = low, high, whole
+
+    def __repr__(self):
+        return f"{'ints' if self.whole else 'floats'}({self.low!r}, {self.high!r})"
 
     def draw(self, draws):
         low, high = settled(self.low), settled(self.high)
@@ -178,6 +188,10 @@ class Number(Generator):
 class OneOf(Generator):
     def __init__(self, choices, weights=None):
         self.choices, self.weights = [generator(c) for c in choices], weights
+
+    def __repr__(self):
+        weights = f", weights={self.weights}" if self.weights else ""
+        return f"oneof({', '.join(map(repr, self.choices))}{weights})"
 
     def draw(self, draws):
         weights = self.weights or [1] * len(self.choices)
@@ -208,6 +222,9 @@ class Mapped(Generator):
     def __init__(self, function, *given):
         self.function, self.given = function, given
 
+    def __repr__(self):
+        return f"{getattr(self.function, '__name__', self.function)}({', '.join(map(repr, self.given))})"
+
     def draw(self, draws):
         return theirs(self.function, *settled(self.given))
 
@@ -223,6 +240,9 @@ class Where(Generator):
 
     def __init__(self, given, condition):
         self.given, self.condition = given, condition
+
+    def __repr__(self):
+        return f"{self.given!r}.where({getattr(self.condition, '__name__', '...')})"
 
     def draw(self, draws):
         before = dict(draws.values)
@@ -297,6 +317,9 @@ class Sizes(Generator):
 
     def __init__(self, ndim, empty):
         self.ndim, self.empty = ndim, empty
+
+    def __repr__(self):
+        return f"shapes({self.ndim!r})"
 
     def draw(self, draws):
         sizes = []

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 from ..calls.foreign import unhurt
-from ..calls.shown import Shown, counted
+from ..calls.shown import Shown, counted, sized
 
 DATA = ("full", "stats")
 LEVELS = ("api", "aten")
@@ -420,7 +420,7 @@ class capture(Shown):  # noqa: N801 - it is used like a function
     def _shown(self):
         session, counts = self.recorder.session, self.counts
         counts = session.counts() if session is not None else counts
-        done = f"{counted(counts['calls'], 'call')}, {counts['bytes_written'] / 1e6:.3g} MB" if counts else "nothing recorded"
+        done = f"{counted(counts['calls'], 'call')}, {sized(counts['bytes_written'])}" if counts else "nothing recorded"
         state = "recording" if session is not None else "not recording"
         return ", ".join(filter(None, (f"capture: {done} -> {self.path}", state, self.error)))
 
