@@ -135,6 +135,12 @@ bool cli_is_one_file(const char *a, const char *b);
 /** Writes a word of a command line, in quotes where a shell would take it apart. */
 void cli_put_word(FILE *to, const char *word);
 
+/** Whether a file, what `option` names, can be written; false after a sentence. */
+bool cli_writable(const char *option, const char *path);
+
+/** The same of a folder that is to be made, with those above it. */
+bool cli_makeable(const char *option, const char *folder);
+
 /** Says on a terminal what to type after a result: "next: ...". */
 void cli_next_is(const char *format, ...) USC_PRINTF(1, 2);
 

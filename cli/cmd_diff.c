@@ -152,7 +152,7 @@ static bool take(arguments *a, int key)
         return cli_jobs(&a->pairs.jobs);
     case OPT_HTML:
         a->html = optarg;
-        return true;
+        return cli_writable("--html", optarg);
     case OPT_JSON:
         a->json = true;
         return true;

@@ -250,6 +250,7 @@ int cmd_env(int argc, char **argv)
     for (int key; (key = cli_next(&cmd_env_page, argc, argv)) != -1;) {
         if (key == '?') return CLI_TROUBLE;
         if (key == 'o') a.out = optarg;
+        if (key == 'o' && !cli_writable("-o", optarg)) return CLI_TROUBLE;
         if (key == OPT_JSON) a.json = true;
         if (key != OPT_FILE) continue;
         if (a.n_files == MOST_FILES) return cli_fail("more than %d --file", MOST_FILES);

@@ -133,7 +133,7 @@ static bool take(arguments *a, int key, int argc, char **argv)
         return take_tolerance(a);
     case OPT_HTML:
         a->html = optarg;
-        return true;
+        return cli_writable("--html", optarg);
     case OPT_SAME_BYTES:
         a->same_bytes = true;
         return true;

@@ -277,7 +277,7 @@ static bool take(run_options *o, int key)
         return true;
     case OPT_WATCH_LOG:
         o->watch_log = optarg;
-        return true;
+        return cli_writable("--watch-log", optarg);
     case 'o':
         o->out = optarg;
         return true;
@@ -305,7 +305,9 @@ static bool may_write(const run_options *o)
     usc_error err;
     for (int i = 0; i < o->n_modes; i++) {
         const char *out = o->out != NULL ? o->out : "ulpscope-out";
-        if (o->mode[i]->key != OPT_CHECK || o->force != NULL) continue;
+        if (o->mode[i]->key != OPT_CHECK) continue;
+        if (!cli_makeable("-o", out)) return false;
+        if (o->force != NULL) continue;
         if (usc_result_claim(out, "live: ", &err) == USC_OK) continue;
         return cli_fail("%s; name another folder with -o, or --force to replace it",
                         err.text) == 0;

@@ -111,7 +111,7 @@ static bool take(arguments *a, int key)
         return true;
     case OPT_HTML:
         a->html = optarg;
-        return true;
+        return cli_writable("--html", optarg);
     case OPT_JSON:
         a->json = true;
         return true;

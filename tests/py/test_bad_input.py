@@ -203,6 +203,30 @@ def test_bad_options_of_capture_are_refused_before_it_runs(tmp_path, options, wo
     assert (tmp_path / "file").read_text() == (tmp_path / "used" / "notes").read_text() == "mine"
 
 
+OUTPUTS = (  # what a command would write at its end, where nobody can
+    ("run", "--watch", "--watch-log", "file/w", "--", "touch", "ran"),
+    ("run", "--check", "-o", "file/out", "--", "touch", "ran"),
+    ("env", "-o", "file/env", "--", "touch", "ran"),
+    ("diff", "nosuch", "nosuch2", "--html", "file/page"),
+    ("coverage", "nosuch", "--device", "cpu", "--html", "file/page"),
+    ("loss", "nosuch", "nosuch2", "--html", "file/page"),
+    ("watch", "nosuch", "--html", "file/page"),
+)
+
+
+@pytest.mark.parametrize("words", OUTPUTS, ids=lambda words: " ".join(words[:2]))
+def test_an_output_that_cannot_be_written_is_told_first(tmp_path, words):
+    (tmp_path / "file").write_text("mine")
+    done = run(tmp_path, "ulpscope", *words)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(f"ulpscope {words[0]}: -") and done.stderr.endswith(": Not a directory\n")
+    assert not (tmp_path / "ran").exists()
+    there = tuple("page.html" if word == "file/page" else word.replace("file/", "") for word in words)
+    run(tmp_path, "ulpscope", *there)  # what can be written is asked for, and nothing left
+    assert not (tmp_path / "page.html").exists() and not (tmp_path / "file" / "out").exists()
+    assert ("touch" in words) == (tmp_path / "ran").exists()
+
+
 def test_commands_that_do_not_run_are_told(tmp_path):
     (tmp_path / "plain.py").write_text("")
     assert_one_sentence(capture(tmp_path, "./plain.py"), "./plain.py is not executable")
