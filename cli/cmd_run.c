@@ -399,7 +399,8 @@ static int run_command(const run_options *o, const char *reports)
     seen.status = capture_child_wait(&child, never, NULL);
     around_read(reports, &seen.around);
     const int code = conclude(&seen, o->quiet);
-    if (code == CLI_DIFFERS && has_mode(o, OPT_NAN) && o->keep == NULL)
+    if (code == CLI_DIFFERS && seen.status == 0 && has_mode(o, OPT_NAN) &&
+        o->keep == NULL)
         cli_next_around("ulpscope run --nan --keep 1000 --", o->command,
                         " ; ulpscope overflow ulpscope-nan");
     free(seen.around.not_started);

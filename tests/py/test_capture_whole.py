@@ -257,6 +257,13 @@ def test_sim_is_there_where_the_command_names_it(tmp_path):
     assert "mm" in [op for _, op in calls(tmp_path / "t")[0]]
 
 
+def test_who_gets_sim_from_elsewhere_is_told_of_its_import(tmp_path):
+    done = launch(tmp_path, code="import torch; torch.ones(2, device='si' + 'm')", options=["--steps", "0"])
+    assert done.returncode == 2 and done.stderr.count("after `import ulpscope.sim`") == 1, done.stderr
+    done = launch(tmp_path, code="import torch; torch.ones(2, device='so' + 'm')", options=["--steps", "0"])
+    assert done.returncode == 2 and "ulpscope.sim" not in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("words", [["capture", "-o", "t"], ["run", "--nan"]])
 def test_a_fault_that_is_none_is_told_before_the_program_begins(tmp_path, words):
     (tmp_path / "program.py").write_text("print('begun', flush=True)\n" + textwrap.dedent(ON_SIM))

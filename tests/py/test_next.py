@@ -90,6 +90,8 @@ def test_a_nan_is_told_with_what_led_to_it_next(folder):
     words = ["run", "--nan", "--", sys.executable, "step.py", "cpu", "0"]
     text, code = said(folder, *words)
     assert code == 1 and "next: ulpscope run --nan --keep 1000 -- " in text, text
+    text, code = said(folder, "run", "--nan", "--", sys.executable, "-c", "import torch; torch.ones(2) + 1; 1 / 0")
+    assert code == 1 and "next:" not in text, text  # the program's own end
     plain = subprocess.run(["ulpscope", *words], cwd=folder, capture_output=True, text=True, timeout=300)
     assert plain.returncode == 1 and "next:" not in plain.stdout + plain.stderr
 

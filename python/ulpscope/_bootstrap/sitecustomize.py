@@ -54,6 +54,19 @@ def names_sim():
     return any(re.fullmatch(r"sim(:\d+)?", word.rpartition("=")[2]) for word in sys.argv[1:])
 
 
+def tell_of_sim():
+    """Where the program names a device that nobody put there, torch lists all that it has heard of."""
+    told = sys.excepthook
+
+    def hook(kind, error, trace):
+        told(kind, error, trace)
+        if "at start of device string: sim" in str(error) and "ulpscope.sim" not in sys.modules:
+            print("ulpscope: the simulated device is there after `import ulpscope.sim`, or where the command's own "
+                  "words name it: --device sim:0", file=sys.stderr, flush=True)
+
+    sys.excepthook = hook
+
+
 def refuse(why: str) -> None:
     """What was asked for is no sense: the launcher says so, or we where it reads no marks, and the program does
     not begin; it would come to its end by another error, or by results of another device."""
@@ -74,6 +87,8 @@ def start():
             if isinstance(error, ValueError) and os.environ.get("ULPSCOPE_SIM_FAULTS"):
                 refuse(f"ULPSCOPE_SIM_FAULTS: {error}")
             print(f"ulpscope: the device sim is not there: {error}", file=sys.stderr)
+    else:
+        tell_of_sim()
     for reports, module in STARTS:
         mark(reports, "torch")
         try:
