@@ -214,11 +214,13 @@ typedef struct wish {
     const char *op;
     int64_t n_calls;
     double seconds, weight; /* the larger of its shares of time and calls */
+    bool stops;             /* the program does not get beyond it */
 } wish;
 
 static int by_weight(const void *a, const void *b)
 {
     const wish *x = a, *y = b;
+    if (x->stops != y->stops) return x->stops ? -1 : 1;
     if (x->weight != y->weight) return x->weight < y->weight ? 1 : -1;
     return strcmp(x->op, y->op);
 }
@@ -233,6 +235,7 @@ static int64_t wishes_of(const usc_coverage *c, wish *to)
         if (n == 0 || strcmp(to[n - 1].op, r->op) != 0) to[n++] = (wish){.op = r->op};
         to[n - 1].n_calls += r->n_calls;
         to[n - 1].seconds += r->seconds;
+        to[n - 1].stops |= r->way != USC_WAY_FALLBACK;
     }
     for (int64_t i = 0; i < n; i++) {
         const double calls = (double)to[i].n_calls / (double)c->n_calls;
@@ -263,7 +266,8 @@ usc_status usc_coverage_next(const usc_coverage *c, double share, const char ***
     qsort(wishes, (size_t)n_wishes, sizeof *wishes, by_weight);
     const double left_calls = (1 - share) * (double)c->n_calls;
     const double left_seconds = (1 - share) * c->seconds;
-    while (*n < n_wishes && (calls > left_calls || seconds > left_seconds)) {
+    while (*n < n_wishes &&
+           (wishes[*n].stops || calls > left_calls || seconds > left_seconds)) {
         calls -= (double)wishes[*n].n_calls;
         seconds -= wishes[*n].seconds;
         (*ops)[*n] = wishes[*n].op;

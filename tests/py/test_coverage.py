@@ -84,7 +84,7 @@ def test_what_a_device_does_not_have_is_told_and_asked_for(place, fault, op, way
 
 
 def test_the_list_of_what_to_write_is_the_shortest(place):
-    both = "mm:lacking;addmm:lacking;aten::t:lacking;aten::sum:lacking"
+    both = ";".join(f"{op}:cpu_fallback" for op in ("mm", "addmm", "aten::t", "aten::sum"))
     whole = covered(place, "--faults", both, "--share", "100")[1]
     half = covered(place, "--faults", both, "--share", "60")[1]
     assert len(half["next"]) < len(whole["next"]) and set(half["next"]) <= set(whole["next"])
@@ -96,6 +96,8 @@ def test_the_list_of_what_to_write_is_the_shortest(place):
     if half["next"]:
         assert lacked[half["next"][0]] >= max(lacked.values()) * 0.5  # the costliest comes first
     assert covered(place, "--faults", both, "--share", "0")[1]["next"] == []
+    stops = covered(place, "--faults", f"{both};aten::gelu:lacking", "--share", "0")[1]
+    assert stops["next"] == ["aten::gelu"]  # without which no step runs, however small its share
 
 
 def test_what_is_known_of_a_device_is_kept_for_that_device(place):

@@ -73,9 +73,10 @@ USC_API USC_NODISCARD usc_status usc_coverage_trace(const usc_coverage_options *
                                                     usc_error *err);
 
 /**
- * Operators to write next: the fewest with which `share` (0 to 1) of the CPU time of the
- * step, and the same of its calls, run natively, costliest first; all that are not native
- * where that is not reached without them.
+ * Operators to write next: those at which the program stops, and of those that fall back
+ * the fewest with which `share` (0 to 1) of the CPU time of the step, and the same of its
+ * calls, run natively, costliest first; all that are not native where that is not reached
+ * without them.
  *
  * Memory: *ops holds *n names that live as long as `c`; freed by the caller, with free().
  * Errors: USC_E_NOMEM.
