@@ -35,6 +35,9 @@ const cli_page cmd_start_page = {
 #define COMMAND_MARK "{command}"
 #define DEVICE_MARK "{device}"
 
+/* Words of who asks what a device has; they tell more than a word for an operator. */
+#define MISSING "lack missing unsupported unimplemented coverage "
+
 typedef struct start_case {
     const char *asks;     /* the case as its users say it */
     const char *words;    /* what such a sentence holds; beginnings of words */
@@ -75,7 +78,8 @@ static const start_case cases[] = {
       "ulpscope fuzz --device {device} --ops '*softmax*'    # of torch's own operators"},
      "is-my-kernel-right"},
     {"a new device, chip or driver",
-     "device chip npu accelerator driver bring port backend hardware board new",
+     "device chip npu accelerator driver bring port backend hardware board new " MISSING
+         MISSING,
      {"ulpscope doctor --device {device}", "ulpscope fuzz --device {device} --time 10m",
       "# of a model of yours:", "ulpscope capture -- {command}",
       "ulpscope coverage ulpscope-trace --device {device}"},
@@ -96,6 +100,13 @@ static const start_case cases[] = {
       "ulpscope import DUMP -o TRACE                          # another tool's dump",
       "ulpscope loss A.log B.log                              # loss curves"},
      "i-have-only-outputs"},
+    {"sources for CUDA are to run on another device",
+     "port port cuda source code translat hipify migrat",
+     {"ulpscope port SOURCES --to npu -o PORTED    # or musa, xpu, sim; it says what is "
+      "left for you",
+      "# a kernel that was ported, in a test: "
+      "ulpscope.testing.assert_accurate(kernel, reference, *args)"},
+     "port-cuda-code"},
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 

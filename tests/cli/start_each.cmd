@@ -1,1 +1,1 @@
-for what in 'the loss is higher than on a GPU' 'my new triton kernel' 'we bring up a chip' 'torch.compile gives other numbers' 'a run of three weeks' 'I have only npz dumps'; do ulpscope start "$what" --device xpu:0 -- python t.py; done
+for what in 'the loss is higher than on a GPU' 'my new triton kernel' 'we bring up a chip' 'torch.compile gives other numbers' 'a run of three weeks' 'I have only npz dumps' 'translate CUDA sources'; do ulpscope start "$what" --device xpu:0 -- python t.py; done
