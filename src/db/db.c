@@ -283,8 +283,9 @@ usc_status usc_db_unfinished(const char *path, bool *out, usc_error *err)
     struct stat info;
     *out = false;
     if (stat(path, &info) != 0)
-        return usc_error_set(err, errno == ENOENT ? USC_E_NOT_FOUND : USC_E_IO, -1,
-                             "%s: %s", path, strerror(errno));
+        return usc_error_set(
+            err, errno == ENOENT || errno == ENOTDIR ? USC_E_NOT_FOUND : USC_E_IO, -1,
+            "%s: %s", path, strerror(errno));
     const char *const suffix[] = {"-wal", "-journal"};
     for (int i = 0; i < 2; i++) {
         snprintf(journal, sizeof journal, "%s%s", path, suffix[i]);

@@ -17,10 +17,14 @@ static void verdict_rank(sqlite3_context *context, int n, sqlite3_value **values
 
 static usc_status not_there(const char *folder, usc_error *err)
 {
+    char inside[USC_PATH_SIZE];
     const bool there = access(folder, F_OK) == 0;
+    const bool is_file = there && usc_path_join(inside, folder, ".", NULL) == USC_OK &&
+                         access(inside, F_OK) != 0;
     return usc_error_set(err, USC_E_NOT_FOUND, -1, "%s: %s", folder,
-                         there ? "no results: there is no result.db in it"
-                               : "no such folder");
+                         is_file ? "no results: it is a file, and results are a folder"
+                         : there ? "no results: there is no result.db in it"
+                                 : "no such folder");
 }
 
 /* *as_is: what a killed writer left cannot be tidied up, it is read with its journal.

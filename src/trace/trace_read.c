@@ -88,6 +88,8 @@ static const char *no_trace(const char *folder)
 {
     char path[USC_PATH_SIZE];
     if (access(folder, F_OK) != 0) return "no such folder";
+    if (usc_path_join(path, folder, ".", NULL) == USC_OK && access(path, F_OK) != 0)
+        return "not a trace: it is a file, and a trace is a folder";
     if (usc_path_join(path, folder, "rank-0/trace.db", NULL) == USC_OK &&
         access(path, F_OK) == 0)
         return "holds a trace for each rank: name one of them, such as its rank-0";
