@@ -213,8 +213,8 @@ void put_tensor(std::string &out, const Observer &o, const std::string &name,
 {
     if (out.back() != '[') out += ", ";
     out += "{\"name\": \"" + name + "\", \"dtype\": \"" +
-           std::string(c10::getDtypeNames(t.scalar_type()).first) + "\", \"device\": \"" +
-           t.device().str() + "\"";
+           dtype_names(t.scalar_type()).first + "\", \"device\": \"" + t.device().str() +
+           "\"";
     put_list(out, "shape", t.sizes());
     if (t.layout() == at::kStrided) put_list(out, "stride", t.strides());
     try {

@@ -65,8 +65,8 @@ struct Timing {
         for (Pending &p : pending) {
             double ms = 0;
             try {
-                p.end.synchronize();
-                ms = p.begin.elapsedTime(p.end);
+                older::wait_for(p.end, 0);
+                ms = older::milliseconds(p.begin, p.end, 0);
             } catch (const std::exception &) { /* the device has events without times */
                 no_events.store(true);
             }

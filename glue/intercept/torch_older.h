@@ -3,13 +3,14 @@
 // feature: where torch has the function, an overload of its own is the better match.
 #pragma once
 
+#include "../dtype_names.h"
+
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/api/include/torch/version.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <string>
 #include <thread>
@@ -19,46 +20,7 @@
 namespace intercept
 {
 
-/* ---- names of dtypes ---- */
-
-namespace older
-{
-
-/* Python's names, which lay in torch_python alone. */
-template <typename Type> std::pair<std::string, std::string> getDtypeNames(Type type)
-{
-    static constexpr const char *names[][3] = {
-        {"Byte", "uint8", ""},
-        {"Char", "int8", ""},
-        {"Short", "int16", "short"},
-        {"Int", "int32", "int"},
-        {"Long", "int64", "long"},
-        {"Half", "float16", "half"},
-        {"Float", "float32", "float"},
-        {"Double", "float64", "double"},
-        {"ComplexHalf", "complex32", "chalf"},
-        {"ComplexFloat", "complex64", "cfloat"},
-        {"ComplexDouble", "complex128", "cdouble"},
-    };
-    std::string name = c10::toString(type);
-    for (const auto &row : names)
-        if (name == row[0]) return {row[1], row[2]};
-    TORCH_CHECK(name.find("UNKNOWN") == std::string::npos, "no such dtype");
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return {name, ""};
-}
-
-} // namespace older
-
-/** Both names that Python has for a dtype; the second may be "". Throws for a number that
- * torch left unused. */
-inline std::pair<std::string, std::string> dtype_names(at::ScalarType type)
-{
-    using older::getDtypeNames;
-    const auto found = getDtypeNames(type); /* c10's, found by its argument, is exact */
-    return {std::string(found.first), std::string(found.second)};
-}
+using usc_glue::dtype_names;
 
 /* ---- autocast ---- */
 
@@ -188,6 +150,18 @@ template <typename Event> void wait_for(const Event &event, long)
 {
     while (!event.query())
         std::this_thread::sleep_for(std::chrono::microseconds(50));
+}
+
+template <typename Event>
+auto milliseconds(const Event &begin, const Event &end, int)
+    -> decltype(begin.elapsedTime(end))
+{
+    return begin.elapsedTime(end);
+}
+
+template <typename Event> double milliseconds(const Event &, const Event &, long)
+{
+    TORCH_CHECK(false, "events of this torch have no times");
 }
 
 template <typename Work>

@@ -16,7 +16,7 @@ namespace
 {
 
 Tensor refuse_binary_cross_entropy(const Tensor &, const Tensor &,
-                                   const std::optional<Tensor> &, int64_t)
+                                   const usc_sim::optional<Tensor> &, int64_t)
 {
     TORCH_CHECK(
         false,

@@ -80,7 +80,7 @@ class Watched
         if (i >= pairs.size()) return false;
         const at::Tensor &t = pairs[i].host;
         static thread_local std::string dtype;
-        dtype = c10::getDtypeNames(t.scalar_type()).first;
+        dtype = usc_glue::dtype_names(t.scalar_type()).first;
         *out = {pairs[i].name,
                 dtype.c_str(),
                 static_cast<const char *>(t.storage().data()) +

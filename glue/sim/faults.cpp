@@ -24,8 +24,7 @@ constexpr DispatchKey INNER = DispatchKey::TESTING_ONLY_GenericMode;
 // no fault applies.
 usc_dtype dtype_of(c10::ScalarType type)
 {
-    const usc_dtype dtype =
-        usc_dtype_by_name(std::string(c10::getDtypeNames(type).first).c_str());
+    const usc_dtype dtype = usc_dtype_by_name(usc_glue::dtype_names(type).first.c_str());
     return usc_dtype_info_of(dtype)->size <= sizeof(double) ? dtype : USC_DTYPE_NONE;
 }
 

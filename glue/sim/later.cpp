@@ -125,9 +125,9 @@ class Twins
             return list;
         }
         if (v.isOptionalTensorList()) {
-            c10::List<std::optional<at::Tensor>> list;
-            for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
-                list.push_back(t ? std::optional<at::Tensor>(of(*t)) : t);
+            c10::List<optional<at::Tensor>> list;
+            for (const optional<at::Tensor> &t : v.toOptionalTensorVector())
+                list.push_back(t ? optional<at::Tensor>(of(*t)) : t);
             return list;
         }
         return v;
@@ -209,7 +209,7 @@ template <class Visit> void each_tensor(const IValue &v, Visit visit)
         for (const at::Tensor &t : v.toTensorVector())
             visit(t);
     if (v.isOptionalTensorList())
-        for (const std::optional<at::Tensor> &t : v.toOptionalTensorVector())
+        for (const optional<at::Tensor> &t : v.toOptionalTensorVector())
             if (t) visit(*t);
 }
 

@@ -405,7 +405,7 @@ void check(usc_status status, const usc_error &err)
 void check_dtype(c10::ScalarType dtype)
 {
     if (!usc_sim_lacks(nullptr)) return;
-    const std::string name(c10::getDtypeNames(dtype).first);
+    const std::string name = usc_glue::dtype_names(dtype).first;
     usc_sim_profile profile;
     usc_sim_profile_get(&profile);
     TORCH_CHECK(!usc_sim_lacks(name.c_str()), "sim: the device has no ", name,

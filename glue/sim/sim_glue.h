@@ -8,6 +8,8 @@
 // recurrent.cpp cells that the CPU lacks; exports.cpp registration and what Python calls.
 #pragma once
 
+#include "../dtype_names.h"
+
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -21,6 +23,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace torch
@@ -32,6 +35,17 @@ namespace usc_sim
 {
 
 constexpr c10::DeviceType DEVICE = c10::DeviceType::PrivateUse1;
+
+// What torch's own signatures have where a value may be missing: std's, or that of an older
+// torch.
+template <class Some> struct kind_of_optional;
+template <template <class> class Some, class Value> struct kind_of_optional<Some<Value>> {
+    template <class Other> using of = Some<Other>;
+};
+template <class Value>
+using optional = typename kind_of_optional<
+    decltype(std::declval<const c10::IValue &>()
+                 .toOptionalTensorVector())::value_type>::template of<Value>;
 
 // ---- runtime.cpp
 

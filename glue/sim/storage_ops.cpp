@@ -27,7 +27,6 @@ using at::IntArrayRef;
 using at::Tensor;
 using c10::DispatchKey;
 using c10::DispatchKeySet;
-using std::optional;
 
 c10::Device device_or_current(optional<c10::Device> device)
 {
@@ -135,13 +134,22 @@ Tensor &set_empty(Tensor &t)
     return set_storage_offset(t, std::move(none), 0, {0}, {1});
 }
 
+// What this torch takes for strides, dilations and groups: symbolic numbers, or plain ones.
+template <class Steps, class Number>
+std::pair<Steps, Number> of_convolution(Tensor (*)(const Tensor &, const Tensor &,
+                                                   const optional<Tensor> &, Steps,
+                                                   c10::SymIntArrayRef, Steps, bool,
+                                                   c10::SymIntArrayRef, Number));
+using OfConvolution = decltype(of_convolution(&at::convolution_symint));
+using Steps = OfConvolution::first_type;
+using Number = OfConvolution::second_type;
+
 // Convolution runs as aten::convolution through the fallback; torch reaches these two
 // only where somebody calls _convolution itself.
 Tensor convolution(const Tensor &input, const Tensor &weight,
-                   const optional<Tensor> &bias, c10::SymIntArrayRef stride,
-                   c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
-                   bool transposed, c10::SymIntArrayRef output_padding,
-                   c10::SymInt groups)
+                   const optional<Tensor> &bias, Steps stride,
+                   c10::SymIntArrayRef padding, Steps dilation, bool transposed,
+                   c10::SymIntArrayRef output_padding, Number groups)
 {
     return at::convolution_symint(input, weight, bias, stride, padding, dilation,
                                   transposed, output_padding, std::move(groups));
@@ -149,9 +157,8 @@ Tensor convolution(const Tensor &input, const Tensor &weight,
 
 std::tuple<Tensor, Tensor, Tensor>
 convolution_backward(const Tensor &grad, const Tensor &input, const Tensor &weight,
-                     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding,
-                     c10::SymIntArrayRef dilation, bool transposed,
-                     c10::SymIntArrayRef output_padding, c10::SymInt groups,
+                     Steps stride, c10::SymIntArrayRef padding, Steps dilation,
+                     bool transposed, c10::SymIntArrayRef output_padding, Number groups,
                      std::array<bool, 3> wanted)
 {
     const c10::SymInt channels = grad.sym_size(1);

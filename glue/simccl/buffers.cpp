@@ -4,7 +4,7 @@
 
 #include "simccl.h"
 
-#include <c10/core/ScalarType.h>
+#include "../dtype_names.h"
 
 namespace usc_simccl
 {
@@ -69,7 +69,7 @@ usc_dtype dtype_of(const at::Tensor &t)
     const at::ScalarType type = c10::isComplexType(t.scalar_type())
                                     ? c10::toRealValueType(t.scalar_type())
                                     : t.scalar_type();
-    return usc_dtype_by_name(std::string(c10::getDtypeNames(type).first).c_str());
+    return usc_dtype_by_name(usc_glue::dtype_names(type).first.c_str());
 }
 
 // Complex numbers are added up, and averaged, as pairs.

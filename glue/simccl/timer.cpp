@@ -28,7 +28,10 @@ class SimTimer final : public c10d::Timer
         if (at == nullptr && usc_sim_event_create(true, &at, &err) != USC_OK) return;
         (void)usc_sim_event_record(at, usc_sim_stream_current(device_.index()), &err);
     }
-    std::optional<int64_t> measureDifference(Event start, Event end) override
+    // What torch has for a value that may be missing: std's, or that of an older torch.
+    using Difference = decltype(std::declval<c10d::Timer &>().measureDifference(
+        Event::kForwardStart, Event::kForwardStart));
+    Difference measureDifference(Event start, Event end) override
     {
         usc_error err{};
         double ms = 0;
@@ -37,7 +40,7 @@ class SimTimer final : public c10d::Timer
             to->second == nullptr ||
             usc_sim_event_elapsed(from->second, to->second, &ms, &err) != USC_OK ||
             ms < 0)
-            return std::nullopt;
+            return {};
         return static_cast<int64_t>(ms * 1e6);
     }
 

@@ -283,8 +283,9 @@ def present():
     """Names of the device types that this torch has, for messages."""
     found = ["cpu"]
     for kind in ("cuda", "xpu", "mps"):
-        module = getattr(torch, kind, None)
-        if module is not None and module.is_available():
+        # torch.mps has it since 2.2, torch.backends.mps always had
+        homes = (getattr(torch, kind, None), getattr(torch.backends, kind, None))
+        if any(home.is_available() for home in homes if hasattr(home, "is_available")):
             found.append(kind)
     private = private_backend()
     if private != "privateuseone":

@@ -57,7 +57,7 @@ def sources_digest() -> str:
     """Of all that the glue is compiled of here: what was compiled of something else does not fit."""
     digest = hashlib.sha256()
     for name in names():
-        own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
+        own = _own(name)
         for path in _public_headers(own) + own:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
@@ -140,6 +140,12 @@ def build(name: str, say=None) -> Path:
 
 def _say(text: str) -> None:
     print(f"ulpscope: {text}", file=sys.stderr, flush=True)
+
+
+def _own(name: str) -> list[Path]:
+    """All files that a library is made of: its folder's, and the headers that all share."""
+    folder = PACKAGE / "glue"
+    return sorted(folder.glob("*.h")) + sorted((folder / name).glob("*.h")) + _sources(name)
 
 
 def _sources(name: str) -> list[Path]:
@@ -267,7 +273,7 @@ def _public_headers(files: list[Path]) -> list[Path]:
 def _cache_folder(name: str) -> Path:
     flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags(), _torch_build())
     digest = hashlib.sha256(repr(flags).encode())
-    own = sorted((PACKAGE / "glue" / name).glob("*.h")) + _sources(name)
+    own = _own(name)
     for path in _public_headers(own) + own:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     version = torch_version().replace("/", "_")
