@@ -17,10 +17,11 @@
 
 #define ROUNDING 0x1p-24 /* of float32 */
 #define LOUD 16.0        /* roundings: what loses no more anywhere is not looked at */
-#define MOST 4.0   /* times the root mean square of what runs lose, in the mean; honest */
-                   /* kernels: 2.7 at the most, other orders 0.2 to 1 */
-#define SHOWS 2.0  /* times: one in twenty of an honest kernel, */
-#define SHARE 0.25 /* and of what is accused so many at the least */
+#define MOST 4.0 /* times the root mean square of what runs lose, in the mean; honest */
+                 /* kernels: 2.7 at the most, other orders 0.2 to 1 */
+#define FEW_TELL 0.125 /* by root n more: of few elements */
+#define SHOWS 2.0      /* times: one in twenty of an honest kernel, */
+#define SHARE 0.25     /* and of what is accused so many at the least */
 #define CAPPED 16.0    /* times: no element counts for more */
 #define MOST_ALONE 8.0 /* times: one element, where nothing is added */
 #define FEW_INPUTS 4.0 /* of such a one */
@@ -257,14 +258,6 @@ static bool may_be_one(const usc_case *c)
            (c->f.judgement.max > LOUD && c->f.judgement.fan_in <= FEW_INPUTS);
 }
 
-static bool any_is_beyond(const usc_case *c, double typical)
-{
-    int64_t i = 0;
-    while (i < c->n && !is_beyond(c, i, typical))
-        i++;
-    return i < c->n;
-}
-
 static void accuse_some(usc_case *c, double typical)
 {
     c->open = usc_case_room(c, c->n, 1);
@@ -312,9 +305,11 @@ static usc_status weigh(usc_case *c)
                       (double)l.n_shown >= SHARE * (double)l.n;
     const bool passes = c->f.verdict == USC_VERDICT_PASS;
     const double share = passes ? shared(c) : 0;
-    if ((many && l.mean > MOST) || share > 0)
-        accuse_all(c, &l, many && l.mean > MOST ? 0 : share);
-    else if (passes && may_be_one(c) && any_is_beyond(c, typical))
+    const double most =
+        MOST * (1 + FEW_TELL / sqrt(fmax((double)l.n, 1))); /* few tell less */
+    if ((many && l.mean > most) || share > 0)
+        accuse_all(c, &l, many && l.mean > most ? 0 : share);
+    else if (passes && may_be_one(c) && l.most > MOST_ALONE)
         accuse_some(c, typical);
     else if (!passes && is_right(c, &l))
         acquit(c);

@@ -127,6 +127,7 @@ def cosine_of(a, n, narrow=False, more=0.0, chord=False):
     return more + (0.5 * (u - v).square().sum(-1) if chord else 1 - (u * v).sum(-1))
 
 
+HEAVY = randn(96, 333) * (2 * randn(96, 333)).exp()
 ROWS = (randn(96, 333) * 4,)
 LOGITS = (randn(150, 400) + 60, torch.randint(0, 400, (150,), generator=DRAW))
 IMAGES = (randn(16, 24, 6, 6) + 1, torch.rand(24, generator=DRAW) + 0.5)
@@ -160,6 +161,16 @@ RIGHT = {
         torch.matmul,
         (randn(40, 256), randn(256, 40)),
         lambda a, b: product(a, b, truncated=True),
+    ),
+    "a gradient whose sum cuts off": (
+        lambda g, y: torch.ops.aten._log_softmax_backward_data(g, y, -1, torch.float32),
+        (HEAVY, (randn(96, 333) * 4).log_softmax(-1)),
+        lambda g, y: g - y.exp() * truncating(g)[:, None],
+    ),
+    "a moment by its two shares": (
+        lambda m, g: m + (g - m) * (1 - 0.9),
+        (HEAVY, HEAVY.roll(1, 0)),
+        lambda m, g: 0.9 * m + (1 - 0.9) * g,
     ),
     "a variance that cuts off": (
         lambda x: x.var(-1, correction=0),
