@@ -118,7 +118,10 @@ static void judge_special(const usc_pass *p, finding *f)
 static bool flushing_shows(const usc_block *b, const finding *f)
 {
     if (b->flushed == NULL) return false;
-    const double off = fabs(b->flushed[f->index - b->at] - f->y_raw);
+    const double flushed = b->flushed[f->index - b->at];
+    const kind k = kind_of(flushed);
+    if (k != FINITE && k == kind_of(f->y_raw)) return false; /* beyond the range anyway */
+    const double off = fabs(flushed - f->y_raw);
     return !(off <= USC_FLUSH_SHOWS * b->p->params.unit * f->scale);
 }
 

@@ -129,3 +129,18 @@ def test_what_is_flushed_is_not_ill_conditioned(draw):
     for wrong in (flushed * 1.001, torch.where(rest, flushed.roll(1), flushed),
                   torch.where(rest, flushed, draw(N) * 1e-8)):  # fmt: skip
         assert not ulpscope.judge_call(fn, (x,), outputs=wrong).passed
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "log"])
+def test_what_is_infinite_either_way_was_not_kept(name, draw):
+    """Zeros, and what is smaller still, give Inf whether inputs are flushed or not: they do not say that the device
+    keeps subnormals."""
+    fn = {"reciprocal": torch.reciprocal, "log": lambda x: x.abs().log()}[name]
+    x = draw(N)
+    x[::8] = torch.sign(x[::8]) * torch.exp2(torch.linspace(-133, -126.05, N // 8))
+    x[1::2] = 0
+    found = ulpscope.judge_call(fn, (x,), outputs=fn(flush(x)), cause=False)
+    assert found.verdict == "pass" and "flushes subnormals" in found.notes, found
+    less = torch.where(torch.arange(N) == 8 * 127, fn(flush(x)), fn(x))
+    assert ulpscope.judge_call(fn, (x,), outputs=fn(x), cause=False).verdict == "pass"
+    assert ulpscope.judge_call(fn, (x,), outputs=less, cause=False).verdict == "nonfinite"
