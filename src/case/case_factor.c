@@ -277,9 +277,11 @@ static double offset_of(const usc_case *c)
         n++;
     }
     const double offset = n > 0 ? sum / (double)n : 0;
+    const double fits = FITS * fabs(offset);
     for (int64_t i = 0; i < c->n; i++)
         n_have += isfinite(c->d[i]) && isfinite(c->r[i]) &&
-                  usc_case_distance(c, c->d[i], c->r[i] + offset) <= FITS * fabs(offset);
+                  usc_case_distance(c, c->d[i], c->r[i] + offset) <= fits &&
+                  usc_case_distance(c, c->d[i], c->r[i]) > fits; /* it shows */
     const bool all = n >= FEWEST && (double)n_have >= NEARLY_ALL * (double)n;
     return all && high - low >= fabs(offset) ? offset : 0;
 }
