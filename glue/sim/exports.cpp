@@ -64,10 +64,10 @@ bool has(const c10::OperatorHandle &op, DispatchKey key)
 }
 
 // The text that came with the kernel that an operator runs at a key; out of its table as text
-// where torch hands out no kernels.
+// where torch hands out no kernels. A copy: the kernel that is handed out is gone behind it.
 template <typename Handle>
 auto kernel_text(const Handle &op, DispatchKey key, int)
-    -> decltype(op.getComputedKernelForDispatchKey(key).debug())
+    -> std::decay_t<decltype(op.getComputedKernelForDispatchKey(key).debug())>
 {
     return op.getComputedKernelForDispatchKey(key).debug();
 }

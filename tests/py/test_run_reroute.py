@@ -70,6 +70,19 @@ def test_what_means_nothing_is_refused_before_the_program_works(tmp_path, option
     assert done.returncode == 2 and said in done.stderr and done.stdout == "", done.stderr
 
 
+@pytest.mark.parametrize("ops, computed", [("aten::linear", "aten::addmm"), ("*", "aten::mm")])
+def test_a_device_that_comes_later_keeps_its_composites(tmp_path, ops, computed):
+    """The program imports its device behind our start: what we put before a composite is no kernel of the CPU's."""
+    (tmp_path / "train.py").write_text(
+        "import torch, ulpscope.sim\n"
+        "net = torch.nn.Linear(8, 4).to('sim:0')\n"
+        "net(torch.randn(3, 8).to('sim:0')).sum().backward()\n"
+    )
+    command = ["ulpscope", "run", "--fallback", ops, "--", sys.executable, "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and f"{computed}: 1 call on the CPU" in done.stderr, done.stderr
+
+
 def test_the_variable_and_options_together(tmp_path):
     rows = json.dumps([{"do": "substitute", "ops": "aten::mm", "with": "helper:nothing"}])
     assert launch(tmp_path, ULPSCOPE_REROUTE=rows).stdout.startswith("False True")
