@@ -9,8 +9,9 @@
 #include "diff/diff.h"
 
 /* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
- * LIKELY one call may say so, too. */
-enum { LEAST_PAIRED = 10, LEAST_LIKELY = 50 };
+ * LIKELY one call may say so, too. Of the longer one, with a partner: what lies INSIDE of
+ * modules is in both. */
+enum { LEAST_PAIRED = 10, LEAST_LIKELY = 50, LEAST_INSIDE = 90 };
 
 enum {
     OPT_NO_JUDGE = 256,
@@ -139,7 +140,7 @@ static bool take(arguments *a, int key)
     case OPT_PHASE:
         return take_phase(a);
     case OPT_MODULE:
-        a->diff.modules = a->no_judge = true;
+        a->diff.modules = true;
         return true;
     case OPT_ALL:
         a->words.all = true;
@@ -315,9 +316,9 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     warn_of_steps(d, t);
     a->words.part = a->diff.phase != NULL;
     diff_unjudged unjudged = {0};
-    a->words.judged = !a->no_judge;
+    a->words.judged = !a->no_judge && !a->diff.modules;
     a->words.modules = a->diff.modules;
-    if (!a->no_judge) code = diff_judge(d, &a->words, &a->pairs, &unjudged);
+    if (a->words.judged) code = diff_judge(d, &a->words, &a->pairs, &unjudged);
     if (code == CLI_SAME && a->words.amplified.n_replays > 0)
         code = diff_amplify(d, a->words.path[0], a->words.amplified.n_replays,
                             &a->words.amplified);
@@ -340,16 +341,62 @@ static int tell(arguments *a, usc_diff *d, usc_trace *const t[2])
     return code;
 }
 
+/* Whether most calls of both have a partner: the operators inside of the modules are in
+ * both traces, so that they tell what limits do not. */
+static bool hold_operators(const usc_diff *calls)
+{
+    const usc_diff_summary s = usc_diff_sum(calls);
+    const int64_t most = s.n_a > s.n_b ? s.n_a : s.n_b;
+    return s.n_paired * 100 >= most * LEAST_INSIDE;
+}
+
+/* A limit that no module passes says nothing of what is below it, and one that grows may
+ * do so rightly. Gives the diff of the calls inside, where these can tell; else `*inside`
+ * is NULL. */
+static usc_status open_inside(const arguments *a, const usc_diff *d,
+                              usc_trace *const t[2], usc_diff **inside, usc_error *err)
+{
+    int64_t n;
+    const usc_diff_summary s = usc_diff_sum(d);
+    usc_diff_options calls = a->diff;
+    *inside = NULL;
+    if (!a->diff.modules || a->no_judge || s.n_kind[USC_DIFF_SAME] == s.n_paired ||
+        (s.first >= 0 && usc_diff_rows(d, &n)[s.first].kind != USC_DIFF_GREW))
+        return USC_OK;
+    calls.modules = false;
+    const usc_status st = usc_diff_open(t[0], t[1], &calls, inside, err);
+    if (st == USC_E_NOT_FOUND) return USC_OK; /* of modules alone */
+    if (st == USC_OK && !hold_operators(*inside)) {
+        usc_diff_close(*inside);
+        *inside = NULL;
+    }
+    return st;
+}
+
+/* What is told of modules where the calls inside have the last word. */
+static usc_status show_modules(arguments *a, usc_diff *d, usc_trace *const t[2],
+                               usc_error *err)
+{
+    a->words.modules = a->words.inside = true;
+    const usc_status st = a->json ? USC_OK : diff_show(d, t, &a->words, 0, err);
+    a->diff.modules = a->words.inside = false;
+    return st;
+}
+
 static int compare(arguments *a, usc_trace *const t[2])
 {
-    usc_diff *d = NULL;
+    usc_diff *d = NULL, *inside = NULL;
     usc_error err;
     if (is_same_trace(t))
         return cli_fail("%s and %s are one trace: two are needed, of two runs",
                         a->words.path[0], a->words.path[1]);
     warn_of_cuts(t, a);
-    const usc_status st = usc_diff_open(t[0], t[1], &a->diff, &d, &err);
-    const int code = st == USC_OK ? tell(a, d, t) : cli_fail("%s", err.text);
+    usc_status st = usc_diff_open(t[0], t[1], &a->diff, &d, &err);
+    if (st == USC_OK) st = open_inside(a, d, t, &inside, &err);
+    if (st == USC_OK && inside != NULL) st = show_modules(a, d, t, &err);
+    const int code =
+        st != USC_OK ? cli_fail("%s", err.text) : tell(a, inside != NULL ? inside : d, t);
+    usc_diff_close(inside);
     usc_diff_close(d);
     return code;
 }

@@ -28,6 +28,7 @@ typedef struct diff_words {
     bool own;      /* to be judged: all that differs, also behind the first error */
     bool judged;   /* calls were judged; else limits alone tell */
     bool modules;
+    bool inside;          /* the calls inside of the modules have the last word */
     const char *replicas; /* a remark where only a part is compared; NULL: all is */
     diff_amplified amplified;
 } diff_words;

@@ -183,8 +183,26 @@ static bool nan_entered(const usc_diff *d)
     return false;
 }
 
-static void put_not_told(const usc_diff *d, const usc_diff_summary *s)
+/* Of modules in 16 bits, whose limits see little. */
+static void put_narrow(const usc_diff_summary *s, const diff_words *w)
 {
+    (void)printf(
+        "not told: no module is beyond its limit, but %" PRId64
+        " pass%s results of 16 bits, of which limits tell little; ulpscope check ",
+        s->n_untold, s->n_untold == 1 ? " gives other" : "es give other");
+    show_plain(w->path[0]);
+    fputs(" --device DEVICE --level module --via inductor holds what is compiled to "
+          "float64\n",
+          stdout);
+}
+
+static void put_not_told(const usc_diff *d, const usc_diff_summary *s,
+                         const diff_words *w)
+{
+    if (w->modules && s->n_untold > 0) {
+        put_narrow(s, w);
+        return;
+    }
     fputs("not told: no call makes an error that was found", stdout);
     if (s->n_untold > 0)
         (void)printf(", but %" PRId64 " call%s %s not judged", s->n_untold,
@@ -246,6 +264,6 @@ usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (s.same || s.partial)
         put_same(d, &s, w);
     else
-        put_not_told(d, &s);
+        put_not_told(d, &s, w);
     return USC_OK;
 }

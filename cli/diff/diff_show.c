@@ -182,6 +182,12 @@ usc_status diff_show(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (st == USC_OK) st = put_alone(d, t, w, err);
     if (st == USC_OK && w->amplified.n_replays > 0)
         st = put_weights(d, t[0], &w->amplified, err);
+    if (st == USC_OK && w->inside) {
+        fputs("limits alone tell of modules, and none that they name is sure; the "
+              "operators inside are in both traces and are judged:\n\n",
+              stdout);
+        return USC_OK;
+    }
     if (st == USC_OK) st = diff_put_end(d, t, w, n_left, err);
     return st;
 }

@@ -18,6 +18,10 @@ enum { LIMIT = 32, LIMIT_ROOT = 4, LIMIT_NARROW = 6 };
 /* A result so much further apart than the inputs was not made so by conditioning. */
 enum { GROWTH = 64, GROWTH_LIMIT = 4 };
 
+/* Beyond so many roundings what nobody judges is no rounding: 64 of float32 are 4e-6, of
+ * bfloat16 they would be a quarter. */
+enum { ENTERS = 64, ENTERS_NARROW = 2, LONE_NARROW = 8 };
+
 /* Results of these may cancel: they are measured by their inputs as well. */
 #define SUMS                                                                             \
     "aten::sum*,aten::mean*,aten::add*,aten::sub*,aten::rsub*,aten::cumsum*,aten::var*," \
@@ -231,7 +235,8 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
     const int other = usc_diff_partner(&c->b, a, row->in_arg);
     const int64_t at_a = writer_of(&d->list[0], row->call_a, a->tensor);
     const int64_t at_b = writer_of(&d->list[1], row->call_b, c->b.arg[other].tensor);
-    const bool much = usc_diff_height(&row->in) > GROWTH;
+    const double height = usc_diff_height(&row->in);
+    const bool narrow = usc_diff_rounding(a->dtype_name) > 0x1p-24;
     /* What is made between modules is of the one around them, which tells. */
     if (d->options.modules && row->parent >= 0 && (at_a < 0 || at_b < 0))
         return USC_DIFF_INHERITED;
@@ -242,7 +247,8 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
     if (at_a < 0 && at_b < 0) {
         const usc_hash128 key = key_of_version(a->version);
         const int64_t *first = usc_keys_find(&d->entered, key);
-        if (first == NULL && !much) return USC_DIFF_INHERITED;
+        if (first == NULL && !(height > (narrow ? ENTERS_NARROW : ENTERS)))
+            return USC_DIFF_INHERITED;
         if (first == NULL) {
             (void)usc_keys_put(&d->entered, key, i);
             row->number = is_number(a);
@@ -254,7 +260,8 @@ static usc_diff_kind trace_back(usc_diff *d, const both *c, int64_t i, int64_t b
     const int64_t from_a = at_a >= 0 ? d->row_of[0][at_a] : -1;
     const int64_t from_b = at_b >= 0 ? d->row_of[1][at_b] : -1;
     /* Of another shape, it may be that they are no partners: nothing is told by that. */
-    if ((from_a < 0 || from_b < 0) && much && !row->in.reshaped) {
+    if ((from_a < 0 || from_b < 0) && !row->in.reshaped &&
+        height > (narrow ? LONE_NARROW : ENTERS)) {
         if (at_a >= 0 && from_a < 0) row->lone[0] = d->list[0].call[at_a].sequence;
         if (at_b >= 0 && from_b < 0) row->lone[1] = d->list[1].call[at_b].sequence;
         return USC_DIFF_UNPAIRED;
@@ -394,5 +401,9 @@ usc_status usc_diff_compare(usc_diff *d, int64_t i, usc_error *err)
         st = find_worst(d, &c, false, row, err);
     if (st == USC_OK && row->out_arg >= 0) look_through(&c, row);
     if (st == USC_OK) row->kind = kind_of(d, &c, i);
+    /* Calls have a judge, modules a limit, which counts roundings of the result's dtype:
+     * in 16 bits it is wider than what a computation that is too narrow loses. */
+    if (st == USC_OK && d->options.modules && row->out_arg >= 0)
+        row->computes = usc_diff_rounding(c.a.arg[row->out_arg].dtype_name) > 0x1p-24;
     return st;
 }

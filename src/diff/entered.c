@@ -3,9 +3,12 @@
 // nothing is read. diffs.h
 #include "diff/diffs.h"
 
-static bool is_from_outside(const usc_diff_list *l, const usc_diff_arg *arg)
+/* What lies between modules is in the trace, and not in a list of modules. */
+static bool is_from_outside(const usc_diff *d, int side, const usc_diff_arg *arg)
 {
-    return arg->role == USC_ROLE_IN && usc_diff_list_index(l, arg->writer) < 0;
+    if (arg->role != USC_ROLE_IN) return false;
+    return d->options.modules ? arg->writer <= 0
+                              : usc_diff_list_index(&d->list[side], arg->writer) < 0;
 }
 
 /* The argument of call `to` that stands where `arg` does; NULL: none. */
@@ -59,8 +62,7 @@ usc_status usc_diff_count_entered(usc_diff *d, usc_error *err)
                 const usc_diff_tensor *t =
                     usc_diff_table_find(&d->list[0].tensors, own->tensor);
                 if (other != NULL && t != NULL && t->requires_grad == (pass == 0) &&
-                    is_from_outside(&d->list[0], own) &&
-                    is_from_outside(&d->list[1], other))
+                    is_from_outside(d, 0, own) && is_from_outside(d, 1, other))
                     count_arg(d, own, other, &seen);
             }
         }
