@@ -54,7 +54,7 @@ def names_sim():
     return any(re.fullmatch(r"sim(:\d+)?", word.rpartition("=")[2]) for word in sys.argv[1:])
 
 
-def tell_of_sim():
+def tell_of_sim() -> None:
     """Where the program names a device that nobody put there, torch lists all that it has heard of."""
     told = sys.excepthook
 
