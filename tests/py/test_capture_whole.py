@@ -349,7 +349,8 @@ def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_p
                           env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": fresh},
                           cwd=tmp_path, timeout=60)  # fmt: skip
     assert done.returncode == 128 + signal.SIGINT, done.stderr
-    assert done.stderr == said and not (tmp_path / "ulpscope-trace").exists()
+    told = [line for line in done.stderr.splitlines(True) if "workers start, which load torch" not in line]
+    assert "".join(told) == said and not (tmp_path / "ulpscope-trace").exists()  # a slow machine says what it is at
 
 
 def test_who_ignores_a_signal_goes_on_ignoring_it(tmp_path):
