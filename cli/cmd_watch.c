@@ -355,9 +355,10 @@ static int explain(const arguments *a, const char *log, const char *on)
 
 /* ---- a command, watched for that ---- */
 
-/* Has the command run and its rows written to `log`; false after a sentence. What it
- * prints goes to stderr: what is explained alone is the result. */
-static bool watch_command(const arguments *a, const char *log)
+/* Has the command run and its rows written to `log`; another exit code than CLI_SAME after
+ * a sentence: of a signal its own. What it prints goes to stderr: what is explained alone
+ * is the result. */
+static int watch_command(const arguments *a, const char *log)
 {
     char config[512];
     (void)snprintf(config, sizeof config, "%.400s%sstop_after:%lld",
@@ -368,10 +369,10 @@ static bool watch_command(const arguments *a, const char *log)
     const int code = run_watched(config, log, a->command);
     (void)dup2(out, STDOUT_FILENO);
     (void)close(out);
-    if (code == CLI_SAME || code == CLI_DIFFERS) return true;
+    if (code == CLI_SAME || code == CLI_DIFFERS) return CLI_SAME;
     if (code != CLI_TROUBLE)
         (void)cli_fail("%s ended with %d; nothing is explained", a->command[0], code);
-    return false;
+    return code > 128 ? code : CLI_TROUBLE;
 }
 
 static int explain_command(const arguments *a)
@@ -379,8 +380,8 @@ static int explain_command(const arguments *a)
     char folder[PATH_MAX], log[PATH_MAX + 32];
     if (!cli_scratch_make("ulpscope-explain", folder, sizeof folder)) return CLI_TROUBLE;
     (void)snprintf(log, sizeof log, "%s/watch.jsonl", folder);
-    int code = CLI_TROUBLE;
-    if (watch_command(a, log)) code = explain(a, log, "those of the command");
+    int code = watch_command(a, log);
+    if (code == CLI_SAME) code = explain(a, log, "those of the command");
     cli_scratch_remove(folder);
     return code;
 }

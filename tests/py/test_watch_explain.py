@@ -99,7 +99,8 @@ def test_it_is_told_in_words_and_the_command_is_ended(tmp_path):
 
 
 @pytest.mark.parametrize(("script", "more", "code", "says"), [
-    ("import sys; sys.exit(7)", (), 2, "ended with 7"), ("print('no torch')", (), 2, "torch"),
+    ("import sys; sys.exit(7)", (), 2, "ended with 7"),
+    ("import os; os.kill(os.getpid(), 9)", (), 137, "ended with 137"), ("print('no torch')", (), 2, "torch"),
     ("import torch", (), 2, "saw no step of an optimizer"), ("", ("--steps", "3"), 2, "10 steps or more"),
     ("", ("--config", "coldown:3"), 2, "cooldown")])  # fmt: skip
 def test_what_cannot_be_explained_is_a_sentence(script, more, code, says, tmp_path):
