@@ -12,6 +12,7 @@
 #include <ulpscope/x/pattern.h>
 
 #include "common/hooks.h"
+#include "common/progress.h"
 #include "common/stop.h"
 #include "fuzz/fuzz.h"
 
@@ -396,8 +397,11 @@ static int minimize(arguments *a)
     if (a->out == NULL) a->out = out;
     if (access(a->out, F_OK) == 0)
         return cli_fail("%s is there already; name another folder with -o", a->out);
-    if (usc_fuzz_find(a->check.trace, a->fuzz.seed, k, &call, &err) != USC_OK)
-        return cli_fail("%s", err.text);
+    cli_progress reads; /* of the examples of 900 operators: seconds */
+    cli_progress_begin(&reads, "fuzz");
+    const usc_status st = usc_fuzz_find(a->check.trace, a->fuzz.seed, k, &call, &err);
+    cli_progress_clear(&reads);
+    if (st != USC_OK) return cli_fail("%s", err.text);
     (void)snprintf(seed, sizeof seed, "%" PRIu64, a->fuzz.seed);
     (void)snprintf(number, sizeof number, "%" PRId64, k);
     (void)snprintf(example, sizeof example, "%" PRId64, call);

@@ -317,3 +317,8 @@ def test_the_command_writes_the_folder(odd, tmp_path):
     gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"],
                           capture_output=True, text=True, timeout=120)  # fmt: skip
     assert gone.returncode == 2 and "no such" in gone.stderr and not (tmp_path / "x").exists()
+
+
+def test_a_call_that_keeps_its_shapes_is_not_called_smaller():
+    assert _repro.made_smaller("float32[1, 8]", "float32[32, 128]") == "made smaller: float32[1, 8] of float32[32, 128]"
+    assert _repro.made_smaller("float32[7, 7]", "float32[7, 7]") == "made simpler in its values: float32[7, 7]"

@@ -233,7 +233,12 @@ def smaller(folder, failure, device):
             return say("made smaller it does not fail by itself: it stays as captured")
         folder.rest(path, small)
         put(path, folder.options.out)
-    say(f"made smaller: {wording.describe_arguments(small.call)} of {wording.describe_arguments(failure.call)}")
+    say(made_smaller(wording.describe_arguments(small.call), wording.describe_arguments(failure.call)))
+
+
+def made_smaller(small: str, whole: str) -> str:
+    """What became of a call, by its arguments in words: where these stay, other values were put in."""
+    return f"made smaller: {small} of {whole}" if small != whole else f"made simpler in its values: {small}"
 
 
 def trouble(problem, options):
