@@ -228,6 +228,7 @@ class ModesRun:
         self.modes = {name: MODES[name](self.options) for name in self.names}
         if not self.rerouted:  # a forked child has what its parent had
             try:
+                reroute.check_names(self.options.get("ops", ""), "--ops")
                 self.rerouted = self._from_environment()
             except reroute.NotThere as error:  # asked for in words that mean nothing: now, not in hours
                 print(f"ulpscope run: {error}", file=sys.stderr, flush=True)

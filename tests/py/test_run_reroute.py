@@ -63,6 +63,7 @@ def test_a_command(tmp_path, options, said):
     (("--cast", "aten::mm=float65"), "'float65' is no floating dtype of torch; did you mean float64?"),
     (("--fallback", "aten::mmm"), "fallback('aten::mmm'): this torch has no aten::mmm; did you mean aten::mm?"),
     (("--fallback", "aten::mm", "--cast", "mm,aten::nosuch_*=float32"), "this torch has no aten::nosuch_*"),
+    (("--nan", "--ops", "sin,aten::sinus"), "--ops: this torch has no aten::sinus; did you mean aten::sin?"),
     (("--cast", "aten::mm=int32"), "'int32' is no floating dtype of torch"),
 ))  # fmt: skip
 def test_what_means_nothing_is_refused_before_the_program_works(tmp_path, options, said):

@@ -95,6 +95,8 @@ def start():
             load_ulpscope()
             importlib.import_module(f"ulpscope.{module}").start(reports)
         except Exception as error:
+            if getattr(error, "refuses", False):
+                refuse(str(error))
             mark(reports, "failed", f"{type(error).__name__}: {error}")
             print(f"ulpscope: cannot capture this process: {error}", file=sys.stderr)
 

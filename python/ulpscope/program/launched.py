@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .. import _core
 from ..calls.foreign import unhurt
-from . import capture, hooks
+from . import capture, hooks, reroute
 
 PATIENCE = datetime.timedelta(minutes=5)
 PAUSE_S = 0.2  # between two reports of a run that goes on
@@ -49,6 +49,7 @@ class LaunchOptions:
     def __init__(self, reports):
         words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")
         steps, self.data, ops, limit, step_by, keep_going, self.level, trace, until, _ = words
+        reroute.check_names(ops, "--ops")
         self.steps, self.ops, self.limit = capture.parse_steps(steps), ops or None, int(limit) or None
         self.step_by, self.keep_going = step_by or None, bool(keep_going)
         self.trace, self.reports = Path(trace), reports

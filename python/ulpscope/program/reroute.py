@@ -249,18 +249,20 @@ def _from_row(row):
 class NotThere(ValueError):
     """A function by a name that no module has, an operator by one that torch has not."""
 
+    refuses = True  # the bootstrap: the program is not to begin
 
-def _check_pattern(mode):
+
+def check_names(ops: str, noun: str) -> None:
     """Raises NotThere where a glob names operators of torch's own, to which nobody adds, and there is none."""
     from .. import _core
     from ..calls.torch_private import all_operator_names
 
     names = all_operator_names() if all_operator_names is not None else []
-    for glob in filter(None, map(str.strip, mode.scope.ops.split(","))):
+    for glob in filter(None, map(str.strip, (ops or "").split(","))):
         if not glob.startswith("aten::") or not names or any(_core.match_pattern(glob, name) for name in names):
             continue
         near = difflib.get_close_matches(glob, {name.partition(".")[0] for name in names}, 1)
-        raise NotThere(f"{mode.NOUN}: this torch has no {glob}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise NotThere(f"{noun}: this torch has no {glob}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
 def _check_function(module, path):
@@ -317,7 +319,7 @@ def from_environment():
     """
     modes = from_text(os.environ.get(VARIABLE) or "[]")
     for entered in modes:
-        _check_pattern(entered)
+        check_names(entered.scope.ops, entered.NOUN)
     for entered in modes:
         entered.__enter__()
     return modes
