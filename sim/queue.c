@@ -197,7 +197,11 @@ static void run_command(queue *q, entry *e)
     usc_sim_stream_set_current(q->stream); /* what it allocates is the stream's */
     const usc_status st = e->command.run(e->command.ctx, &err);
     if (e->command.drop != NULL) e->command.drop(e->command.ctx);
+    const usc_sim_launched outer_launched = usc_sim_timeline_set_launched(e->launched);
+    const int64_t begin = usc_sim_timeline_begin();
     in_command = outer;
+    usc_sim_timeline_end(e->command.name, q->stream, begin);
+    (void)usc_sim_timeline_set_launched(outer_launched);
     place = outer_place;
     usc_sim_stream_set_current(chosen);
     usc_sim_lock();
@@ -428,7 +432,9 @@ usc_status usc_sim_submit(usc_sim_stream s, const usc_sim_command *command,
     if (e == NULL) {
         st = usc_error_set(err, USC_E_NOMEM, -1, "sim: no memory for a command");
     } else {
-        *e = (entry){.kind = ENTRY_COMMAND, .command = *command};
+        *e = (entry){.kind = ENTRY_COMMAND,
+                     .command = *command,
+                     .launched = usc_sim_timeline_launched()};
         usc_sim_lock();
         queue *q = usc_sim_queue_of(s);
         st = q != NULL ? submit(q, e, &queued, err) : no_such_stream(s, err);

@@ -5,6 +5,7 @@
 #define USC_SIM_STREAMS_H
 
 #include <ulpscope_sim/stream.h>
+#include <ulpscope_sim/timeline.h>
 
 #include <pthread.h>
 
@@ -29,6 +30,7 @@ typedef struct entry {
     usc_status *told; /* where its submitter waits for it: status and text go there */
     usc_error *told_text;
     usc_sim_command command;
+    usc_sim_launched launched;
 } entry;
 
 typedef struct queue {

@@ -3,6 +3,8 @@
 // tensors over the same memory, the CPU's kernel runs, fresh results move to the device.
 #include "native.h"
 
+#include <ulpscope_sim/timeline.h>
+
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/ScalarType.h>
@@ -337,7 +339,9 @@ void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *
     install_where_faults_need_it();
     if (launching_later && launch_later(op, stack)) return;
     // What runs here and now runs behind what is queued.
-    if (usc_sim_has_worked()) catch_up(device_of(op, *stack));
+    const c10::DeviceIndex device = device_of(op, *stack);
+    if (usc_sim_has_worked()) catch_up(device);
+    const int64_t begin = usc_sim_timeline_begin();
     run_kernel(op, stack, nullptr, uses_tf32(op));
 }
 
@@ -365,3 +369,5 @@ void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
 }
 
 } // namespace usc_sim
+    usc_sim_timeline_end(op.operator_name().name.c_str(), usc_sim_stream_current(device),
+                         begin);

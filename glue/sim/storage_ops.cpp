@@ -3,6 +3,8 @@
 // CPU entry points are not where other operators have theirs.
 #include "sim_glue.h"
 
+#include <ulpscope_sim/timeline.h>
+
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -66,7 +68,11 @@ Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
     launch.allow_mixed = true;
     const at::Tensor written = launch.host(to, true), read = launch.host(from, false);
     launch.open();
+    const int64_t begin = usc_sim_timeline_begin();
     written.copy_(read);
+    const Tensor &there = on_device(from) ? from : to;
+    usc_sim_timeline_end("aten::_copy_from",
+                         usc_sim_stream_current(there.device().index()), begin);
     return to;
 }
 

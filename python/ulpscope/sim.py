@@ -12,7 +12,7 @@ unless a fault is planted::
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
 between them. Kernels run in step with the program unless ``ULPSCOPE_SIM_LAUNCH_BLOCKING=0`` or
 :func:`set_launch_blocking` lets them run when their stream's turn comes. ``simccl`` is its backend of
-torch.distributed. Device timelines of the profiler are not there.
+torch.distributed.
 """
 
 from __future__ import annotations
@@ -160,6 +160,8 @@ def _register() -> None:
     why = _lib_glue.usc_glue_sim_register().decode()
     if why:
         raise RuntimeError(f"the simulated device cannot be registered: {why}")
+    global _profiled
+    _profiled = bool(_lib_glue.usc_glue_sim_register_profiler())
     register_device_module("sim", sys.modules[__name__])
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     sys.modules["torch.sim.amp"] = amp
@@ -369,6 +371,11 @@ def launch_blocking() -> bool:
 
 
 def synchronize_all() -> None:
+def has_profiler() -> bool:
+    """Whether this torch's profiler (``torch.profiler``) takes in what the device's streams run."""
+    return _profiled
+
+
     for i in range(device_count()):
         synchronize(i)
 
@@ -424,6 +431,7 @@ def _finish() -> None:
 
 seed = sim_random.seed
 _lib = _load_runtime()
+_profiled = False
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
