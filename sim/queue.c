@@ -4,6 +4,8 @@
 #include "blocks.h"
 #include "streams.h"
 
+#include <ulpscope/x/aside.h>
+
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -195,13 +197,13 @@ static void run_command(queue *q, entry *e)
     in_command = true;
     place = e->command.place;
     usc_sim_stream_set_current(q->stream); /* what it allocates is the stream's */
-    const usc_status st = e->command.run(e->command.ctx, &err);
-    if (e->command.drop != NULL) e->command.drop(e->command.ctx);
     const usc_sim_launched outer_launched = usc_sim_timeline_set_launched(e->launched);
     const int64_t begin = usc_sim_timeline_begin();
-    in_command = outer;
+    const usc_status st = e->command.run(e->command.ctx, &err);
     usc_sim_timeline_end(e->command.name, q->stream, begin);
     (void)usc_sim_timeline_set_launched(outer_launched);
+    if (e->command.drop != NULL) e->command.drop(e->command.ctx);
+    in_command = outer;
     place = outer_place;
     usc_sim_stream_set_current(chosen);
     usc_sim_lock();
@@ -328,7 +330,8 @@ usc_status usc_sim_may_wait(usc_error *err)
 usc_status usc_sim_queue_tell(queue *q, usc_error *err)
 {
     const usc_error f = q->failure;
-    q->failure.status = USC_OK;
+    if (!usc_is_aside())
+        q->failure.status = USC_OK; /* else the program is told as well */
     return f.status != USC_OK ? usc_error_set(err, f.status, f.where, "%s", f.text)
                               : USC_OK;
 }

@@ -53,7 +53,8 @@ queue *usc_sim_queue_at(int i);                 /* i-th of all devices; NULL at 
 bool usc_sim_queue_could_run(const queue *q);
 void usc_sim_queue_run_head(queue *q); /* lets go of the lock while the command runs */
 usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err);
-usc_status usc_sim_queue_tell(queue *q, usc_error *err); /* its failure, once */
+usc_status usc_sim_queue_tell(queue *q, usc_error *err); /* its failure, once to the
+                                                               program */
 usc_status usc_sim_may_wait(usc_error *err);             /* a command may not */
 /* Until met(ctx); with a schedule this thread runs what comes meanwhile. */
 void usc_sim_wait_until(bool (*met)(const void *), const void *ctx);

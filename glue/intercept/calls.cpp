@@ -286,9 +286,6 @@ Slots begin(const Use &use, Slots wanted, Operator &op, const IValue *values,
     return taken;
 }
 
-/* Arguments by number, kept beyond the call that consumes its stack. */
-using Kept = std::vector<std::pair<size_t, IValue>>;
-
 Kept written_arguments(const Operator &op, const IValue *values)
 {
     Kept out;
@@ -431,6 +428,7 @@ void run_recorded(Taken taken, Operator &op, DispatchKeySet keys, Stack *stack)
     const IValue *values = stack->data() + (stack->size() - n);
     Kept written, read;
     std::optional<Watchdog> watchdog;
+    const c10::Device source = source_of_copy(op, values);
     Slots debug = 0;
     bool reads = false;
     each_slot(taken.slots, [&](int i) {
@@ -459,6 +457,7 @@ void run_recorded(Taken taken, Operator &op, DispatchKeySet keys, Stack *stack)
             each_slot(debug,
                       [&](int i) { watchdog->report(taken.use[i], taken.sequence(i)); });
             const IValue *results = stack->data() + (stack->size() - op.n_returns);
+            await_copy(source, written, results, op.n_returns);
             if (op.collective)
                 end_collective(taken, op, written, results);
             else
@@ -540,7 +539,8 @@ bool in_scope(Session &session, const Where &where)
 void Kernel::operator()(const OperatorHandle &handle, DispatchKeySet keys, Stack *stack)
 {
     const Slots open = attached() & ~t_inside;
-    if (open == 0 || !is_real(keys)) return run(*op_, handle, keys, stack);
+    if (open == 0 || usc_is_aside() || !is_real(keys))
+        return run(*op_, handle, keys, stack);
     adopt_new_operators();
     const Use use(open);
     each_slot(use.slots(), [&](int i) { meet_thread(use[i]); });

@@ -37,7 +37,7 @@ Pending::~Pending()
 
 std::unique_ptr<at::ObserverContext> at_start(const at::RecordFunction &f)
 {
-    const bool inside = (attached() & ~t_inside) == 0;
+    const bool inside = (attached() & ~t_inside) == 0 || usc_is_aside();
     if (inside) ++t_n_inner;
     if (inside || t_pending != nullptr) return nullptr;
     Operator *op = composite_by_name(f.name());

@@ -6,6 +6,7 @@
 #include "intercept_glue.h"
 #include "torch_older.h"
 
+#include <ulpscope/x/aside.h>
 #include <ulpscope/x/writing.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -73,13 +74,14 @@ struct Operator {
     std::string schema; /* as torch prints it */
     std::vector<Argument> arguments;
     size_t n_returns;
-    bool writes;     /* any argument */
-    bool views;      /* it only makes views of its arguments */
-    bool random;     /* draws from a generator */
-    bool composite;  /* made of others, has none of our kernels */
-    bool collective; /* returns a c10d::Work */
-    bool paired;     /* one half of a send and a receive */
-    bool grouped;    /* names its process group by a text */
+    bool writes;             /* any argument */
+    bool views;              /* it only makes views of its arguments */
+    bool random;             /* draws from a generator */
+    bool composite;          /* made of others, has none of our kernels */
+    bool collective;         /* returns a c10d::Work */
+    bool paired;             /* one half of a send and a receive */
+    bool grouped;            /* names its process group by a text */
+    int i_non_blocking = -1; /* which argument is called that; -1: none */
     /* The BackendSelect kernel that ours covers (rand, arange, ...); empty: none. */
     std::function<void(const OperatorHandle &, DispatchKeySet, Stack *)> covered;
     /* Whether it calls operators in turn: as its last call did that could be watched. */
@@ -176,10 +178,25 @@ struct Inside {
     const Slots before;
 };
 
+/* While it lives, this thread does not work for the program. */
+struct Aside {
+    Aside() : before(usc_set_aside(true))
+    {
+    }
+    ~Aside()
+    {
+        (void)usc_set_aside(before);
+    }
+    Aside(const Aside &) = delete;
+    Aside &operator=(const Aside &) = delete;
+    const bool before;
+};
+
 /* While it lives, what this thread does is seen by no mode, profiler, functorch level or
  * autograd of the user's. */
 class OutOfSight
 {
+    Aside aside_;
     Inside inside_;
     at::RecordFunctionGuard unrecorded_{false};
     static c10::impl::PODLocalDispatchKeySet plain_keys()
@@ -291,6 +308,16 @@ bool in_scope(Session &session, const Where &where);
 int64_t thread_number();
 bool in_backward();
 void forget_forward_calls(Session &session);
+
+/* Arguments by number, kept beyond the call that consumes its stack. */
+using Kept = std::vector<std::pair<size_t, IValue>>;
+
+/* ---- copies.cpp ---- */
+
+/** The device that a copy which does not block reads from; the CPU where nobody waits. */
+c10::Device source_of_copy(const Operator &op, const IValue *values);
+/** Returns once what such a copy leaves on the host stands. */
+void await_copy(c10::Device source, const Kept &written, const IValue *results, size_t n);
 
 /* ---- composites.cpp ---- */
 

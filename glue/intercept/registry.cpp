@@ -345,6 +345,8 @@ Operator::Operator(const OperatorHandle &op)
         arguments.push_back({spelling_of(a), a.alias_info() != nullptr, written,
                              a.kwarg_only() ? a.name() : ""});
         writes = writes || written;
+        if (a.name() == "non_blocking")
+            i_non_blocking = static_cast<int>(arguments.size()) - 1;
     }
     views = !writes && n_returns > 0;
     for (const c10::Argument &r : op.schema().returns())

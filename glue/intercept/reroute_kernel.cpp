@@ -52,7 +52,9 @@ class Taken
     {
         t_taken = this;
         const Reading reading(target);
-        if (t_moving || reading.choices == nullptr || (looks && t_looking)) return;
+        if (t_moving || reading.choices == nullptr || (looks && t_looking) ||
+            usc_is_aside())
+            return;
         for (const auto &[route, direct] : *reading.choices) {
             if (only_looks(*route) != looks) continue;
             route->n_uses.fetch_add(1);

@@ -3,6 +3,7 @@
 // tensors over the same memory, the CPU's kernel runs, fresh results move to the device.
 #include "native.h"
 
+#include <ulpscope/x/aside.h>
 #include <ulpscope_sim/timeline.h>
 
 #include <ATen/core/ivalue.h>
@@ -305,6 +306,48 @@ class Call
     const c10::Argument *stranger_ = nullptr; // of another place than it may be
 };
 
+// What a kernel calls in turn is no call of the program's.
+class Unseen
+{
+  public:
+    Unseen() = default;
+    ~Unseen()
+    {
+        (void)usc_set_aside(before_);
+    }
+    Unseen(const Unseen &) = delete;
+    Unseen &operator=(const Unseen &) = delete;
+
+  private:
+    const bool before_ = usc_set_aside(true);
+};
+
+// Blocks that are allocated while it lives are the operator's.
+class Label
+{
+  public:
+    explicit Label(const c10::OperatorHandle &op) : outer_(usc_sim_get_label())
+    {
+        usc_sim_set_label(op.operator_name().name.c_str());
+    }
+    ~Label()
+    {
+        usc_sim_set_label(outer_);
+    }
+    Label(const Label &) = delete;
+    Label &operator=(const Label &) = delete;
+
+  private:
+    const char *outer_;
+};
+
+bool launched_later(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+{
+    if (!launching_later) return false;
+    const Label label(op);
+    return launch_later(op, stack);
+}
+
 } // namespace
 
 std::string full_name(const c10::OperatorHandle &op)
@@ -337,12 +380,14 @@ void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *
                                 "sim: there is no kernel for ", full_name(op),
                                 ", neither here nor on the CPU");
     install_where_faults_need_it();
-    if (launching_later && launch_later(op, stack)) return;
+    if (launched_later(op, stack)) return;
     // What runs here and now runs behind what is queued.
     const c10::DeviceIndex device = device_of(op, *stack);
     if (usc_sim_has_worked()) catch_up(device);
     const int64_t begin = usc_sim_timeline_begin();
     run_kernel(op, stack, nullptr, uses_tf32(op));
+    usc_sim_timeline_end(op.operator_name().name.c_str(), usc_sim_stream_current(device),
+                         begin);
 }
 
 bool uses_tf32(const c10::OperatorHandle &op)
@@ -354,20 +399,9 @@ bool uses_tf32(const c10::OperatorHandle &op)
 void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
                 const std::vector<at::Tensor> *outputs, bool tf32)
 {
-    struct Label {
-        explicit Label(const char *name) : outer(usc_sim_get_label())
-        {
-            usc_sim_set_label(name);
-        }
-        ~Label()
-        {
-            usc_sim_set_label(outer);
-        }
-        const char *outer;
-    } label(op.operator_name().name.c_str());
+    const Label label(op);
+    const Unseen unseen;
     Call(op, stack, outputs, tf32).run();
 }
 
 } // namespace usc_sim
-    usc_sim_timeline_end(op.operator_name().name.c_str(), usc_sim_stream_current(device),
-                         begin);

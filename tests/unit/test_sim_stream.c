@@ -2,6 +2,7 @@
 // The rules of command queues in ulpscope_sim/stream.h. No device memory is touched here,
 // so that this runs under TSan, too.
 #include "sim_commands.h"
+#include <ulpscope/x/aside.h>
 #include <ulpscope_sim/profile.h>
 
 #include <pthread.h>
@@ -252,6 +253,19 @@ static void test_an_error_is_told_once_at_the_next_wait(void **state)
     usc_sim_event_free(e);
 }
 
+static void test_a_tool_is_told_of_an_error_and_the_program_as_well(void **state)
+{
+    (void)state;
+    usc_error err;
+    char text[] = "sizes 3 and 4";
+    ok(submit(MAIN, go_wrong, text, &err));
+    assert_false(usc_set_aside(true));
+    assert_int_equal(usc_sim_stream_synchronize(MAIN, &err), USC_E_SHAPE);
+    assert_true(usc_set_aside(false));
+    assert_int_equal(usc_sim_stream_synchronize(MAIN, &err), USC_E_SHAPE);
+    ok(usc_sim_stream_synchronize(MAIN, &err));
+}
+
 static usc_status wait_inside(void *ctx, usc_error *err)
 {
     (void)ctx;
@@ -361,6 +375,7 @@ int main(void)
         IT(test_time_is_the_devices),
         IT(test_a_stream_waits_for_a_stream),
         IT(test_an_error_is_told_once_at_the_next_wait),
+        IT(test_a_tool_is_told_of_an_error_and_the_program_as_well),
         IT(test_a_command_that_waits_is_refused),
         IT(test_launch_blocking_runs_in_step),
         IT(test_launch_blocking_waits_for_what_is_pending),
