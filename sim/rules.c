@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rules about operators, as tables.
+#include <ulpscope_sim/foretold.h>
 #include <ulpscope_sim/rules.h>
 
 #include <stdatomic.h>
@@ -128,6 +129,50 @@ bool usc_sim_takes_host(const char *op, const char *argument, bool number)
     const struct host_row *row = host_row_of(op);
     return row != NULL && (number || row->rule == ANY) &&
            (row->argument == NULL || strcmp(row->argument, argument) == 0);
+}
+
+/* ---- what is foretold --------------------------------------------------------------- */
+
+/* Statistics of a narrow input are narrow on the CPU, unless a weight is wider; the meta
+ * functions follow CUDA, where they are float32. */
+static const char *const narrow_statistics[] = {
+    "_batch_norm_with_update", "_native_batch_norm_legit", "batch_norm_update_stats",
+    "native_batch_norm",       "native_group_norm",        "native_layer_norm",
+};
+
+/* Whose meta functions ask for the device, and take that of a tensor without one for CUDA
+ * (device_hint in torch/_meta_registrations.py): strides and auxiliary results are others
+ * than the CPU's. */
+static const char *const by_device[] = {
+    "_embedding_bag", "_embedding_bag_forward_only",
+    "_fft_c2c",       "_fft_c2r",
+    "_fft_r2c",       "_linalg_svd",
+    "histc",          "linalg_eig",
+    "median",         "mode",
+    "nonzero_static", "pixel_shuffle",
+};
+
+static const char *const by_mask[] = {"_unsafe_index", "index"};
+
+static bool is_among(const char *const *names, size_t n_names, const char *op)
+{
+    const char *name;
+    const size_t n = base_of(op, &name);
+    for (size_t i = 0; i < n_names; i++)
+        if (is(names[i], name, n)) return true;
+    return false;
+}
+
+bool usc_sim_foretells(const char *op, bool narrow)
+{
+    const size_t n = sizeof narrow_statistics / sizeof narrow_statistics[0];
+    if (narrow && is_among(narrow_statistics, n, op)) return false;
+    return !is_among(by_device, sizeof by_device / sizeof by_device[0], op);
+}
+
+bool usc_sim_shape_by_mask(const char *op)
+{
+    return is_among(by_mask, sizeof by_mask / sizeof by_mask[0], op);
 }
 
 /* ---- products ----------------------------------------------------------------------- */

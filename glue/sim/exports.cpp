@@ -158,7 +158,6 @@ void install(const std::vector<std::string> &patterns)
 
 void register_all()
 {
-    usc_sim_set_launch_blocking(true);
     register_runtime();
     Library &everywhere = new_library("_", DispatchKey::PrivateUse1);
     everywhere.fallback(boxed_fallback());
@@ -245,7 +244,7 @@ EXPORT void usc_glue_sim_settle()
     }
 }
 
-/// 0: kernels run when their turn comes; 1: in step, as at the start.
+/// 0: kernels run when their turn comes; 1: in step.
 EXPORT void usc_glue_sim_set_launch_blocking(int on)
 {
     usc_sim::launching_later = on == 0;

@@ -5,9 +5,13 @@
 // behind what is queued.
 #include "sim_glue.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <ulpscope/x/aside.h>
+#include <ulpscope_sim/foretold.h>
 
 #include <cstring>
 #include <mutex>
@@ -26,6 +30,25 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
 using torch::jit::Stack;
+
+// ---- whose calls
+
+// What a kernel calls in turn is no call of the program's.
+class Aside
+{
+  public:
+    Aside() = default;
+    ~Aside()
+    {
+        (void)usc_set_aside(before_);
+    }
+    Aside(const Aside &) = delete;
+    Aside &operator=(const Aside &) = delete;
+
+  private:
+    const bool before_ = usc_set_aside(true);
+    const at::RecordFunctionGuard unrecorded_{false};
+};
 
 // ---- which operators
 
@@ -70,7 +93,8 @@ bool decide(const c10::OperatorHandle &op)
             return false;
     return op.hasComputedKernelForDispatchKey(DispatchKey::Meta) &&
            cell_kernel(op) == nullptr && returns_tensors(op.schema()) &&
-           !op.hasTag(at::Tag::dynamic_output_shape) &&
+           (!op.hasTag(at::Tag::dynamic_output_shape) ||
+            usc_sim_shape_by_mask(op.schema().name().c_str())) &&
            !op.hasTag(at::Tag::data_dependent_output) &&
            !op.hasTag(at::Tag::nondeterministic_seeded);
 }
@@ -229,6 +253,7 @@ struct Launched {
 // No exception may cross the device's C.
 template <class Act> usc_status guarded(usc_error *err, Act act)
 {
+    const Aside aside;
     try {
         act();
         return USC_OK;
@@ -275,8 +300,11 @@ std::optional<c10::DeviceIndex> common_device(const c10::FunctionSchema &schema,
     for (size_t i = 0; i < args.size(); i++) {
         const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
         const bool written = alias != nullptr && alias->isWrite();
+        const char *name = schema.arguments()[i].name().c_str();
+        const bool number =
+            !written && usc_sim_takes_host(schema.name().c_str(), name, true);
         each_tensor(args[i], [&](const at::Tensor &t) {
-            if (!t.defined() || (t.is_cpu() && t.dim() == 0 && !written)) return;
+            if (!t.defined() || (t.is_cpu() && t.dim() == 0 && number)) return;
             if (!on_device(t) || t.layout() != c10::kStrided || t._is_zerotensor())
                 fine = false;
             else if (!device)
@@ -336,6 +364,42 @@ struct Foretold {
     }
 };
 
+// Whether the kernel is going to refuse where it writes: elements that share memory, or
+// that another argument has in part. It says so at the call.
+bool writes_are_apart(const c10::FunctionSchema &schema, const Stack &args)
+{
+    std::vector<at::Tensor> written, all;
+    for (size_t i = 0; i < args.size(); i++) {
+        const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
+        each_tensor(args[i], [&](const at::Tensor &t) {
+            if (!on_device(t)) return;
+            all.push_back(t);
+            if (alias != nullptr && alias->isWrite()) written.push_back(t);
+        });
+    }
+    for (const at::Tensor &w : written) {
+        if (at::has_internal_overlap(w) == at::MemOverlap::Yes) return false;
+        for (const at::Tensor &t : all)
+            if (at::get_overlap_status(w, t) == at::MemOverlapStatus::Partial)
+                return false;
+    }
+    return true;
+}
+
+// Whether the call is one whose result torch's meta function tells right.
+bool is_foretold(const c10::OperatorHandle &op, const Stack &args)
+{
+    const char *name = op.schema().name().c_str();
+    bool narrow = false, mask = false;
+    for (const IValue &v : args)
+        each_tensor(v, [&](const at::Tensor &t) {
+            if (!t.defined()) return;
+            narrow = narrow || (t.is_floating_point() && t.itemsize() < sizeof(float));
+            mask = mask || t.scalar_type() == at::kBool || t.scalar_type() == at::kByte;
+        });
+    return usc_sim_foretells(name, narrow) && !(mask && usc_sim_shape_by_mask(name));
+}
+
 // An out= argument that grew is more than a kernel can do later.
 bool kept_their_shapes(const Stack &args, const Stack &metas)
 {
@@ -363,8 +427,10 @@ bool launch_later(const c10::OperatorHandle &op, Stack *stack)
         stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
     const Stack args(first, stack->end());
     const auto device = common_device(op.schema(), args);
-    if (!device) return false;
+    if (!device || !is_foretold(op, args) || !writes_are_apart(op.schema(), args))
+        return false;
 
+    const Aside aside; // results are made and metas computed on nobody's behalf
     Metas metas;
     Stack meta_args;
     for (const IValue &v : args)
@@ -438,6 +504,7 @@ bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
     const auto pinned = [](const at::Tensor &t) {
         return t.is_cpu() && usc_sim_is_pinned(t.storage().data());
     };
+    const Aside aside;
     at::Tensor source = from;
     if (!on_device(from) && !pinned(from)) {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;

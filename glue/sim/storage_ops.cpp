@@ -86,7 +86,7 @@ const Tensor &resize_(const Tensor &t, IntArrayRef sizes,
                       optional<c10::MemoryFormat> memory_format)
 {
     c10::TensorImpl *impl = t.unsafeGetTensorImpl();
-    impl->set_sizes_contiguous(sizes);
+    if (impl->sizes() != sizes) impl->set_sizes_contiguous(sizes); // else strides stay
     if (memory_format && *memory_format != c10::MemoryFormat::Contiguous)
         impl->empty_tensor_restride(*memory_format);
     const auto needed =

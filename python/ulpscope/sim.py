@@ -10,9 +10,9 @@ unless a fault is planted::
         y = a @ b
 
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
-between them. Kernels run in step with the program unless ``ULPSCOPE_SIM_LAUNCH_BLOCKING=0`` or
-:func:`set_launch_blocking` lets them run when their stream's turn comes. ``simccl`` is its backend of
-torch.distributed.
+between them. Kernels run when their stream's turn comes, and not when they are called, unless
+``ULPSCOPE_SIM_LAUNCH_BLOCKING=1`` or :func:`set_launch_blocking` has them run in step. ``simccl`` is its
+backend of torch.distributed.
 """
 
 from __future__ import annotations
@@ -361,7 +361,8 @@ StreamContext = stream
 
 
 def set_launch_blocking(on: bool) -> None:
-    """Off: a kernel runs when its stream's turn comes, and not when it is called."""
+    """On: a kernel has run when its call returns, and what it says is raised there. Off, as at the start: it
+    runs when its stream's turn comes."""
     synchronize_all()
     _lib_glue.usc_glue_sim_set_launch_blocking(int(bool(on)))
 
@@ -370,12 +371,12 @@ def launch_blocking() -> bool:
     return _lib.usc_sim_launch_blocking()
 
 
-def synchronize_all() -> None:
 def has_profiler() -> bool:
     """Whether this torch's profiler (``torch.profiler``) takes in what the device's streams run."""
     return _profiled
 
 
+def synchronize_all() -> None:
     for i in range(device_count()):
         synchronize(i)
 
@@ -430,8 +431,8 @@ def _finish() -> None:
 
 
 seed = sim_random.seed
-_lib = _load_runtime()
 _profiled = False
+_lib = _load_runtime()
 _refuse_another_backend()  # before its time is spent on compiling
 _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
@@ -441,7 +442,7 @@ default_generators = sim_random.default_generators()
 if os.environ.get("ULPSCOPE_SIM_GUARD"):
     set_guard(os.environ["ULPSCOPE_SIM_GUARD"])
 random(os.environ.get("ULPSCOPE_SIM_RANDOM") or None)
-set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "1") != "0")
+set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in ("", "0"))
 if _planted():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)

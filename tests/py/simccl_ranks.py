@@ -79,6 +79,7 @@ def same_as_gloo(rank, size):
 def says(text, act):
     try:
         act()
+        torch.sim.synchronize()  # what a kernel says is told at a wait
     except Exception as problem:
         assert text in str(problem), (text, str(problem))
     else:
@@ -153,11 +154,9 @@ def trains(rank, size):
 def main(what):
     dist.init_process_group("cpu:gloo,sim:simccl")
     rank, size = dist.get_rank(), dist.get_world_size()
-    if what == "later":
-        torch.sim.set_launch_blocking(False)
+    torch.sim.set_launch_blocking(what == "in-step")
     same_as_gloo(rank, size)
-    if what != "later":
-        misfits(rank)
+    misfits(rank)
     trains(rank, size)
     dist.destroy_process_group()
     print(f"rank {rank} is through")
@@ -172,6 +171,7 @@ def dies():
     dist.init_process_group("simccl")
     x = torch.ones(3, device="sim")
     dist.all_reduce(x)
+    torch.sim.synchronize()
     if dist.get_rank() == 1:
         import os
 

@@ -267,6 +267,7 @@ def test_streams_events_and_devices():
         start.record(stream)
         torch.ones(100, device="sim").sum()
         end.record(stream)
+    end.synchronize()
     assert start.elapsed_time(end) >= 0 and torch.accelerator.device_count() == 2
     with sim.device(1):
         assert torch.ones(1, device="sim").device.index == 1

@@ -206,6 +206,7 @@ def test_profiles_are_rows_with_keys():
         torch.ones(1, device="sim")
         with pytest.raises(ValueError, match=said):
             sim.profile(wrong)
+    sim.empty_cache()
     with pytest.raises(torch.OutOfMemoryError), sim.profile("full", memory="1M"):
         torch.empty(1 << 20, device="sim")
 
@@ -320,7 +321,7 @@ def test_allow_tf32_rounds_factors_and_nothing_else(later):
             got = products(*there)  # what is set later is later
         after = products(*there)
     finally:
-        sim.set_launch_blocking(True)
+        sim.set_launch_blocking(False)
     for name in plain:
         assert torch.equal(got[name].cpu(), rounded[name]), name
         assert torch.equal(after[name].cpu(), plain[name]), name
@@ -367,7 +368,7 @@ def test_env_tells_the_state():
         "backends.sim.conv.fp32_precision\ttf32",
         "sim.random\tcpu",
         "sim.get_guard\tstrict",
-        "sim.launch_blocking\tTrue",
+        "sim.launch_blocking\tFalse",
     ):
         assert f"flag.{line}" in told.splitlines()
 

@@ -124,13 +124,9 @@ def test_gradients_and_later_kernels_have_it_too():
         (x @ B.to("sim")).sum().backward()
     (host.double() @ B.double()).sum().backward()
     assert same(x.grad, host.grad)
-    sim.set_launch_blocking(False)
-    try:
-        with sim.numerics("mm", accumulate="float64"):
-            inside = A.to("sim") @ B.to("sim")
-        outside = A.to("sim") @ B.to("sim")
-    finally:
-        sim.set_launch_blocking(True)
+    with sim.numerics("mm", accumulate="float64"):
+        inside = A.to("sim") @ B.to("sim")
+    outside = A.to("sim") @ B.to("sim")
     assert same(inside, (A.double() @ B.double()).float()) and same(outside, A @ B)
 
 

@@ -18,19 +18,19 @@ sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
 SEEDS = range(20)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def later():
-    """Kernels run when their turn comes."""
-    sim.set_launch_blocking(False)
+    """Kernels run when their turn comes, as at the start; also behind a test that changed it."""
+    assert not sim.launch_blocking()
     yield
-    sim.set_launch_blocking(True)
+    sim.set_launch_blocking(False)
 
 
 # ---- the same bits -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
-def test_training_is_the_cpus_bit_by_bit(later, options):
+def test_training_is_the_cpus_bit_by_bit(options):
     losses, parameters = train_gpt("cpu", **options)
     sim_losses, sim_parameters = train_gpt("sim", **options)
     assert losses == sim_losses
@@ -38,7 +38,7 @@ def test_training_is_the_cpus_bit_by_bit(later, options):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operators_are_the_cpus(later, name):
+def test_operators_are_the_cpus(name):
     x = torch.randn(3, 4, 6)
     expected, x = OPERATORS[name](x), x.to("sim")
     assert same(OPERATORS[name](x), expected)
@@ -46,7 +46,7 @@ def test_operators_are_the_cpus(later, name):
         assert same(OPERATORS[name](x), expected)
 
 
-def test_views_and_out_arguments(later):
+def test_views_and_out_arguments():
     x = torch.zeros(4, 6, device="sim")
     x[1:3, ::2].add_(1)
     x.t()[5].fill_(7)
@@ -182,7 +182,7 @@ library.impl("refuse", _refuse, "CPU")
 library.impl("refuse", lambda x: torch.empty_like(x), "Meta")
 
 
-def test_what_a_kernel_says_is_told_at_the_next_wait(later):
+def test_what_a_kernel_says_is_told_at_the_next_wait():
     x = torch.ones(3, device="sim")
     with pytest.raises(RuntimeError, match="size of tensor a"):
         x + torch.ones(4, device="sim")  # of shapes: at the call
@@ -194,7 +194,46 @@ def test_what_a_kernel_says_is_told_at_the_next_wait(later):
     assert y.tolist() == [2, 2, 2]
 
 
+def test_where_a_kernel_refuses_to_write_is_told_at_the_call():
+    x = torch.ones(6, 8, device="sim")
+    for act in (lambda: x[:-1].add_(x[1:]), lambda: x[0].expand(6, 8).add_(1), lambda: torch.add(x[:-1], 1, out=x[1:])):
+        with pytest.raises(RuntimeError, match="memory location"):
+            act()
+    assert torch.equal(x.cpu(), torch.ones(6, 8))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_statistics_have_the_cpus_dtype(dtype):
+    x = torch.randn(4, 3, 5).to(dtype)
+    for f in (lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5),
+              lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
+              lambda x: torch.native_group_norm(x, None, None, 4, 3, 5, 1, 1e-5)):  # fmt: skip
+        for here, there in zip(f(x), f(x.to("sim")), strict=True):
+            assert here.dtype == there.dtype and same(there, here)
+
+
+def test_strides_are_the_cpus():
+    x = torch.randn(5, 4, 6)
+    for f in (torch.linalg.svd, lambda x: torch.linalg.eig(x[:, :, :4]), torch.fft.rfftn):
+        here, there = f(x), f(x.to("sim"))
+        pairs = zip(here, there, strict=True) if isinstance(here, tuple) else [(here, there)]
+        assert all(a.stride() == b.stride() and same(b, a) for a, b in pairs)
+    out = torch.zeros(6, 5, device="sim").t()
+    torch.ones(5, 6, out=out)
+    assert out.stride() == (1, 5) and out.sum().item() == 30
+
+
+def test_indices_wait_and_masks_do_not():
+    x, i = torch.randn(5, 3), torch.tensor([4, 0, 2])
+    with sim.schedule(seed=1, delay=1):
+        there, at = x.to("sim"), i.to("sim")
+        picked = there[at]
+        assert not sim.current_stream().query() and same(picked, x[i])
+        assert same(there[there > 0], x[x > 0]) and sim.current_stream().query()
+
+
 def test_with_launch_blocking_it_is_told_at_once():
+    sim.set_launch_blocking(True)
     with pytest.raises((RuntimeError, ValueError), match="these values cannot be"):
         torch.ops.simlater.refuse(torch.ones(3, device="sim"))
 
@@ -208,7 +247,7 @@ def test_work_in_flight_at_the_end_is_done_and_its_error_told():
             "if len(sys.argv) > 1: torch.ops.bad.no(x)\n")
     for more in ([], ["bad"]):
         done = subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, "ULPSCOPE_SIM_LAUNCH_BLOCKING": "0"})
+                              env=os.environ)
         assert done.returncode == 0 and ("bad::no" in done.stderr) == bool(more), done.stderr
         assert more or done.stderr == ""
 
@@ -277,7 +316,7 @@ def start(**variables):
 
 
 @pytest.mark.parametrize("variables, said", [
-    ({}, "strict True cpu full"), ({"GUARD": "pages", "LAUNCH_BLOCKING": "0"}, "pages False cpu full"),
+    ({}, "strict False cpu full"), ({"GUARD": "pages", "LAUNCH_BLOCKING": "0"}, "pages False cpu full"),
     ({"GUARD": "open", "LAUNCH_BLOCKING": "1", "RANDOM": "philox", "PROFILE": "small"}, "open True philox small")])
 def test_variables_say_how_it_starts(variables, said):
     done = start(**variables)

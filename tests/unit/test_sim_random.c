@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The words of Philox and the numbers made of them (ulpscope_sim/random.h), and the rules
 // about operators (ulpscope_sim/rules.h).
+#include <ulpscope_sim/foretold.h>
 #include <ulpscope_sim/random.h>
 #include <ulpscope_sim/rules.h>
 
@@ -88,6 +89,12 @@ static void test_numbers_have_their_distribution(void **state)
 static void test_what_may_lie_on_the_host(void **state)
 {
     (void)state;
+    assert_false(usc_sim_foretells("aten::native_layer_norm", true));
+    assert_true(usc_sim_foretells("aten::native_layer_norm", false));
+    assert_true(usc_sim_foretells("aten::native_layer_norm_backward", true));
+    assert_false(usc_sim_foretells("aten::_linalg_svd", false));
+    assert_true(usc_sim_shape_by_mask("aten::index.Tensor"));
+    assert_false(usc_sim_shape_by_mask("aten::nonzero"));
     assert_true(usc_sim_takes_host("aten::add_.Tensor", "other", true));
     assert_true(usc_sim_takes_host("aten::add", "other", true));
     assert_false(usc_sim_takes_host("aten::add.Tensor", "other", false));
