@@ -130,7 +130,7 @@ def moved_text(device):
     return "x.clone()" if device == "cpu" else f"x.to({device!r})"
 
 
-def import_line(module):
+def _import_line(module):
     if module.endswith(".so"):  # of an extension in C++ that registers operators
         return f"__import__('torch').ops.load_library({module!r})"
     return f"__import__('runpy').run_path({module!r})" if module.endswith(".py") else f"import {module}"
@@ -142,7 +142,7 @@ def import_lines(how):
     modules = [m for m in (kind, *how["imports"]) if m]
     folder = folder_beside(how["imports"])
     lines = [f"__import__('sys').path.append({folder!r})"] if folder else []
-    lines += [import_line(m) for m in modules]
+    lines += [_import_line(m) for m in modules]
     if how.get("via") in PEERS:  # no backend that torch brings
         lines.append(f"__import__('ulpscope.executors.peers', fromlist=['*']).register({how['via']!r})")
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]
