@@ -136,20 +136,30 @@ bool usc_sim_takes_host(const char *op, const char *argument, bool number)
 /* Statistics of a narrow input are narrow on the CPU, unless a weight is wider; the meta
  * functions follow CUDA, where they are float32. */
 static const char *const narrow_statistics[] = {
-    "_batch_norm_with_update", "_native_batch_norm_legit", "batch_norm_update_stats",
-    "native_batch_norm",       "native_group_norm",        "native_layer_norm",
+    "native_group_norm",
+    "native_layer_norm",
 };
 
 /* Whose meta functions ask for the device, and take that of a tensor without one for CUDA
- * (device_hint in torch/_meta_registrations.py): strides and auxiliary results are others
- * than the CPU's. */
+ * (device_hint in torch/_meta_registrations.py), or follow it without asking: strides and
+ * auxiliary results are others than the CPU's. */
 static const char *const by_device[] = {
-    "_embedding_bag", "_embedding_bag_forward_only",
-    "_fft_c2c",       "_fft_c2r",
-    "_fft_r2c",       "_linalg_svd",
-    "histc",          "linalg_eig",
-    "median",         "mode",
-    "nonzero_static", "pixel_shuffle",
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit",
+    "batch_norm_update_stats",
+    "native_batch_norm",
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "_fft_c2c",
+    "_fft_c2r",
+    "_fft_r2c",
+    "_linalg_svd",
+    "histc",
+    "linalg_eig",
+    "median",
+    "mode",
+    "nonzero_static",
+    "pixel_shuffle",
 };
 
 static const char *const by_mask[] = {"_unsafe_index", "index"};

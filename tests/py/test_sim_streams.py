@@ -207,6 +207,7 @@ def test_statistics_have_the_cpus_dtype(dtype):
     x = torch.randn(4, 3, 5).to(dtype)
     for f in (lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5),
               lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
+              lambda x: torch.native_batch_norm(x, None, None, x[:3, 0, 0], x[:3, 0, 1].abs(), False, 0.1, 1e-5),
               lambda x: torch.native_group_norm(x, None, None, 4, 3, 5, 1, 1e-5)):  # fmt: skip
         for here, there in zip(f(x), f(x.to("sim")), strict=True):
             assert here.dtype == there.dtype and same(there, here)
