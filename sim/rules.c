@@ -156,6 +156,8 @@ static const char *const by_device[] = {
     "_linalg_svd",
     "histc",
     "linalg_eig",
+    "convolution",
+    "convolution_backward",
     "median",
     "mode",
     "nonzero_static",

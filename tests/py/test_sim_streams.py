@@ -219,6 +219,10 @@ def test_strides_are_the_cpus():
         here, there = f(x), f(x.to("sim"))
         pairs = zip(here, there, strict=True) if isinstance(here, tuple) else [(here, there)]
         assert all(a.stride() == b.stride() and same(b, a) for a, b in pairs)
+    image = torch.randn(2, 3, 8, 8).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(4, 3, 3, 3)
+    here, there = (torch.conv2d(image.to(d), weight.to(d)) for d in ("cpu", "sim"))
+    assert here.stride() == there.stride() and same(there, here)
     out = torch.zeros(6, 5, device="sim").t()
     torch.ones(5, 6, out=out)
     assert out.stride() == (1, 5) and out.sum().item() == 30
