@@ -39,8 +39,7 @@ def parse():
 def captured(folder):
     """A trace of the demo's second step."""
     trace = Path(folder) / "trace"
-    command = ["ulpscope", "capture", "-o", str(trace), "--", sys.executable, str(TRAIN),
-               "--steps", "3"]  # fmt: skip
+    command = ["ulpscope", "capture", "-o", str(trace), "--", sys.executable, str(TRAIN), "--steps", "3"]
     if subprocess.run(command, stdout=subprocess.DEVNULL).returncode != 0:
         sys.exit("bench_check: the capture failed; the message above says why")
     return trace
@@ -48,8 +47,21 @@ def captured(folder):
 
 def checked(trace, options, out):
     """Runs the check and gives its rows."""
-    command = ["ulpscope", "check", str(trace), "--device", options.device,
-               "-o", str(out), "-j", str(options.jobs), "--import", str(TRAIN), "--faults", options.faults]  # fmt: skip
+    command = [
+        "ulpscope",
+        "check",
+        str(trace),
+        "--device",
+        options.device,
+        "-o",
+        str(out),
+        "-j",
+        str(options.jobs),
+        "--import",
+        str(TRAIN),
+        "--faults",
+        options.faults,
+    ]
     run = subprocess.run(command, stdout=subprocess.DEVNULL, env={**os.environ})
     if run.returncode not in (0, 1):
         sys.exit("bench_check: the check failed; the message above says why")
@@ -74,9 +86,7 @@ def table(rows):
         "all calls": rows,
         "that pass": [r for r in rows if r["verdict"] == "pass"],
         "that are accused": [r for r in rows if r["t_causes"]],
-        f"small, pass (< {SMALL:,} elements)": [
-            r for r in rows if r["verdict"] == "pass" and r["n_elements"] < SMALL
-        ],
+        f"small, pass (< {SMALL:,} elements)": [r for r in rows if r["verdict"] == "pass" and r["n_elements"] < SMALL],
     }
     names = (*PARTS, "causes", "overhead", "total")
     print(f"{'ms per call, mean (median)':36} calls" + "".join(f"{n:>18}" for n in names))
@@ -85,9 +95,7 @@ def table(rows):
             continue
         times = [milliseconds(r) for r in group]
         cells = [
-            f"{statistics.mean(t[n] for t in times):.2f} "
-            f"({statistics.median(t[n] for t in times):.2f})"
-            for n in names
+            f"{statistics.mean(t[n] for t in times):.2f} ({statistics.median(t[n] for t in times):.2f})" for n in names
         ]
         print(f"{title:36} {len(group):5}" + "".join(f"{c:>18}" for c in cells))
 

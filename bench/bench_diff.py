@@ -30,8 +30,23 @@ for _ in range(2):
 def capture(folder: Path, name: str, threads: int, *options: str) -> Path:
     program = folder / "step.py"
     program.write_text(STEP)
-    subprocess.run(["ulpscope", "capture", "-o", folder / name, "--steps", "0", *options, "--", sys.executable,
-                    program, str(threads)], check=True, capture_output=True)  # fmt: skip
+    subprocess.run(
+        [
+            "ulpscope",
+            "capture",
+            "-o",
+            folder / name,
+            "--steps",
+            "0",
+            *options,
+            "--",
+            sys.executable,
+            program,
+            str(threads),
+        ],
+        check=True,
+        capture_output=True,
+    )
     return folder / name
 
 
@@ -62,17 +77,26 @@ def repeated(trace: Path, name: str, copies: int, lost: float) -> Path:
     shutil.copytree(trace, out)
     base = sqlite3.connect(out / "trace.db")
     base.execute("PRAGMA journal_mode = OFF")
-    most = {t: base.execute(f"SELECT max({c}) FROM {t}").fetchone()[0] for t, c in
-            (("call", "sequence"), ("tensor", "id"), ("version", "id"), ("storage", "id"))}  # fmt: skip
-    first = ["call WHERE sequence <= :calls", "arg WHERE call <= :calls", "tensor WHERE id <= :tensors",
-             "version WHERE id <= :versions", "storage WHERE id <= :storages"]  # fmt: skip
-    new = ["sequence + :k * :calls, step + :k, phase, op, module, stack, thread, parent + :k * :calls, args, "
-           "state, status, composite",
-           "call + :k * :calls, role, path, position, tensor + :k * :tensors",
-           'id + :k * :tensors, version + :k * :versions, dtype, sizes, strides, "offset", requires_grad, stats, '
-           "form, blob, first",
-           "id + :k * :versions, storage + :k * :storages, generation, blob, call + :k * :calls",
-           "id + :k * :storages, device, bytes"]  # fmt: skip
+    most = {
+        t: base.execute(f"SELECT max({c}) FROM {t}").fetchone()[0]
+        for t, c in (("call", "sequence"), ("tensor", "id"), ("version", "id"), ("storage", "id"))
+    }
+    first = [
+        "call WHERE sequence <= :calls",
+        "arg WHERE call <= :calls",
+        "tensor WHERE id <= :tensors",
+        "version WHERE id <= :versions",
+        "storage WHERE id <= :storages",
+    ]
+    new = [
+        "sequence + :k * :calls, step + :k, phase, op, module, stack, thread, parent + :k * :calls, args, "
+        "state, status, composite",
+        "call + :k * :calls, role, path, position, tensor + :k * :tensors",
+        'id + :k * :tensors, version + :k * :versions, dtype, sizes, strides, "offset", requires_grad, stats, '
+        "form, blob, first",
+        "id + :k * :versions, storage + :k * :storages, generation, blob, call + :k * :calls",
+        "id + :k * :storages, device, bytes",
+    ]
     numbers = {table + "s": n for table, n in most.items()}
     for k in range(1, copies):
         for source, columns in zip(first, new, strict=True):

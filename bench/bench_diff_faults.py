@@ -49,14 +49,25 @@ def gpt(device: str) -> object:
 
 
 def conv(device: str) -> object:
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 8, 3),
-                        nn.GroupNorm(2, 8), nn.SiLU(), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(72, 10))  # fmt: skip
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3),
+        nn.GroupNorm(2, 8),
+        nn.SiLU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(72, 10),
+    )
     return Classifier(device, net, torch.randn(4, 3, 16, 16), torch.optim.SGD, lr=0.05, momentum=0.9, foreach=False)
 
 
 def mlp(device: str) -> object:
-    net = nn.Sequential(nn.Linear(24, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 48), nn.RMSNorm(48), nn.Tanh(),
-                        nn.Linear(48, 10)).bfloat16()  # fmt: skip
+    net = nn.Sequential(
+        nn.Linear(24, 48), nn.LayerNorm(48), nn.GELU(), nn.Linear(48, 48), nn.RMSNorm(48), nn.Tanh(), nn.Linear(48, 10)
+    ).bfloat16()
     return Classifier(device, net, torch.randn(16, 24).bfloat16(), torch.optim.AdamW, lr=1e-2, fused=True)
 
 
@@ -125,8 +136,9 @@ def computing(trace: Path) -> list[str]:
         "SELECT DISTINCT o.name FROM call c JOIN op o ON o.id = c.op JOIN arg a ON a.call = c.sequence "
         "JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version "
         "JOIN storage s ON s.id = v.storage WHERE s.device LIKE 'sim%' AND a.role <> 'in' AND "
-        "t.dtype LIKE '%float%' AND v.call = c.sequence AND c.composite = 0")  # fmt: skip
-    found = sorted({name.split(".")[0] for name, in rows if not name.startswith(("aten::empty", "aten::clone"))})
+        "t.dtype LIKE '%float%' AND v.call = c.sequence AND c.composite = 0"
+    )
+    found = sorted({name.split(".")[0] for (name,) in rows if not name.startswith(("aten::empty", "aten::clone"))})
     base.close()
     return found
 
@@ -153,8 +165,10 @@ def honest_pairs(folder: Path, counts: dict, others: list) -> None:
     for model in MODELS:
         record(folder / "one", model, "cpu")
         record(folder / "sim", model, "sim:0")
-        rows = [(f"{n} threads", "one", ("cpu", n)) for n in (2, 4)] + [("again", "sim", ("sim:0", 1)),
-                                                                         ("device", "one", ("sim:0", 1))]  # fmt: skip
+        rows = [(f"{n} threads", "one", ("cpu", n)) for n in (2, 4)] + [
+            ("again", "sim", ("sim:0", 1)),
+            ("device", "one", ("sim:0", 1)),
+        ]
         for name, beside, (device, threads) in rows:
             torch.set_num_threads(threads)
             record(folder / "more", model, device)
@@ -162,7 +176,9 @@ def honest_pairs(folder: Path, counts: dict, others: list) -> None:
             code, found, _ = diff(folder / beside, folder / "more")
             counts[f"honest, {name}"]["nobody named" if code != 1 and found["first"] is None else "another"] += 1
             if code == 1:
-                others.append((model, "honest", name, found["first"] and found["first"]["op"], found["first"]["sentence"]))
+                others.append(
+                    (model, "honest", name, found["first"] and found["first"]["op"], found["first"]["sentence"])
+                )
 
 
 def pairs(calls: dict, given: argparse.Namespace) -> list[tuple[str, str, str]]:
@@ -182,8 +198,18 @@ def one_pair(folder: Path, pair: tuple[str, str, str]) -> dict:
         return {"model": model, "op": op, "kind": kind, "said": "the run ends", "seconds": 0.0}
     code, found, took = diff(folder / model, folder / "bad")
     first = found["first"]
-    row = {"model": model, "op": op, "kind": kind, "said": outcome(code, found, op, changed), "code": code,
-           "changed": changed, "seconds": took, "differ": found["differ"], "alike": found["alike"], "untold": found["untold"]}  # fmt: skip
+    row = {
+        "model": model,
+        "op": op,
+        "kind": kind,
+        "said": outcome(code, found, op, changed),
+        "code": code,
+        "changed": changed,
+        "seconds": took,
+        "differ": found["differ"],
+        "alike": found["alike"],
+        "untold": found["untold"],
+    }
     return row | ({"first": first["op"], "call": first["call_a"], "sentence": first["sentence"]} if first else {})
 
 
@@ -197,11 +223,15 @@ def print_table(counts: dict) -> Counter:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=100, help="faults in all; 0: each kind at each operator of each model")
+    parser.add_argument(
+        "--pairs", type=int, default=100, help="faults in all; 0: each kind at each operator of each model"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--honest", action="store_true", help="honest pairs alone")
     parser.add_argument("--models", default=",".join(MODELS), help="those (default: %(default)s)")
-    parser.add_argument("--keep", type=Path, metavar="FILE", help="a line of JSON for each pair; what it has is not run again")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="a line of JSON for each pair; what it has is not run again"
+    )
     parser.add_argument("--record", nargs=4, metavar=("PATH", "MODEL", "OP", "KIND"), help="records one faulty run")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -210,7 +240,9 @@ def main() -> int:
         print(record(Path(path), model, "sim:0", tuple(fault)))
         return 0
     counts, others, rows = defaultdict(Counter), [], []
-    kept = [json.loads(line) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
+    kept = (
+        [json.loads(line) for line in given.keep.read_text().splitlines()] if given.keep and given.keep.exists() else []
+    )
     known = {(row["model"], row["op"], row["kind"]): row for row in kept}
     with tempfile.TemporaryDirectory() as name:
         folder, calls = Path(name), {}
@@ -218,8 +250,11 @@ def main() -> int:
             record(folder / model, model, "sim:0")
             calls[model] = computing(folder / model)
         every = [] if given.honest else pairs(calls, given)
-        print(f"{len({p[2] for p in every})} kinds, {len({p[1] for p in every})} operators, {len(calls)} models, "
-              f"{len(every)} pairs", flush=True)  # fmt: skip
+        print(
+            f"{len({p[2] for p in every})} kinds, {len({p[1] for p in every})} operators, {len(calls)} models, "
+            f"{len(every)} pairs",
+            flush=True,
+        )
         for pair in every:
             row = known.get(pair) or one_pair(folder, pair)
             if given.keep and pair not in known:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-RUN = '''
+RUN = """
 import contextlib, sys, torch
 sys.path.insert(0, sys.argv[1])
 import ulpscope, ulpscope.sim
@@ -43,16 +43,26 @@ else:
 fault = ulpscope.sim.fault(*how.rsplit(":", 1)) if ":" in how else contextlib.nullcontext()
 with fault, ulpscope.capture(path, steps=[0, 1]):
     step(), step()
-'''
+"""
 OLD = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
-ROWS = (("cpu", "two threads", {}), ("cpu", "no oneDNN", {}), ("cpu", "oldest code path", OLD),
-        ("sim:0", "aten::addmm:tf32", {}), ("sim:0", "aten::cross_entropy_loss:bf16_intermediates", {}),
-        ("sim:0", "aten::_log_softmax:scale", {}), ("sim:0", "aten::mm:truncate", {}))  # fmt: skip
+ROWS = (
+    ("cpu", "two threads", {}),
+    ("cpu", "no oneDNN", {}),
+    ("cpu", "oldest code path", OLD),
+    ("sim:0", "aten::addmm:tf32", {}),
+    ("sim:0", "aten::cross_entropy_loss:bf16_intermediates", {}),
+    ("sim:0", "aten::_log_softmax:scale", {}),
+    ("sim:0", "aten::mm:truncate", {}),
+)
 
 
 def run(folder: Path, name: str, model: str, device: str, how: str, settings: dict) -> Path:
-    done = subprocess.run([sys.executable, "-c", RUN, Path(__file__).parent, folder / name, model, device, how],
-                          env=os.environ | settings, capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, Path(__file__).parent, folder / name, model, device, how],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise SystemExit(done.stderr)
     return folder / name
@@ -66,8 +76,11 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as name:
                 a = run(Path(name), "a", model, "cpu", "", {})
                 b = run(Path(name), "b", model, device, how, settings)
-                done = subprocess.run(["ulpscope", "diff", a, b, "--no-judge", "--amplify", "3", "--json", "--all"],
-                                      capture_output=True, text=True)  # fmt: skip
+                done = subprocess.run(
+                    ["ulpscope", "diff", a, b, "--no-judge", "--amplify", "3", "--json", "--all"],
+                    capture_output=True,
+                    text=True,
+                )
             told = [r for r in json.loads(done.stdout)["rows"] if r["noise"] is not None]
             ratio = [(r["apart"] or float("inf")) / r["noise"] for r in told if r["apart"] != 0]
             beyond = sum(q > (32 if r["out"]["n"] < 16 else 8) for q, r in zip(ratio, told))

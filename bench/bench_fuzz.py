@@ -73,8 +73,9 @@ class OneFlow:
 
     def differs(self, case):
         size = {name: int(self.random.integers(1, 8)) for name in "bmkn"}
-        given = [torch.from_numpy(self.random.uniform(-1, 1, [size[n] for n in s]).astype("float32"))
-                 for s in self.shapes]  # fmt: skip
+        given = [
+            torch.from_numpy(self.random.uniform(-1, 1, [size[n] for n in s]).astype("float32")) for s in self.shapes
+        ]
         right = self.tensors([t.clone() for t in given], None)
         got = self.tensors([t.to("sim") for t in given], right[-1])
         return not all(numpy.allclose(a, b, 1e-4, 1e-5, equal_nan=True) for a, b in zip(got, right, strict=True))
@@ -103,7 +104,9 @@ class Database:
         move = lambda v: v.detach().to("sim") if isinstance(v, torch.Tensor) else v  # noqa: E731
         try:
             right = self.entry.op(sample.input, *sample.args, **sample.kwargs)
-            got = self.entry.op(move(sample.input), *map(move, sample.args), **{k: move(v) for k, v in sample.kwargs.items()})
+            got = self.entry.op(
+                move(sample.input), *map(move, sample.args), **{k: move(v) for k, v in sample.kwargs.items()}
+            )
             torch.testing.assert_close(got.cpu(), right.detach(), equal_nan=True)
         except AssertionError:
             return True
@@ -193,8 +196,10 @@ def main():
         n, flagged, seconds = honest(of, options.seconds)
         ours = ours or n / seconds
         cases = sorted(found[name]) or [0]
-        print(f"{name:22} {len(found[name]):5} {100 * len(found[name]) / planted:4.0f} % {cases[len(cases) // 2]:12} "
-              f"{cases[-1]:5} {flagged:8} of {n:5} {n / seconds:8.0f} {ours / (n / seconds):6.2f}")  # fmt: skip
+        print(
+            f"{name:22} {len(found[name]):5} {100 * len(found[name]) / planted:4.0f} % {cases[len(cases) // 2]:12} "
+            f"{cases[-1]:5} {flagged:8} of {n:5} {n / seconds:8.0f} {ours / (n / seconds):6.2f}"
+        )
 
 
 if __name__ == "__main__":

@@ -119,11 +119,16 @@ def main():
     print(f"{'':30} {'drawing':>16} {'--stress draws':>16} {'with search':>16}")
     for name, (op, kernel) in KERNELS.items():
         rows = [trace.call(s) for s in trace.select(ops=op)]
-        examples = [drawn_cases.Example(r, "bench") for r in rows
-                    if all(t["dtype"] == "float32" and not t.get("form") for t in r["tensors"])]  # fmt: skip
+        examples = [
+            drawn_cases.Example(r, "bench")
+            for r in rows
+            if all(t["dtype"] == "float32" and not t.get("form") for t in r["tensors"])
+        ]
         told = []
         for stress, search in ((False, False), (True, False), (True, True)):
-            n = [Side(examples, kernel, seed, stress).until_found(options.most, search) for seed in range(options.seeds)]
+            n = [
+                Side(examples, kernel, seed, stress).until_found(options.most, search) for seed in range(options.seeds)
+            ]
             told.append(f"{statistics.median(n):.0f} ({sum(k < options.most for k in n)} found)")
         print(f"{name:30} {told[0]:>16} {told[1]:>16} {told[2]:>16}", flush=True)
 

@@ -63,8 +63,9 @@ def measure_peer(n: int, rounds: int) -> None:
             wide = torch.float64 if dtype == torch.float32 else torch.float32
             bench = truth.to(wide)
             del truth
-            found[name] = [timed(lambda b=bench, d=device: comparator._compare_core(
-                "add", b, d, False)) for _ in range(rounds)]
+            found[name] = [
+                timed(lambda b=bench, d=device: comparator._compare_core("add", b, d, False)) for _ in range(rounds)
+            ]
     print(json.dumps(found))
 
 
@@ -72,9 +73,12 @@ def peer_seconds(n: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of the peer, {} with a line on stderr where it cannot be had."""
     try:
         peer.prepare()
-        done = subprocess.run([sys.executable, __file__, "--peer", str(n), str(rounds)],
-                              env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True,
-                              text=True)
+        done = subprocess.run(
+            [sys.executable, __file__, "--peer", str(n), str(rounds)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             raise RuntimeError((done.stderr.strip() or "no output").splitlines()[-1])
         return json.loads(done.stdout.splitlines()[-1])
@@ -124,17 +128,20 @@ def main(arguments: list[str]) -> int:
     sys.path.insert(0, str(BUILD / "python"))
     ours, peer = measure_ours(n, rounds), peer_seconds(n, min(rounds, 3))
     print(f"{n} elements, one core, ns an element: least (median) of {rounds} rounds")
-    print(f"{'output':9} {'judge':>14} {'sum':>14} {'of a sum':>9} {'first':>14} {'msprobe':>16} "
-          f"{'ratio':>7}")
+    print(f"{'output':9} {'judge':>14} {'sum':>14} {'of a sum':>9} {'first':>14} {'msprobe':>16} {'ratio':>7}")
     for name in DTYPES:
+
         def cell(seconds):
             return f"{1e9 * min(seconds) / n:.2f} ({1e9 * statistics.median(seconds) / n:.2f})"
+
         row = ours[name]
         share = f"{100 * min(row['sum']) / min(row['all']):.0f} %"
         other = cell(peer[name]) if peer else "-"
         ratio = f"{min(peer[name]) / min(row['all']):.0f}x" if peer else "-"
-        print(f"{name:9} {cell(row['all']):>14} {cell(row['sum']):>14} {share:>9} "
-              f"{cell(row['first']):>14} {other:>16} {ratio:>7}")
+        print(
+            f"{name:9} {cell(row['all']):>14} {cell(row['sum']):>14} {share:>9} "
+            f"{cell(row['first']):>14} {other:>16} {ratio:>7}"
+        )
     return 0
 
 

@@ -155,8 +155,13 @@ def row(name, make, goal, step):
         walls.append(2 * inside[0] / (before[0] + after[0]))
         threads.append(2 * inside[1] / (before[1] + after[1]))
         plain.append(before[0] / STEPS)
-    return {"what": name, "plain_ms": median(plain) * 1e3, "ratio": median(walls),
-            "thread_ratio": median(threads), "goal": goal}  # fmt: skip
+    return {
+        "what": name,
+        "plain_ms": median(plain) * 1e3,
+        "ratio": median(walls),
+        "thread_ratio": median(threads),
+        "goal": goal,
+    }
 
 
 def main():
@@ -174,8 +179,11 @@ def main():
             continue
         rows.append(r)
         if "--json" not in sys.argv:
-            print(f"{name:38}{r['plain_ms']:9.1f}{r['ratio']:7.2f}{r['thread_ratio']:7.2f}"
-                  f"{'' if goal is None else format(goal, '.2f'):>7}", flush=True)  # fmt: skip
+            print(
+                f"{name:38}{r['plain_ms']:9.1f}{r['ratio']:7.2f}{r['thread_ratio']:7.2f}"
+                f"{'' if goal is None else format(goal, '.2f'):>7}",
+                flush=True,
+            )
     if "--json" in sys.argv:
         print(json.dumps(rows, indent=1))
 

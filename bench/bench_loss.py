@@ -39,11 +39,12 @@ PLANTED = {
     "rate 1 % off": {"factor": 1.01},
     "rate 20 % off": {"factor": 1.2},
     "a layer in bfloat16": {"fault": lambda x: x.bfloat16().float()},
-    "a layer loses an eighth": {"fault": lambda x: torch.cat([x[..., : -(x.shape[-1] // 8)],
-                                                              0 * x[..., -(x.shape[-1] // 8) :]], -1)},
+    "a layer loses an eighth": {
+        "fault": lambda x: torch.cat([x[..., : -(x.shape[-1] // 8)], 0 * x[..., -(x.shape[-1] // 8) :]], -1)
+    },
     "a layer doubles": {"fault": lambda x: 2 * x},
     "0.5 % added to the loss": {"tail": 1.005},
-}  # fmt: skip
+}
 
 
 class Faulty(nn.Module):
@@ -75,8 +76,9 @@ class Gpt(nn.Module):
     def forward(self, x):
         h = self.tokens(x) + self.places.weight
         for i in range(2):
-            q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2)
-                       for t in self.reads[i](self.norms[2 * i](h)).chunk(3, -1))  # fmt: skip
+            q, k, v = (
+                t.unflatten(-1, (4, 8)).transpose(1, 2) for t in self.reads[i](self.norms[2 * i](h)).chunk(3, -1)
+            )
             mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             h = h + mixed.transpose(1, 2).flatten(2)
             h = h + self.downs[i](nn.functional.gelu(self.ups[i](self.norms[2 * i + 1](h))))
@@ -96,9 +98,17 @@ class Cnn(nn.Module):
 
     def __init__(self, fault):
         super().__init__()
-        self.net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-                                 faulty(nn.Conv2d(8, 16, 3, padding=1), fault), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
-                                 nn.Flatten(), nn.Linear(64, 8))  # fmt: skip
+        self.net = nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            faulty(nn.Conv2d(8, 16, 3, padding=1), fault),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64, 8),
+        )
 
     def forward(self, x):
         return self.net(x)
@@ -155,8 +165,11 @@ def write(path, values):
 
 
 def told(a, b, noise=()):
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "loss", a, b, "--json", "--same-bytes", *(["--noise", *noise] if noise else [])],
-                          text=True, capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "loss", a, b, "--json", "--same-bytes", *(["--noise", *noise] if noise else [])],
+        text=True,
+        capture_output=True,
+    )
     assert done.stdout, done.stderr
     return json.loads(done.stdout)
 
@@ -174,7 +187,9 @@ class Table:
             row[at + (0 if r["differ"] else 2 if r["told"] else 1)] += 1
 
     def show(self):
-        print("| pair | pairs | no repeats: different | not told | the same | 3 repeats: different | not told | the same |")
+        print(
+            "| pair | pairs | no repeats: different | not told | the same | 3 repeats: different | not told | the same |"
+        )
         print("|---|---|---|---|---|---|---|---|")
         for name, row in self.rows.items():
             print(f"| {name} | " + " | ".join(map(str, row)) + " |")
@@ -190,8 +205,7 @@ def run(folder, first_seed, models):
             others = [s for i, s in enumerate(seeds) if i not in (a, b)]
             table.add(f"honest: other seed, batch {batch}", told(seeds[a], seeds[b]), told(seeds[a], seeds[b], others))
         for name, changed in (HONEST | PLANTED).items():
-            other = write(place / name.replace(" ", "-"),
-                          losses(kind, optimizer, batch, first_seed, **changed))  # fmt: skip
+            other = write(place / name.replace(" ", "-"), losses(kind, optimizer, batch, first_seed, **changed))
             label = f"honest: {name}" if name in HONEST else name
             table.add(label, told(seeds[0], other), told(seeds[0], other, seeds[1:4]))
     table.show()

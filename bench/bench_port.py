@@ -48,9 +48,7 @@ def unpack(to: Path, copies: int) -> None:
 
 def port(source: Path, out: Path, *options: str) -> None:
     shutil.rmtree(out, ignore_errors=True)
-    done = subprocess.run(
-        [PROGRAM, "port", source, "--to", "musa", "-o", out, *options], capture_output=True
-    )
+    done = subprocess.run([PROGRAM, "port", source, "--to", "musa", "-o", out, *options], capture_output=True)
     if done.returncode == 2:
         sys.exit(done.stderr.decode())
 
@@ -85,9 +83,7 @@ def speed(source: Path, folder: Path) -> None:
     print(f"hipify                        {theirs:8.3f} s {n / theirs / 1e6:8.2f} MB/s")
     for what, options in (("all of it copied", ()), ("nothing is written", ("--dry-run",))):
         ours = sorted(seconds(port, source, folder / "musa", *options) for _ in range(9))[4]
-        print(
-            f"ulpscope port, {what:18} {ours:5.3f} s {n / ours / 1e6:8.2f} MB/s {theirs / ours:7.1f}x"
-        )
+        print(f"ulpscope port, {what:18} {ours:5.3f} s {n / ours / 1e6:8.2f} MB/s {theirs / ours:7.1f}x")
 
 
 def peak(source: Path, folder: Path) -> int:
@@ -97,9 +93,7 @@ def peak(source: Path, folder: Path) -> int:
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)"
     )
     command = [PROGRAM, "port", source, "--to", "musa", "-o", folder / "peak"]
-    said = subprocess.run(
-        [sys.executable, "-S", "-c", code, *map(str, command)], capture_output=True, check=True
-    )
+    said = subprocess.run([sys.executable, "-S", "-c", code, *map(str, command)], capture_output=True, check=True)
     path = folder / "peak"
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     return int(said.stdout)
@@ -133,13 +127,9 @@ def quality(folder: Path) -> None:
     for name, out in (("hipify", folder / "lines_hip"), ("ulpscope port", folder / "lines_musa")):
         missed, false, n_names, n_kept = [], [], 0, 0
         for i, (code, gone, kept) in enumerate(LINES):
-            found = [p for p in out.glob(f"line{i}.*") if p.is_file()] + [
-                p for p in out.glob(f"line{i}_hip.*")
-            ]
+            found = [p for p in out.glob(f"line{i}.*") if p.is_file()] + [p for p in out.glob(f"line{i}_hip.*")]
             text = found[-1].read_text() if found else code
-            text = "\n".join(
-                line for line in text.splitlines() if "!!! This is a file automatically" not in line
-            )
+            text = "\n".join(line for line in text.splitlines() if "!!! This is a file automatically" not in line)
             names, words = gone.split(" ") if gone else [], kept.split()
             if name == "hipify":
                 names = [n for n in names if n not in CALLED_SO_AT_HIP]
@@ -147,14 +137,10 @@ def quality(folder: Path) -> None:
             false += [
                 w
                 for w in words
-                if count(text, w)
-                != count(code, w)
-                - sum(count(n, w) for n in names if n in code and w in n and n != w)
+                if count(text, w) != count(code, w) - sum(count(n, w) for n in names if n in code and w in n and n != w)
             ]
             n_names, n_kept = n_names + len(names), n_kept + len(words)
-        print(
-            f"{name:15} {len(missed)} of {n_names} names missed, {len(false)} of {n_kept} words changed falsely"
-        )
+        print(f"{name:15} {len(missed)} of {n_names} names missed, {len(false)} of {n_kept} words changed falsely")
         print(f"                missed: {' '.join(repr(w) for w in missed) or '-'}")
         print(f"                false:  {' '.join(repr(w) for w in false) or '-'}")
 

@@ -40,18 +40,48 @@ from torch import nn
 FLAGGED = {"crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent"}
 WORDS = ("", "usual", "warning", "error")  # what is said of a call, from mild to severe
 #: Operator -> the function whose calls run it.
-FORWARD = {"addmm": "linear", "bmm": "matmul", "native_layer_norm": "layer_norm", "gelu": "gelu",
-           "_softmax": "softmax", "embedding": "embedding", "convolution": "conv2d",
-           "native_batch_norm": "batch_norm", "native_group_norm": "group_norm", "silu": "silu",
-           "avg_pool2d": "avg_pool2d", "_log_softmax": "cross_entropy"}  # fmt: skip
-BACKWARD = {"mm": "linear", "bmm": "matmul", "native_layer_norm_backward": "layer_norm",
-            "gelu_backward": "gelu", "_softmax_backward_data": "softmax",
-            "embedding_dense_backward": "embedding", "convolution_backward": "conv2d",
-            "native_batch_norm_backward": "batch_norm", "native_group_norm_backward": "group_norm",
-            "silu_backward": "silu", "avg_pool2d_backward": "avg_pool2d",
-            "_log_softmax_backward_data": "cross_entropy"}  # fmt: skip
-KINDS = ["tf32", "bf16_inputs", "bf16_output", "truncate", "scale", "offset:value=0.001", "nan:index=3",
-         "zero_one:index=3", "bit_flip:bit=14:every=2", "swap_two", "drop_tail:n=3", "inf:index=3"]  # fmt: skip
+FORWARD = {
+    "addmm": "linear",
+    "bmm": "matmul",
+    "native_layer_norm": "layer_norm",
+    "gelu": "gelu",
+    "_softmax": "softmax",
+    "embedding": "embedding",
+    "convolution": "conv2d",
+    "native_batch_norm": "batch_norm",
+    "native_group_norm": "group_norm",
+    "silu": "silu",
+    "avg_pool2d": "avg_pool2d",
+    "_log_softmax": "cross_entropy",
+}
+BACKWARD = {
+    "mm": "linear",
+    "bmm": "matmul",
+    "native_layer_norm_backward": "layer_norm",
+    "gelu_backward": "gelu",
+    "_softmax_backward_data": "softmax",
+    "embedding_dense_backward": "embedding",
+    "convolution_backward": "conv2d",
+    "native_batch_norm_backward": "batch_norm",
+    "native_group_norm_backward": "group_norm",
+    "silu_backward": "silu",
+    "avg_pool2d_backward": "avg_pool2d",
+    "_log_softmax_backward_data": "cross_entropy",
+}
+KINDS = [
+    "tf32",
+    "bf16_inputs",
+    "bf16_output",
+    "truncate",
+    "scale",
+    "offset:value=0.001",
+    "nan:index=3",
+    "zero_one:index=3",
+    "bit_flip:bit=14:every=2",
+    "swap_two",
+    "drop_tail:n=3",
+    "inf:index=3",
+]
 STRIDE = 5  # from round to round, coprime to the number of kinds
 
 
@@ -165,12 +195,31 @@ class Ours:
     def check(self, faults=""):
         """(call, function, direction) -> one of WORDS, where it is judged; CPU seconds."""
         more = ["--faults", faults, "--causes", "off"] if faults else []
-        _, seconds = child("ulpscope", "check", self.folder / "trace", "--device", "sim:0", "--level", "api", "-j",
-                           "1", "--force", "-o", self.folder / "out", *more)  # fmt: skip
+        _, seconds = child(
+            "ulpscope",
+            "check",
+            self.folder / "trace",
+            "--device",
+            "sim:0",
+            "--level",
+            "api",
+            "-j",
+            "1",
+            "--force",
+            "-o",
+            self.folder / "out",
+            *more,
+        )
         calls = json.loads((self.folder / "out" / "result.json").read_text())["calls"]
-        return {(c["call"], c["op"].rsplit(".", 1)[-1], c["phase"]):
-                "" if c["verdict"] == "pass" else "usual" if c["usual"] else "error"
-                for c in calls if c["verdict"] in FLAGGED | {"pass"}}, seconds  # fmt: skip
+        return {
+            (c["call"], c["op"].rsplit(".", 1)[-1], c["phase"]): ""
+            if c["verdict"] == "pass"
+            else "usual"
+            if c["usual"]
+            else "error"
+            for c in calls
+            if c["verdict"] in FLAGGED | {"pass"}
+        }, seconds
 
 
 class Peer:
@@ -208,14 +257,22 @@ def plans(rounds):
     """(direction, [(operator, function, kind)]) of each run."""
     for n in range(rounds):
         for direction, table in (("forward", FORWARD), ("backward", BACKWARD)):
-            yield direction, [(op, function, KINDS[(i + n * STRIDE + (6 if direction == "backward" else 0)) % len(KINDS)])
-                              for i, (op, function) in enumerate(table.items())]  # fmt: skip
+            yield (
+                direction,
+                [
+                    (op, function, KINDS[(i + n * STRIDE + (6 if direction == "backward" else 0)) % len(KINDS)])
+                    for i, (op, function) in enumerate(table.items())
+                ],
+            )
 
 
 def found_in(said, honest, function, direction):
     """The worst that is said of a function's calls in a direction, beyond what an honest device gets."""
-    told = [word for key, word in said.items() if key[1:] == (function, direction)
-            and WORDS.index(word) > WORDS.index(honest.get(key, ""))]  # fmt: skip
+    told = [
+        word
+        for key, word in said.items()
+        if key[1:] == (function, direction) and WORDS.index(word) > WORDS.index(honest.get(key, ""))
+    ]
     return max(told, key=WORDS.index, default="")
 
 
@@ -234,36 +291,46 @@ def compare(tools, rounds, jobs):
             said = [found for found, _ in asked(";".join(f"aten::{op}:{kind}" for op, _, kind in planted))]
             for moved, (op, function, kind) in zip(tools[-1].changed, planted, strict=True):
                 if moved:
-                    rows.append((f"{op}:{kind}", [found_in(s, honest[t], function, direction)
-                                                  for t, s in zip(tools, said, strict=True)]))  # fmt: skip
+                    rows.append(
+                        (
+                            f"{op}:{kind}",
+                            [found_in(s, honest[t], function, direction) for t, s in zip(tools, said, strict=True)],
+                        )
+                    )
     return honest, rows
 
 
 def table(tools, honest, rows):
     print(f"plain step {tools[0].plain * 1e3:.0f} ms; {len(rows)} faults\n")
-    print("| | calls judged: forward, backward | faults found | of them by an error | accused on an honest device "
-          "| capture, s | check, s | MB |\n|---|---|---|---|---|---|---|---|")  # fmt: skip
+    print(
+        "| | calls judged: forward, backward | faults found | of them by an error | accused on an honest device "
+        "| capture, s | check, s | MB |\n|---|---|---|---|---|---|---|---|"
+    )
     for i, tool in enumerate(tools):
         found = [words[i] for _, words in rows]
         said = list(honest[tool].values())
         accused = ", ".join(f"{said.count(word)} {word}" for word in WORDS[:0:-1] if word in said)
         directions = [sum(key[2] == d for key in honest[tool]) for d in ("forward", "backward")]
-        print(f"| {tool.name} | {directions[0]}, {directions[1]} | {sum(map(bool, found))} of {len(rows)} "
-              f"| {found.count('error')} | {accused or 'none'} | {tool.capture:.2f} | {tool.seconds:.1f} "
-              f"| {tool.size() / 1e6:.1f} |")  # fmt: skip
+        print(
+            f"| {tool.name} | {directions[0]}, {directions[1]} | {sum(map(bool, found))} of {len(rows)} "
+            f"| {found.count('error')} | {accused or 'none'} | {tool.capture:.2f} | {tool.seconds:.1f} "
+            f"| {tool.size() / 1e6:.1f} |"
+        )
     print("\n| found by some only | " + " | ".join(t.name for t in tools) + " |\n|---|" + "---|" * len(tools))
     for name, found in rows:
         if len(set(map(bool, found))) > 1 or not any(found):
             print(f"| `{name}` | " + " | ".join(word or "-" for word in found) + " |")
     for tool in tools:
-        accused = sorted({f"{function} {direction} {word}" for (_, function, direction), word
-                          in honest[tool].items() if word})  # fmt: skip
+        accused = sorted(
+            {f"{function} {direction} {word}" for (_, function, direction), word in honest[tool].items() if word}
+        )
         print(f"\naccused on an honest device by {tool.name}: {', '.join(accused) or 'nothing'}")
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./run bench precheck", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="./run bench precheck", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=1, help="of 24 faults each (default 1)")
     parser.add_argument("-j", "--jobs", type=int, default=1, help="checks at a time (default 1)")
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)

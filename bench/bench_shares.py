@@ -61,9 +61,11 @@ def add_many(at, begins, told):
 def stores(at):
     """{name: seconds}, and operations a second that the server does for several clients."""
     store = client(at)
-    found = {"add": each(lambda i: store.add("a", 1)),
-             "compare_set": each(lambda i: store.compare_set(f"c{i}", "", "1")),
-             "check": each(lambda i: store.check(["a"]))}  # fmt: skip
+    found = {
+        "add": each(lambda i: store.add("a", 1)),
+        "compare_set": each(lambda i: store.compare_set(f"c{i}", "", "1")),
+        "check": each(lambda i: store.check(["a"])),
+    }
     context = multiprocessing.get_context("spawn")
     begins, told = context.Barrier(CLIENTS), context.Queue()
     ran = [context.Process(target=add_many, args=(at, begins, told)) for _ in range(CLIENTS)]
@@ -77,8 +79,13 @@ def stores(at):
 
 def share_cost(at):
     """Seconds of claiming a share and telling that it is done."""
-    environ = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(at),
-               "TORCHELASTIC_USE_AGENT_STORE": "True"}  # fmt: skip
+    environ = {
+        "RANK": "0",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(at),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
     one = shares.Shares(shares.ShareRanks(environ))
     area = one.area("out")
     cost = each(lambda i: one.done(area, one.claim(area, 1 << 30)), 1000)
@@ -100,8 +107,9 @@ def traced(folder):
 def timed(*words):
     """Seconds of a command."""
     begin = time.perf_counter()
-    done = subprocess.run(["ulpscope", *words], capture_output=True, text=True,
-                          env={**os.environ, "ULPSCOPE_PYTHON": sys.executable})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", *words], capture_output=True, text=True, env={**os.environ, "ULPSCOPE_PYTHON": sys.executable}
+    )
     assert done.returncode in (0, 1), done.stderr
     return time.perf_counter() - begin
 

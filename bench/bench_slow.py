@@ -76,12 +76,18 @@ def main():
     n = int(asked.size)
     if asked.one:
         return one(asked.one[0], n, asked.one[1] == "wrong")
-    print(f"{'call':32} {'CPU s, right':>13} {'CPU s, wrong':>13} {'wrong / right':>14} {'memory / tensors, wrong':>24}")
+    print(
+        f"{'call':32} {'CPU s, right':>13} {'CPU s, wrong':>13} {'wrong / right':>14} {'memory / tensors, wrong':>24}"
+    )
     for name in asked.only or ROWS:
         told = []
         for how in ("right", "wrong"):
-            done = subprocess.run([sys.executable, __file__, "--size", str(n), "--one", name, how],
-                                  capture_output=True, text=True, check=True)  # fmt: skip
+            done = subprocess.run(
+                [sys.executable, __file__, "--size", str(n), "--one", name, how],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
             told.append([float(x) for x in done.stdout.split()])
         (right, _), (wrong, memory) = told
         print(f"{name:32} {right:13.2f} {wrong:13.2f} {wrong / right:14.1f} {memory:24.1f}", flush=True)

@@ -19,36 +19,46 @@ warnings.filterwarnings("ignore")
 peer.enable()
 
 from msprobe.pytorch.api_accuracy_checker.compare.algorithm import (  # noqa: E402
-    get_abs_bench_with_eps, get_abs_err, get_rel_err_origin,
-)  # fmt: skip
+    get_abs_bench_with_eps,
+    get_abs_err,
+    get_rel_err_origin,
+)
 from msprobe.pytorch.api_accuracy_checker.compare.api_precision_compare import (  # noqa: E402
     get_absolute_threshold_result,
 )
 from msprobe.pytorch.api_accuracy_checker.compare.compare import Comparator  # noqa: E402
 from msprobe.pytorch.api_accuracy_checker.compare.compare_column import (  # noqa: E402
-    ApiPrecisionOutputColumn, CompareColumn,
-)  # fmt: skip
+    ApiPrecisionOutputColumn,
+    CompareColumn,
+)
 from msprobe.pytorch.api_accuracy_checker.compare.compare_input import (  # noqa: E402
-    CompareInput, PrecisionCompareInput,
-)  # fmt: skip
+    CompareInput,
+    PrecisionCompareInput,
+)
 from msprobe.pytorch.api_accuracy_checker.compare.compare_utils import (  # noqa: E402
     ApiPrecisionCompareColumn as Columns,
 )
 from msprobe.pytorch.api_accuracy_checker.precision_standard import (  # noqa: E402
-    absolute_threshold, benchmark_compare, ulp_compare,
-)  # fmt: skip
+    absolute_threshold,
+    benchmark_compare,
+    ulp_compare,
+)
 from test_standards import float_operands, integer_operands, opinion  # noqa: E402
 
 OPS = ("add", "embedding", "mm")
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 NUMBERS = {
-    Columns.SMALL_VALUE_ERROR_RATE: "small_value_err_ratio", Columns.RMSE: "rmse",
-    Columns.MAX_REL_ERR: "max_rel_error", Columns.MEAN_REL_ERR: "mean_rel_error",
-    Columns.EB: "eb", Columns.MEAN_ULP_ERR: "mean_ulp_error",
+    Columns.SMALL_VALUE_ERROR_RATE: "small_value_err_ratio",
+    Columns.RMSE: "rmse",
+    Columns.MAX_REL_ERR: "max_rel_error",
+    Columns.MEAN_REL_ERR: "mean_rel_error",
+    Columns.EB: "eb",
+    Columns.MEAN_ULP_ERR: "mean_ulp_error",
     Columns.ULP_ERR_PROPORTION: "ulp_error_proportion",
-    Columns.INF_NAN_ERROR_RATIO: "inf_nan_error_ratio", Columns.REL_ERR_RATIO: "rel_err_ratio",
+    Columns.INF_NAN_ERROR_RATIO: "inf_nan_error_ratio",
+    Columns.REL_ERR_RATIO: "rel_err_ratio",
     Columns.ABS_ERR_RATIO: "abs_err_ratio",
-}  # fmt: skip
+}
 
 
 def comparator():
@@ -64,8 +74,7 @@ def first_stage(made, device, raised):
 
 def row(answer, raised, kind):
     """What the peer's details file holds of one answer."""
-    numpy = [t.float().numpy() if answer.dtype == torch.bfloat16 else t.numpy()
-             for t in (raised, answer)]  # fmt: skip
+    numpy = [t.float().numpy() if answer.dtype == torch.bfloat16 else t.numpy() for t in (raised, answer)]
     column = CompareColumn()
     _, divisor = get_abs_bench_with_eps(numpy[0], answer.dtype)
     relative = get_rel_err_origin(get_abs_err(*numpy), divisor)

@@ -31,10 +31,20 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 TRAIN = ROOT / "examples" / "demo" / "train.py"
 FLAGGED = {"crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent"}
-OPERATORS = ["aten::mm", "aten::addmm", "aten::bmm", "aten::gelu", "aten::gelu_backward",
-             "demo::rms_norm", "demo::rms_norm_backward", "aten::_softmax_backward_data",
-             "aten::_log_softmax", "aten::nll_loss_forward", "aten::embedding",
-             "aten::_fused_adamw_"]  # fmt: skip
+OPERATORS = [
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::gelu",
+    "aten::gelu_backward",
+    "demo::rms_norm",
+    "demo::rms_norm_backward",
+    "aten::_softmax_backward_data",
+    "aten::_log_softmax",
+    "aten::nll_loss_forward",
+    "aten::embedding",
+    "aten::_fused_adamw_",
+]
 NEEDS_NO_DATA = {"crash", "hang", "lacking", "cpu_fallback"}
 
 
@@ -135,8 +145,12 @@ def bug_row(name, make, seed, folder):
     torch.manual_seed(seed)
     with Overwrite(at):
         made = make()
-    return {"bug": name, "real": real, "stand_ins": verdict(made, made.bad, made.left_bad),
-            "control": verdict(made, made.good, made.left_good)}  # fmt: skip
+    return {
+        "bug": name,
+        "real": real,
+        "stand_ins": verdict(made, made.bad, made.left_bad),
+        "control": verdict(made, made.good, made.left_good),
+    }
 
 
 def verdict(shown, outputs, left):
@@ -152,8 +166,11 @@ def documented(seed, only, folder):
     for r in rows:
         print(f"| `{r['bug']}` | {r['real']} | {r['stand_ins']} | {r['control']} |")
     found = [sum(r[k] in FLAGGED for r in rows) for k in ("real", "stand_ins", "control")]
-    print(f"\n{len(rows)} bugs: {found[0]} found on real data, {found[1]} on stand-ins; "
-          f"{found[2]} right devices accused\n", flush=True)  # fmt: skip
+    print(
+        f"\n{len(rows)} bugs: {found[0]} found on real data, {found[1]} on stand-ins; "
+        f"{found[2]} right devices accused\n",
+        flush=True,
+    )
 
 
 # ---- the simulated device ------------------------------------------------------------------
@@ -166,8 +183,21 @@ def run(*command):
 def accused(trace, out, kind):
     """The operators with the fault that a check accuses, and the others that it does."""
     faults = ";".join(f"{op}:{kind}" for op in OPERATORS)
-    run("check", trace, "--device", "sim:0", "--ops", ",".join(OPERATORS), "--distinct", "--causes", "off",
-        "--force", "-o", out, *(["--faults", faults] if kind else []))  # fmt: skip
+    run(
+        "check",
+        trace,
+        "--device",
+        "sim:0",
+        "--ops",
+        ",".join(OPERATORS),
+        "--distinct",
+        "--causes",
+        "off",
+        "--force",
+        "-o",
+        out,
+        *(["--faults", faults] if kind else []),
+    )
     calls = json.loads((out / "result.json").read_text())["calls"]
     return {c["op"].rsplit(".", 1)[0] for c in calls if c["verdict"] in FLAGGED}
 
@@ -178,8 +208,9 @@ def fault_kinds(kinds, folder):
     wanted = kinds or [k for k in ulpscope.sim.fault_kinds() if k not in NEEDS_NO_DATA]
     traces = {data: folder / f"trace-{data}" for data in ("full", "stats")}
     for data, trace in traces.items():
-        done = run("capture", "--data", data, "-o", trace, "--", sys.executable, TRAIN, "--device", "sim",
-                   "--steps", "2")  # fmt: skip
+        done = run(
+            "capture", "--data", data, "-o", trace, "--", sys.executable, TRAIN, "--device", "sim", "--steps", "2"
+        )
         if done.returncode:
             sys.exit(done.stderr)
     print("| fault | real data | stand-ins | lost | only with stand-ins |\n|---|---|---|---|---|")

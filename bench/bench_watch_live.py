@@ -23,6 +23,7 @@ import ulpscope.sim  # noqa: E402
 
 def norm_check(step):
     """What a careful training loop does by itself: the norm of all gradients, looked at."""
+
     def hook(optimizer, args, kwargs):
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         torch.nn.utils.get_total_norm(gradients, error_if_nonfinite=True)
@@ -32,6 +33,7 @@ def norm_check(step):
 
 def watched(**options):
     """A kind of run: begins a watch, gives what ends it."""
+
     def begin(step):
         w = ulpscope.watch(step.model, step.optimizer, **options)
 
@@ -109,8 +111,8 @@ class Waits(torch.utils._python_dispatch.TorchDispatchMode):
         kwargs = kwargs or {}
         name, source = func.name(), args[1] if len(args) > 1 else None
         if name == "aten::_local_scalar_dense" or (
-            name == "aten::copy_" and args[0].is_cpu and not source.is_cpu
-            and not (len(args) > 2 and args[2])):  # fmt: skip
+            name == "aten::copy_" and args[0].is_cpu and not source.is_cpu and not (len(args) > 2 and args[2])
+        ):
             Waits.n += args[0].device.type != "cpu" or source is not None
         return func(*args, **kwargs)
 
@@ -144,8 +146,10 @@ def main():
     for name, rounds in found.items():
         own = statistics.median(spent for spent, _ in rounds)
         whole = statistics.median(whole for _, whole in rounds)
-        print(f"{name:32} {own * 1e3:6.2f} ms in hooks, {100 * own / base:5.2f} % of the step; "
-              f"whole step {100 * (whole / base - 1):+6.2f} %")  # fmt: skip
+        print(
+            f"{name:32} {own * 1e3:6.2f} ms in hooks, {100 * own / base:5.2f} % of the step; "
+            f"whole step {100 * (whole / base - 1):+6.2f} %"
+        )
     without, with_it = waits()
     print(f"waits for the device in ten steps on sim: {without} without, {with_it} with")
 

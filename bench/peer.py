@@ -14,8 +14,7 @@ FOLDER = BUILD / "peer"
 PACKAGE = "mindstudio-probe"
 #: What its import needs beyond torch and numpy; the package itself asks for more and for
 #: older versions, so it is installed without its dependencies.
-NEEDS = ["pandas", "tqdm", "einops", "openpyxl", "rich", "pyyaml", "matplotlib", "pytz",
-         "tensorboard"]
+NEEDS = ["pandas", "tqdm", "einops", "openpyxl", "rich", "pyyaml", "matplotlib", "pytz", "tensorboard"]
 
 
 def prepare() -> Path:
@@ -28,9 +27,20 @@ def prepare() -> Path:
         print(f"first use: installing {PACKAGE} into {FOLDER}", file=sys.stderr, flush=True)
         for arguments in (["--no-deps", PACKAGE], NEEDS):
             done = subprocess.run(
-                [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                 "--target", str(FOLDER), *arguments],
-                capture_output=True, text=True)
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "install",
+                    "-q",
+                    "--disable-pip-version-check",
+                    "--target",
+                    str(FOLDER),
+                    *arguments,
+                ],
+                capture_output=True,
+                text=True,
+            )
             if done.returncode != 0:
                 raise RuntimeError((done.stderr.strip() or "pip failed").splitlines()[-1])
         (FOLDER / "ready").touch()

@@ -21,10 +21,14 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 
 def programs() -> dict[str, list[str]]:
     """Name without "bench_" -> command."""
-    found = {p.name.removeprefix("bench_") + "-c": [str(p)]
-             for p in sorted((BUILD / "bench").glob("bench_*")) if os.access(p, os.X_OK)}
-    found |= {p.stem.removeprefix("bench_"): [sys.executable, str(p)]
-              for p in sorted((ROOT / "bench").glob("bench_*.py"))}
+    found = {
+        p.name.removeprefix("bench_") + "-c": [str(p)]
+        for p in sorted((BUILD / "bench").glob("bench_*"))
+        if os.access(p, os.X_OK)
+    }
+    found |= {
+        p.stem.removeprefix("bench_"): [sys.executable, str(p)] for p in sorted((ROOT / "bench").glob("bench_*.py"))
+    }
     found |= {name: [sys.executable, "-m", f"bench.{name}"] for name in PACKAGES}
     return found
 

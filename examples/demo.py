@@ -31,8 +31,7 @@ def say(text: str = "") -> None:
 
 
 def run(command: list[str], **environment: str) -> int:
-    say("\033[2m$ " + " ".join(os.path.relpath(c) if c.startswith("/") else c for c in command)
-        + "\033[0m")
+    say("\033[2m$ " + " ".join(os.path.relpath(c) if c.startswith("/") else c for c in command) + "\033[0m")
     return subprocess.run(command, env={**os.environ, **environment}).returncode
 
 
@@ -82,9 +81,25 @@ def train_honest(out: Path, steps: int) -> list[float]:
 
 def train_on_sim(out: Path, steps: int, faults: str) -> list[float]:
     path = out / "losses-sim.json"
-    code = run(["ulpscope", "capture", "--keep-going", "-o", str(out / "trace"), "--",
-                sys.executable, str(TRAIN), "--device", "sim", "--steps", str(steps),
-                "--losses", str(path)], ULPSCOPE_SIM_FAULTS=faults)
+    code = run(
+        [
+            "ulpscope",
+            "capture",
+            "--keep-going",
+            "-o",
+            str(out / "trace"),
+            "--",
+            sys.executable,
+            str(TRAIN),
+            "--device",
+            "sim",
+            "--steps",
+            str(steps),
+            "--losses",
+            str(path),
+        ],
+        ULPSCOPE_SIM_FAULTS=faults,
+    )
     if code != 0:
         sys.exit("demo: the capture failed; the message above says why")
     return json.loads(path.read_text())
@@ -119,8 +134,7 @@ def checked_in(out: Path) -> set[str]:
     return {op["op"] for op in result["summary"]["operators"]}
 
 
-def conclude(planted: list[tuple[str, str, str]], accused: dict[str, dict],
-             checked: set[str]) -> int:
+def conclude(planted: list[tuple[str, str, str]], accused: dict[str, dict], checked: set[str]) -> int:
     say("\nPlanted against found:\n")
     good = True
     for pattern, kind, what in planted:
@@ -156,19 +170,22 @@ def main() -> int:
 
     say("\n1. An honest run on the CPU, to compare the loss with at the end.\n")
     honest = train_honest(out, args.steps)
-    say(f"\n2. The same script on the simulated accelerator with {len(planted)} planted "
-        f"fault{'s' if len(planted) != 1 else ''}; its second step is captured.\n")
+    say(
+        f"\n2. The same script on the simulated accelerator with {len(planted)} planted "
+        f"fault{'s' if len(planted) != 1 else ''}; its second step is captured.\n"
+    )
     sim = train_on_sim(out, args.steps, faults)
     say("\n3. Every call of that step runs again on the device and is judged.\n")
-    command = ["ulpscope", "check", str(out / "trace"), "--device", "sim:0",
-               "-o", str(out / "report")]
+    command = ["ulpscope", "check", str(out / "trace"), "--device", "sim:0", "-o", str(out / "report")]
     code = run(command + (["--faults", faults] if faults else []))
     if code not in (0, 1):
         sys.exit("demo: the check failed; the message above says why")
     show_losses(honest, sim)
     code = conclude(planted, accused_in(out), checked_in(out))
-    say(f"\n   The report: {os.path.relpath(out / 'report' / 'report.html')}"
-        f"   ({time.monotonic() - began:.0f} s in all)")
+    say(
+        f"\n   The report: {os.path.relpath(out / 'report' / 'report.html')}"
+        f"   ({time.monotonic() - began:.0f} s in all)"
+    )
     return code
 
 

@@ -15,9 +15,28 @@ jax.config.update("jax_default_matmul_precision", "highest")
 from jax import vjp  # noqa: E402, F401  # which is how gradients are asked for
 from jax.dlpack import from_dlpack  # noqa: E402, F401
 from jax.numpy import (  # noqa: E402, F401  # the same name, the same arguments
-    bfloat16, cos, exp, float16, float32, float64, int8, int16, int32, int64, log, log1p, matmul, maximum, minimum, sin, sqrt,
-    square, tanh, uint8, where,
-)  # fmt: skip
+    bfloat16,
+    cos,
+    exp,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    log,
+    log1p,
+    matmul,
+    maximum,
+    minimum,
+    sin,
+    sqrt,
+    square,
+    tanh,
+    uint8,
+    where,
+)
 
 bool = jnp.bool_  # noqa: A001
 
@@ -77,8 +96,14 @@ class functional:  # noqa: N801
     @staticmethod
     def conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
         pair = lambda n: tuple(n) if isinstance(n, (list, tuple)) else (n, n)  # noqa: E731
-        y = jax.lax.conv_general_dilated(x, weight, pair(stride), [(n, n) for n in pair(padding)], rhs_dilation=pair(dilation),
-                                         feature_group_count=groups)  # fmt: skip
+        y = jax.lax.conv_general_dilated(
+            x,
+            weight,
+            pair(stride),
+            [(n, n) for n in pair(padding)],
+            rhs_dilation=pair(dilation),
+            feature_group_count=groups,
+        )
         return y if bias is None else y + bias[None, :, None, None]
 
 

@@ -18,9 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def version() -> str:
     header = (ROOT / "include/ulpscope/version.h").read_text()
-    return ".".join(line.split()[2] for line in header.splitlines()
-                    if line.startswith("#define USC_VERSION_M") and line.split()[2].isdigit()
-                    or line.startswith("#define USC_VERSION_PATCH"))  # fmt: skip
+    return ".".join(
+        line.split()[2]
+        for line in header.splitlines()
+        if line.startswith("#define USC_VERSION_M")
+        and line.split()[2].isdigit()
+        or line.startswith("#define USC_VERSION_PATCH")
+    )
 
 
 def epoch() -> int:
@@ -35,8 +39,10 @@ def wheel(path: Path, files: dict[str, bytes], metadata: str, tag: str) -> None:
     files = dict(files)
     files[f"{info}/METADATA"] = metadata.encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: ulpscope\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
-    rows = [f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip('=')},{len(data)}"
-            for name, data in sorted(files.items())]  # fmt: skip
+    rows = [
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip('=')},{len(data)}"
+        for name, data in sorted(files.items())
+    ]
     files[f"{info}/RECORD"] = ("\n".join([*rows, f"{info}/RECORD,,"]) + "\n").encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name in sorted(files):

@@ -13,8 +13,15 @@ import archive
 import wheel
 
 MOST_BYTES = 48 << 20
-WITH = ["README.md", "LICENSE", "CHANGELOG.md", "docs/reference/install.md", "examples/demo.py", "examples/demo/train.py",
-        "packaging/row.py"]  # fmt: skip
+WITH = [
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "docs/reference/install.md",
+    "examples/demo.py",
+    "examples/demo/train.py",
+    "packaging/row.py",
+]
 
 
 def make(out: Path, wheels: list[Path]) -> None:
@@ -31,8 +38,12 @@ def make(out: Path, wheels: list[Path]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="./run bundle", description="Builds one archive to install from without a network.")
-    parser.add_argument("-o", "--out", type=Path, default=None, help="the archive (default: build/wheel/ulpscope-VERSION.tar.gz)")
+    parser = argparse.ArgumentParser(
+        prog="./run bundle", description="Builds one archive to install from without a network."
+    )
+    parser.add_argument(
+        "-o", "--out", type=Path, default=None, help="the archive (default: build/wheel/ulpscope-VERSION.tar.gz)"
+    )
     options = parser.parse_args()
     work = Path(os.environ.get("ULPSCOPE_BUILD", archive.ROOT / "build")).resolve() / "wheel"
     out = options.out or work / f"ulpscope-{archive.version()}.tar.gz"

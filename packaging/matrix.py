@@ -23,7 +23,17 @@ import wheel
 ROOT = archive.ROOT
 TOLD = ROOT / "packaging" / "versions.json"
 PAGE = ROOT / "docs" / "reference" / "versions.md"
-DEBIAN = ["python3-torch", "libtorch-dev", "pybind11-dev", "libfmt-dev", "python3-numpy", "python3-pip", "python3-dev", "g++", "ccache"]
+DEBIAN = [
+    "python3-torch",
+    "libtorch-dev",
+    "pybind11-dev",
+    "libfmt-dev",
+    "python3-numpy",
+    "python3-pip",
+    "python3-dev",
+    "g++",
+    "ccache",
+]
 
 # name: (what it is, its Debian release or None, torch of PyPI or None, Python)
 ROWS = {
@@ -37,8 +47,19 @@ ROWS = {
     "torch-2.13.0": ("PyPI", None, "2.13.0", "3.11"),
     "torch-2.15.0": ("PyPI", None, "2.15.0", "3.13"),
 }
-THINGS = ["glue", "capture", "check", "check sim", "fault found", "kernel", "live check", "nan tracker", "watch",
-          "fuzz", "demo"]  # fmt: skip
+THINGS = [
+    "glue",
+    "capture",
+    "check",
+    "check sim",
+    "fault found",
+    "kernel",
+    "live check",
+    "nan tracker",
+    "watch",
+    "fuzz",
+    "demo",
+]
 
 
 def say(text: str) -> None:
@@ -88,10 +109,35 @@ def headers_of(place: Path) -> list[str]:
 def debian(name: str, release: str, place: Path, path: Path) -> Path:
     root_of(release, place, DEBIAN)
     work = lay(place, path)
-    do("chroot", place, "python3", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall",
-       "--break-system-packages", f"/ulpscope-row/{path.name}")  # fmt: skip
-    subprocess.run(["chroot", str(place), "env", "-i", "HOME=/root", "PATH=/usr/lib/ccache:/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8",
-                    "python3", "/ulpscope-row/row.py", "/ulpscope-row/examples", "/ulpscope-row/out"])  # fmt: skip
+    do(
+        "chroot",
+        place,
+        "python3",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-index",
+        "--no-deps",
+        "--force-reinstall",
+        "--break-system-packages",
+        f"/ulpscope-row/{path.name}",
+    )
+    subprocess.run(
+        [
+            "chroot",
+            str(place),
+            "env",
+            "-i",
+            "HOME=/root",
+            "PATH=/usr/lib/ccache:/usr/local/bin:/usr/bin:/bin",
+            "LANG=C.UTF-8",
+            "python3",
+            "/ulpscope-row/row.py",
+            "/ulpscope-row/examples",
+            "/ulpscope-row/out",
+        ]
+    )
     return work / "out" / "row.json"
 
 
@@ -105,21 +151,43 @@ ctest --test-dir /out -j 2 --output-on-failure
 
 def library(name: str, release: str, place: Path) -> Path:
     """The library and its tests alone: what has no torch."""
-    root_of(release, place, ["gcc", "g++", "ninja-build", "python3-pip", "libsqlite3-dev", "libjansson-dev",
-                             "libxxhash-dev", "libcmocka-dev", "binutils"])  # fmt: skip
+    root_of(
+        release,
+        place,
+        [
+            "gcc",
+            "g++",
+            "ninja-build",
+            "python3-pip",
+            "libsqlite3-dev",
+            "libjansson-dev",
+            "libxxhash-dev",
+            "libcmocka-dev",
+            "binutils",
+        ],
+    )
     for folder in ("src", "cli", "include", "sim", "cmake", "tests", "bench"):
         shutil.rmtree(place / "ulpscope" / folder, ignore_errors=True)
         shutil.copytree(ROOT / folder, place / "ulpscope" / folder)
     for file in ("CMakeLists.txt", "LICENSE"):
         shutil.copy(ROOT / file, place / "ulpscope")
-    done = subprocess.run(["chroot", str(place), "sh", "-c", C_TESTS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        ["chroot", str(place), "sh", "-c", C_TESTS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     (place / "out.log").write_text(done.stdout)
     passed = [line for line in done.stdout.splitlines() if "tests passed" in line]
     told = passed[-1] if passed else (done.stdout.splitlines() or [""])[-1]
     python = subprocess.run(["chroot", str(place), "python3", "--version"], capture_output=True, text=True).stdout
     out = place / "row.json"
-    out.write_text(json.dumps({"python": python.split()[-1] if python else "", "torch": "none",
-                               "C tests": ["works" if done.returncode == 0 else "does not", told, 0]}))  # fmt: skip
+    out.write_text(
+        json.dumps(
+            {
+                "python": python.split()[-1] if python else "",
+                "torch": "none",
+                "C tests": ["works" if done.returncode == 0 else "does not", told, 0],
+            }
+        )
+    )
     return out
 
 
@@ -135,24 +203,37 @@ def pypi(name: str, torch: str, python: str, place: Path, path: Path) -> Path:
     bin_ = place / "bin"
     if not (bin_ / "python").exists():
         do(program, "-m", "venv", place)
-    do(bin_ / "python", "-m", "pip", "install", "-q", f"torch=={torch}",
-       "numpy<2" if torch < "2.3" and len(torch) == 5 else "numpy")  # fmt: skip
+    do(
+        bin_ / "python",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        f"torch=={torch}",
+        "numpy<2" if torch < "2.3" and len(torch) == 5 else "numpy",
+    )
     do(bin_ / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall", path)
     work = lay(place, path)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("ULPSCOPE", "PYTHON"))}
     environment["ULPSCOPE_CACHE"] = str(place / "glue")
-    subprocess.run([str(bin_ / "python"), str(work / "row.py"), str(work / "examples"), str(work / "out")], env=environment)
+    subprocess.run(
+        [str(bin_ / "python"), str(work / "row.py"), str(work / "examples"), str(work / "out")], env=environment
+    )
     return work / "out" / "row.json"
 
 
 def page(told: dict) -> str:
     """docs/reference/versions.md of what was found."""
-    lines = ["# Versions that were tried", "",
-             "Made by `./run matrix`, which installs the wheel beside another Python and another torch and does what a",
-             "user does: compiles the glue, captures a training step, checks it on the CPU and on the simulated device,",
-             "finds a planted fault, judges a kernel, checks live, tracks NaN, watches, draws 200 random calls, runs the demo.",
-             "", "| row | date | Python | torch | " + " | ".join(THINGS) + " |",
-             "|---|---|---|---" + "|---" * len(THINGS) + "|"]  # fmt: skip
+    lines = [
+        "# Versions that were tried",
+        "",
+        "Made by `./run matrix`, which installs the wheel beside another Python and another torch and does what a",
+        "user does: compiles the glue, captures a training step, checks it on the CPU and on the simulated device,",
+        "finds a planted fault, judges a kernel, checks live, tracks NaN, watches, draws 200 random calls, runs the demo.",
+        "",
+        "| row | date | Python | torch | " + " | ".join(THINGS) + " |",
+        "|---|---|---|---" + "|---" * len(THINGS) + "|",
+    ]
     notes = []
     for name, row in told.items():
         cells = []
@@ -163,11 +244,16 @@ def page(told: dict) -> str:
                 notes.append(f"- {name}, {thing}: {why}")
         if "C tests" in row["found"]:
             notes.append(f"- {name}: the library alone; {row['found']['C tests'][1]}")
-        lines.append(f"| {name} | {row['date']} | {row['found'].get('python', '')} | {row['found'].get('torch', '')} | "
-                     + " | ".join(cells) + " |")  # fmt: skip
+        lines.append(
+            f"| {name} | {row['date']} | {row['found'].get('python', '')} | {row['found'].get('torch', '')} | "
+            + " | ".join(cells)
+            + " |"
+        )
     if not told:
         lines.append("| none yet |" + " |" * (3 + len(THINGS)))
-    return "\n".join([*lines, "", *(["What does not work, and what was found beside:", "", *notes, ""] if notes else [])])
+    return "\n".join(
+        [*lines, "", *(["What does not work, and what was found beside:", "", *notes, ""] if notes else [])]
+    )
 
 
 def built(names: list[str], home: Path, work: Path) -> Path:
@@ -181,8 +267,13 @@ def built(names: list[str], home: Path, work: Path) -> Path:
                 root_of(release, home / name, DEBIAN)
             headers += headers_of(home / name)
         elif python and program_of(python):
-            headers.append(subprocess.run([program_of(python), "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
-                                          capture_output=True, text=True).stdout.strip())  # fmt: skip
+            headers.append(
+                subprocess.run(
+                    [program_of(python), "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
+                    capture_output=True,
+                    text=True,
+                ).stdout.strip()
+            )
     os.environ["ULPSCOPE_PYTHON_HEADERS"] = ":".join(filter(None, headers))
     return wheel.build(work, work)
 
@@ -217,7 +308,11 @@ def main() -> int:
         told = {n: told[n] for n in ROWS if n in told}
         TOLD.write_text(json.dumps(told, indent=1) + "\n")
         PAGE.write_text(page(told))
-    bad = [n for n in options.names or ROWS if any(x[0] != "works" for x in told[n]["found"].values() if isinstance(x, list))]
+    bad = [
+        n
+        for n in options.names or ROWS
+        if any(x[0] != "works" for x in told[n]["found"].values() if isinstance(x, list))
+    ]
     say(f"{len(bad)} rows have something that does not work" if bad else "all works")
     return 1 if bad else 0
 

@@ -37,14 +37,19 @@ class Net(torch.nn.Module):
         return self.down(F.gelu(self.up(h + a))).mean(1)
 x = torch.randint(0, 32, (16, 12))
 """
-SCRIPT = STEP + """
+SCRIPT = (
+    STEP
+    + """
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for _ in range(3): print(float(run_step(model, optimizer, x)))
 """
+)
 SIM_FAULT = "aten::gelu:bf16_intermediates"
 
-LIVE = STEP + """
+LIVE = (
+    STEP
+    + """
 import ulpscope, ulpscope.sim
 for faults, wanted in ((None, False), ({fault!r}, True)):
     planted = ulpscope.sim.plant(faults) if faults else None
@@ -61,9 +66,12 @@ for faults, wanted in ((None, False), ({fault!r}, True)):
     if planted: planted.remove()
 print(live.judged, "calls judged")
 """.replace("{fault!r}", repr(SIM_FAULT))
+)
 LIVE = LIVE.replace("{{", "{").replace("}}", "}")
 
-NAN = STEP + """
+NAN = (
+    STEP
+    + """
 import ulpscope
 model = Net()
 with ulpscope.nan_tracker() as nan:
@@ -75,8 +83,11 @@ births = nan.births()
 assert births and births[0].op.startswith("aten::log"), births
 print(births[0].sentence)
 """
+)
 
-WATCH = STEP + """
+WATCH = (
+    STEP
+    + """
 import ulpscope
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -84,8 +95,11 @@ with ulpscope.watch(model, optimizer) as watch:
     for _ in range(6): run_step(model, optimizer, x)
 print(watch.summary() if hasattr(watch, "summary") else "watched")
 """
+)
 
-KERNEL = STEP + """
+KERNEL = (
+    STEP
+    + """
 import ulpscope
 found = ulpscope.check_call(F.gelu, (torch.randn(64, 64),))
 assert found.passed, found.sentence
@@ -94,6 +108,7 @@ found = ulpscope.check_call(wrong, (torch.randn(64, 64),), reference=F.gelu)
 assert not found.passed
 print(found.sentence)
 """
+)
 
 
 def program() -> str:
@@ -119,8 +134,14 @@ class Row:
     def run(self, name, command, codes=(0,), limit=LIMIT_S):
         began = time.monotonic()
         try:
-            done = subprocess.run([str(c) for c in command], capture_output=True, text=True, timeout=limit,
-                                  cwd=str(self.out), errors="replace")  # fmt: skip
+            done = subprocess.run(
+                [str(c) for c in command],
+                capture_output=True,
+                text=True,
+                timeout=limit,
+                cwd=str(self.out),
+                errors="replace",
+            )
             text, code = done.stdout + done.stderr, done.returncode
         except subprocess.TimeoutExpired as late:
             text, code = f"no end within {limit} s\n{late.stdout}", -1
@@ -146,14 +167,20 @@ class Row:
         self.run("capture", [tool, "capture", "-o", "trace", "--", sys.executable, "step.py"])
         self.run("check", [tool, "check", "trace", "--device", "cpu", "-o", "checked"])
         self.run("check sim", [tool, "check", "trace", "--device", "sim:0", "-o", "checked-sim"])
-        self.run("fault found", [tool, "check", "trace", "--device", "sim:0", "--faults", SIM_FAULT,
-                                 "-o", "checked-fault"], codes=(1,))  # fmt: skip
+        self.run(
+            "fault found",
+            [tool, "check", "trace", "--device", "sim:0", "--faults", SIM_FAULT, "-o", "checked-fault"],
+            codes=(1,),
+        )
         self.code("kernel", KERNEL)
         self.code("live check", LIVE)
         self.code("nan tracker", NAN)
         self.code("watch", WATCH)
-        self.run("fuzz", [tool, "fuzz", "--trace", "trace", "--device", "cpu", "--cases", "200", "-o", "fuzzed"],
-                 codes=(0, 1))  # what torch's own kernels lose there is told below the table
+        self.run(
+            "fuzz",
+            [tool, "fuzz", "--trace", "trace", "--device", "cpu", "--cases", "200", "-o", "fuzzed"],
+            codes=(0, 1),
+        )  # what torch's own kernels lose there is told below the table
         self.run("demo", [sys.executable, self.examples / "demo.py", "-o", self.out / "demo"])
 
 
@@ -162,7 +189,9 @@ def main() -> int:
     row.out.mkdir(parents=True, exist_ok=True)
     os.environ["PATH"] = f"{Path(program()).parent}:{os.environ['PATH']}"
     os.environ.setdefault("ULPSCOPE_PYTHON", sys.executable)
-    facts = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True)
+    facts = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True
+    )
     row.found["python"], row.found["torch"] = platform.python_version(), facts.stdout.strip()
     row.all()
     return 0 if all(x[0] == "works" for x in row.found.values() if isinstance(x, list)) else 1

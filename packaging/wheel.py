@@ -37,7 +37,9 @@ def say(text: str) -> None:
 
 def must(command, **options) -> str:
     """What a command prints; where it fails, its last words, and the end."""
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run(
+        [str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-40:])
         raise SystemExit(f"{tail}\nwheel: {Path(str(command[0])).name} failed")
@@ -60,7 +62,11 @@ def compiler(folder: Path, bin_: Path) -> dict[str, str]:
     zig = must([bin_ / "python", "-c", "import ziglang; print(ziglang.__path__[0])"]).strip() + "/zig"
     folder.mkdir(parents=True, exist_ok=True)
     made = {}
-    for variable, words in {"CC": f"cc -target {MACHINE}-linux-gnu.{C_LIBRARY} -fno-sanitize=all", "AR": "ar", "RANLIB": "ranlib"}.items():
+    for variable, words in {
+        "CC": f"cc -target {MACHINE}-linux-gnu.{C_LIBRARY} -fno-sanitize=all",
+        "AR": "ar",
+        "RANLIB": "ranlib",
+    }.items():
         path = folder / variable.lower()
         path.write_text(f'#!/bin/sh\nexec {zig} {words} "$@"\n')
         path.chmod(0o755)
@@ -78,8 +84,9 @@ def headers() -> dict[int, Path]:
     given = [Path(p) for p in os.environ.get("ULPSCOPE_PYTHON_HEADERS", "").split(":") if p]
     for n in range(OLDEST, NEWEST + 1):
         program = shutil.which(f"python3.{n}")
-        asked = program and subprocess.run([program, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"],
-                                           capture_output=True, text=True)  # fmt: skip
+        asked = program and subprocess.run(
+            [program, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"], capture_output=True, text=True
+        )
         if asked and asked.returncode == 0:
             given.append(Path(asked.stdout.strip()))
     found: dict[int, Path] = {}
@@ -99,21 +106,46 @@ def build(work: Path, out: Path) -> Path:
     shutil.rmtree(work / "raw", ignore_errors=True)
     (work / "raw").mkdir()
     settings = {
-        "build-dir": str(work / "cmake"), "cmake.build-type": "Release", "wheel.py-api": "py3",
+        "build-dir": str(work / "cmake"),
+        "cmake.build-type": "Release",
+        "wheel.py-api": "py3",
         "cmake.define.ULPSCOPE_STATIC": "ON",
         "cmake.define.ULPSCOPE_PYTHON_HEADERS": ";".join(map(str, pythons.values())),
         "cmake.define.CMAKE_C_FLAGS_RELEASE": f"-O2 -DNDEBUG -ffile-prefix-map={ROOT}=.",
-        "cmake.define.CMAKE_AR": made["AR"], "cmake.define.CMAKE_RANLIB": made["RANLIB"],
-    }  # fmt: skip
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(archive.epoch()), "CC": made["CC"], "PATH": f"{bin_}:{os.environ['PATH']}",
-                   "CCACHE_COMPILERTYPE": "clang"}
+        "cmake.define.CMAKE_AR": made["AR"],
+        "cmake.define.CMAKE_RANLIB": made["RANLIB"],
+    }
+    environment = {
+        **os.environ,
+        "SOURCE_DATE_EPOCH": str(archive.epoch()),
+        "CC": made["CC"],
+        "PATH": f"{bin_}:{os.environ['PATH']}",
+        "CCACHE_COMPILERTYPE": "clang",
+    }
     for name in ("CFLAGS", "LDFLAGS", "PYTHONPATH"):
         environment.pop(name, None)
-    must([bin_ / "python", "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", work / "raw",
-          *(f"-C{key}={value}" for key, value in settings.items()), ROOT], env=environment)  # fmt: skip
+    must(
+        [
+            bin_ / "python",
+            "-m",
+            "pip",
+            "wheel",
+            "-q",
+            "--no-deps",
+            "--no-build-isolation",
+            "-w",
+            work / "raw",
+            *(f"-C{key}={value}" for key, value in settings.items()),
+            ROOT,
+        ],
+        env=environment,
+    )
     raw = next((work / "raw").glob("ulpscope-*.whl"))
     tags = ".".join(f"cp3{n}" for n in pythons)
-    name = must([bin_ / "wheel", "tags", "--python-tag", tags, "--abi-tag", "none", "--platform-tag", PLATFORM, raw], env=environment)
+    name = must(
+        [bin_ / "wheel", "tags", "--python-tag", tags, "--abi-tag", "none", "--platform-tag", PLATFORM, raw],
+        env=environment,
+    )
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy(raw.with_name(name.strip().splitlines()[-1]), out))
 

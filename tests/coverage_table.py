@@ -39,8 +39,10 @@ def main(out: Path, folders: list[str]) -> int:
     for file in data["files"]:
         lines, branches = file["summary"]["lines"], file["summary"]["branches"]
         name = Path(file["filename"]).relative_to(ROOT)
-        print(f"| {name} | {lines['count']} | {lines['percent']:.1f} % | {branches['count']} |"
-              f" {branches['percent']:.1f} % |")  # fmt: skip
+        print(
+            f"| {name} | {lines['count']} | {lines['percent']:.1f} % | {branches['count']} |"
+            f" {branches['percent']:.1f} % |"
+        )
     total = data["totals"]["branches"]
     print(f"| all | | | {total['count']} | {total['percent']:.1f} % |")
     with open(out / "untaken.txt", "w") as to:
@@ -48,10 +50,19 @@ def main(out: Path, folders: list[str]) -> int:
             for place in untaken(file):
                 print(f"{Path(file['filename']).relative_to(ROOT)}:{place}", file=to)
     subprocess.run(
-        ["llvm-cov", "show", *objects(out / "build"), f"--instr-profile={out / 'counts'}", "--format=html",
-         "--show-branches=count", f"--output-dir={out / 'page'}", *sources],
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            "llvm-cov",
+            "show",
+            *objects(out / "build"),
+            f"--instr-profile={out / 'counts'}",
+            "--format=html",
+            "--show-branches=count",
+            f"--output-dir={out / 'page'}",
+            *sources,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     print(f"\nbranches that no test takes: {out / 'untaken.txt'}; every line: {out / 'page' / 'index.html'}")
     return 0
 

@@ -29,7 +29,10 @@ LIMIT = 30 * 60  # seconds for one file: one that hangs is said, and the others 
 
 
 running = set()
-for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):  # ranks' prints would mix; all would be compiled at each start
+for name in (
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+):  # ranks' prints would mix; all would be compiled at each start
     os.environ.pop(name, None)
 
 
@@ -40,12 +43,17 @@ class Warm:
         self.python, self.log, self.server = build / "warm" / "python", folder / "log", None
         if not self.python.exists():  # a build without tests
             return
-        self.settings = {"ULPSCOPE_WARM": str(folder / "socket"), "ULPSCOPE_COLD": sys.executable,
-                         "ULPSCOPE_PYTHON": str(self.python),
-                         "PATH": os.pathsep.join([str(self.python.parent), os.environ["PATH"]])}  # fmt: skip
+        self.settings = {
+            "ULPSCOPE_WARM": str(folder / "socket"),
+            "ULPSCOPE_COLD": sys.executable,
+            "ULPSCOPE_PYTHON": str(self.python),
+            "PATH": os.pathsep.join([str(self.python.parent), os.environ["PATH"]]),
+        }
         self.server = subprocess.Popen(
-            [sys.executable, ROOT / "tests/warm/server.py", folder / "socket", self.log], start_new_session=True,
-            env={**os.environ, **self.settings})
+            [sys.executable, ROOT / "tests/warm/server.py", folder / "socket", self.log],
+            start_new_session=True,
+            env={**os.environ, **self.settings},
+        )
         while not (folder / "socket").exists():
             if self.server.poll() is not None:
                 sys.exit("tests/warm/server.py ended")
@@ -56,9 +64,12 @@ class Warm:
         warm = self.server and not re.search("^COLD = ", file.read_text(), re.M)
         return subprocess.Popen(
             [self.python if warm else sys.executable, "-m", "pytest", file],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
             env={**os.environ, **(self.settings if warm else {})},
-        )  # fmt: skip
+        )
 
     def used(self, file):
         """What ran for a test file -> how often, seconds of the processor."""

@@ -13,9 +13,22 @@ from .ops import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
-STANDARDS = ("ascend-v1", "ascend-absolute", "ascend-ulp", "ascend-benchmark", "torch-close",
-             "allclose:1e-3,1e-3", "ulp:1", "ulp:4", "bitwise", "cosine:0.999", "neuron-3way",
-             "inductor-same", "ggml-nmse", "kernelbench")  # fmt: skip
+STANDARDS = (
+    "ascend-v1",
+    "ascend-absolute",
+    "ascend-ulp",
+    "ascend-benchmark",
+    "torch-close",
+    "allclose:1e-3,1e-3",
+    "ulp:1",
+    "ulp:4",
+    "bitwise",
+    "cosine:0.999",
+    "neuron-3way",
+    "inductor-same",
+    "ggml-nmse",
+    "kernelbench",
+)
 QUICK = 1.8  # minutes
 
 
@@ -36,17 +49,27 @@ def options(arguments):
     p.add_argument("-j", type=int, default=os.cpu_count(), help="processes")
     p.add_argument("--lines", type=Path, help="file of JSON lines (default build/verdicts-SEED.jsonl)")
     p.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="only print the tables of files")
-    p.add_argument("--held", choices=("with", "without", "only"), default="with",
-                   help="operators set aside (default with)")  # fmt: skip
+    p.add_argument(
+        "--held", choices=("with", "without", "only"), default="with", help="operators set aside (default with)"
+    )
     return p.parse_args(arguments)
 
 
 def jobs_of(o):
-    extra = {"variant": o.variant, "devices": o.devices, "share": o.share, "real": o.real, "what": o.what,
-             "standards": STANDARDS if o.standards == "all" else tuple(o.standards.split())}  # fmt: skip
+    extra = {
+        "variant": o.variant,
+        "devices": o.devices,
+        "share": o.share,
+        "real": o.real,
+        "what": o.what,
+        "standards": STANDARDS if o.standards == "all" else tuple(o.standards.split()),
+    }
     held = {"with": (True, False), "without": (False,), "only": (True,)}[o.held]
-    jobs = [(op.name, profile, dtype, o.seed, extra)
-            for op, profile, dtype in cases(o.only, o.profile, o.dtype) if op.held in held]  # fmt: skip
+    jobs = [
+        (op.name, profile, dtype, o.seed, extra)
+        for op, profile, dtype in cases(o.only, o.profile, o.dtype)
+        if op.held in held
+    ]
     random.Random(o.seed).shuffle(jobs)
     if not (o.only or o.real or o.variant):
         jobs.insert(0, ("documented", "", "", o.seed, extra))

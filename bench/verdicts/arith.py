@@ -194,9 +194,7 @@ class Arith:
 
     def _chain(self, v, name):
         """One accumulator, first to last."""
-        if name == "f32" and self.how == "nearest" and not self.ftz and not self.fma and (
-            self.acc_how == "nearest"
-        ):
+        if name == "f32" and self.how == "nearest" and not self.ftz and not self.fma and (self.acc_how == "nearest"):
             with np.errstate(all="ignore"):
                 return np.cumsum(v.astype(np.float32), axis=-1)[..., -1].astype(np.float64)
         v = np.ascontiguousarray(np.moveaxis(v, -1, 0))

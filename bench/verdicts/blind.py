@@ -153,9 +153,7 @@ def judged(which, only, right=False, drawn=None, cause=True):
 
 
 def main(argv=None):
-    take = argparse.ArgumentParser(
-        prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0]
-    )
+    take = argparse.ArgumentParser(prog="python -m verdicts.blind", description=__doc__.split("\n\n")[0])
     take.add_argument("sets", nargs="?", default="AB", help="letters of the sets (default: AB)")
     take.add_argument("family", nargs="*", help="only these families")
     take.add_argument(
@@ -164,9 +162,7 @@ def main(argv=None):
         default=os.devnull,
         help="write one line of JSON a mistake: family, words, verdict, cause, class",
     )
-    take.add_argument(
-        "--right", action="store_true", help="the right kernels of the sets, none to be accused"
-    )
+    take.add_argument("--right", action="store_true", help="the right kernels of the sets, none to be accused")
     take.add_argument("--verdicts", action="store_true", help="verdicts alone: no cause is sought")
     take.add_argument(
         "--draw",

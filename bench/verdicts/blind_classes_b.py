@@ -12,6 +12,7 @@ from .blind_fourth_a import double, inside
 
 def struck(kernel, which, how):
     """A kernel that gives something else at some elements: all of them, one in four, or one place."""
+
     def run(*args):
         out = kernel(*args).clone()
         flat = out.view(-1)
@@ -35,6 +36,7 @@ def chances(x, way):
 
 
 # ------------------------------------------------------------------ sums of probabilities
+
 
 @classed(lambda d: (d(200, 96, scale=2.0),))
 def steps_in_sums_ceil(x):
@@ -89,12 +91,14 @@ def steps_in_sums_compare(x):
 
 honest(steps_in_sums_compare, "added forward", lambda x: (folded(chances(x, "forward")) >= 1).float())
 honest(steps_in_sums_compare, "a tree", lambda x: (folded(chances(x, "tree"), "tree") >= 1).float())
-mistake(steps_in_sums_compare, "true is stored as -1 (all bits set)",
-        lambda x: -(folded(chances(x, "back")) >= 0.5).float())
+mistake(
+    steps_in_sums_compare, "true is stored as -1 (all bits set)", lambda x: -(folded(chances(x, "back")) >= 0.5).float()
+)
 mistake(steps_in_sums_compare, "true is stored as 255", lambda x: (folded(chances(x, "back")) >= 0.5).float() * 255)
 
 
 # ------------------------------------------------------------------ signs and codes
+
 
 def two_sided(d):
     """48 rows that cancel, 16 whose sum is 20 or -20."""
@@ -123,11 +127,17 @@ def steps_in_sums_int8(x):
 
 
 for way in ("forward", "back", "tree"):
-    honest(steps_in_sums_int8, f"added {way}",
-           lambda x, w=way: (folded(x, w) / 88 / 0.05).round().clamp(-128, 127).to(torch.int8))
+    honest(
+        steps_in_sums_int8,
+        f"added {way}",
+        lambda x, w=way: (folded(x, w) / 88 / 0.05).round().clamp(-128, 127).to(torch.int8),
+    )
 mistake(steps_in_sums_int8, "every code is two too high", struck(steps_in_sums_int8, "all", lambda c: c + 2))
-mistake(steps_in_sums_int8, "a quarter of the codes are three too low",
-        struck(steps_in_sums_int8, "quarter", lambda c: c - 3))
+mistake(
+    steps_in_sums_int8,
+    "a quarter of the codes are three too low",
+    struck(steps_in_sums_int8, "quarter", lambda c: c - 3),
+)
 mistake(steps_in_sums_int8, "one code is -128", struck(steps_in_sums_int8, 77, -128))
 
 
@@ -136,16 +146,25 @@ def steps_in_sums_fake_quantized(x, scale):
     return (x.sum(-1) / scale).round().clamp(-40, 40) * scale
 
 
-honest(steps_in_sums_fake_quantized, "added from the end",
-       lambda x, s: (folded(x, "back") / s).round().clamp(-40, 40) * s)
-honest(steps_in_sums_fake_quantized, "added in lanes",
-       lambda x, s: (folded(x, "lanes") / s).round().clamp(-40, 40) * s)
-mistake(steps_in_sums_fake_quantized, "a quarter are two steps too high",
-        struck(steps_in_sums_fake_quantized, "quarter", lambda y: y + 0.2))
-mistake(steps_in_sums_fake_quantized, "codes are clamped at 127, not at 40",
-        lambda x, s: (folded(x) / s).round().clamp(-127, 127) * s)
-mistake(steps_in_sums_fake_quantized, "one element is -4 where 0 or -0.1 is due",
-        struck(steps_in_sums_fake_quantized, 50, -4.0))
+honest(
+    steps_in_sums_fake_quantized, "added from the end", lambda x, s: (folded(x, "back") / s).round().clamp(-40, 40) * s
+)
+honest(steps_in_sums_fake_quantized, "added in lanes", lambda x, s: (folded(x, "lanes") / s).round().clamp(-40, 40) * s)
+mistake(
+    steps_in_sums_fake_quantized,
+    "a quarter are two steps too high",
+    struck(steps_in_sums_fake_quantized, "quarter", lambda y: y + 0.2),
+)
+mistake(
+    steps_in_sums_fake_quantized,
+    "codes are clamped at 127, not at 40",
+    lambda x, s: (folded(x) / s).round().clamp(-127, 127) * s,
+)
+mistake(
+    steps_in_sums_fake_quantized,
+    "one element is -4 where 0 or -0.1 is due",
+    struck(steps_in_sums_fake_quantized, 50, -4.0),
+)
 
 
 @classed(lambda d: (on_steps(d, 80, 72, 0.5, -40, 1), torch.arange(-30, 31) * 0.5))
@@ -154,10 +173,8 @@ def steps_in_sums_bucket(x, edges):
 
 
 honest(steps_in_sums_bucket, "added forward", lambda x, e: torch.bucketize(folded(x), e))
-honest(steps_in_sums_bucket, "counts the edges below",
-       lambda x, e: (folded(x, "back")[:, None] > e).sum(-1))
-mistake(steps_in_sums_bucket, "every bucket is two too high",
-        struck(steps_in_sums_bucket, "all", lambda b: b + 2))
+honest(steps_in_sums_bucket, "counts the edges below", lambda x, e: (folded(x, "back")[:, None] > e).sum(-1))
+mistake(steps_in_sums_bucket, "every bucket is two too high", struck(steps_in_sums_bucket, "all", lambda b: b + 2))
 mistake(steps_in_sums_bucket, "one sum falls into the last bucket", struck(steps_in_sums_bucket, 33, 61))
 
 
@@ -168,13 +185,20 @@ def steps_in_sums_floor_divide(x):
 
 honest(steps_in_sums_floor_divide, "added from the end", lambda x: torch.floor_divide(folded(x, "back"), 0.3))
 honest(steps_in_sums_floor_divide, "floor of the quotient, a tree", lambda x: (folded(x, "tree") / 0.3).floor())
-mistake(steps_in_sums_floor_divide, "a quarter are three too low",
-        struck(steps_in_sums_floor_divide, "quarter", lambda y: y - 3))
-mistake(steps_in_sums_floor_divide, "one is 2.5 up, no whole number",
-        struck(steps_in_sums_floor_divide, 10, lambda y: y + 2.5))
+mistake(
+    steps_in_sums_floor_divide,
+    "a quarter are three too low",
+    struck(steps_in_sums_floor_divide, "quarter", lambda y: y - 3),
+)
+mistake(
+    steps_in_sums_floor_divide,
+    "one is 2.5 up, no whole number",
+    struck(steps_in_sums_floor_divide, 10, lambda y: y + 2.5),
+)
 
 
 # ------------------------------------------------------------------ winners, positions, products
+
 
 def tied_winners(d):
     """Two of ten columns of each sheet hold the same terms in another order; the others sum to less."""
@@ -211,14 +235,19 @@ def steps_in_sums_draw(x, u):
 def drawn(x, u, way):
     p, total, index = chances(x, way), 0.0, torch.zeros(u.shape, dtype=torch.int64)
     for j in range(p.shape[-1]):
-        total = total + p[:, j:j + 1]
+        total = total + p[:, j : j + 1]
         index += total < u
     return index
 
 
 honest(steps_in_sums_draw, "added forward", lambda x, u: drawn(x, u, "forward"))
-honest(steps_in_sums_draw, "added by a tree", lambda x, u: torch.searchsorted(
-    torch.stack([folded(chances(x, "back")[:, :j + 1], "tree") for j in range(100)], -1), u))
+honest(
+    steps_in_sums_draw,
+    "added by a tree",
+    lambda x, u: torch.searchsorted(
+        torch.stack([folded(chances(x, "back")[:, : j + 1], "tree") for j in range(100)], -1), u
+    ),
+)
 mistake(steps_in_sums_draw, "every index is three too high", lambda x, u: drawn(x, u, "forward") + 3)
 mistake(steps_in_sums_draw, "one index is 99", struck(steps_in_sums_draw, 30, 99))
 
@@ -228,21 +257,33 @@ def steps_in_sums_product(a, b):
     return (a @ b).round()
 
 
-honest(steps_in_sums_product, "outer products added forward",
-       lambda a, b: sum(a[:, k, None] * b[k] for k in range(40)).round())
-honest(steps_in_sums_product, "outer products added from the end",
-       lambda a, b: sum(a[:, k, None] * b[k] for k in range(39, -1, -1)).round())
+honest(
+    steps_in_sums_product,
+    "outer products added forward",
+    lambda a, b: sum(a[:, k, None] * b[k] for k in range(40)).round(),
+)
+honest(
+    steps_in_sums_product,
+    "outer products added from the end",
+    lambda a, b: sum(a[:, k, None] * b[k] for k in range(39, -1, -1)).round(),
+)
 
 
 def halves_moved(a, b, by, every=1):
     s = a.double() @ b.double()
-    at = ((s.abs() % 1 - 0.5).abs() < 1e-4)
+    at = (s.abs() % 1 - 0.5).abs() < 1e-4
     at &= torch.arange(at.numel()).view_as(at) % every == 0
     return torch.where(at, s.round() + by, s.round()).float()
 
 
 mistake(steps_in_sums_product, "sums near a half are two too high", lambda a, b: halves_moved(a, b, 2))
-mistake(steps_in_sums_product, "a third of the sums near a half are two too low",
-        lambda a, b: halves_moved(a, b, -2, 3))
-mistake(steps_in_sums_product, "sums near a half are 0", lambda a, b: (
-    lambda out: torch.where(out != halves_moved(a, b, 1), torch.zeros_like(out), out))(halves_moved(a, b, 0)))
+mistake(
+    steps_in_sums_product, "a third of the sums near a half are two too low", lambda a, b: halves_moved(a, b, -2, 3)
+)
+mistake(
+    steps_in_sums_product,
+    "sums near a half are 0",
+    lambda a, b: (lambda out: torch.where(out != halves_moved(a, b, 1), torch.zeros_like(out), out))(
+        halves_moved(a, b, 0)
+    ),
+)

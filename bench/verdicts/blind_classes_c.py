@@ -44,15 +44,18 @@ def levels(*values, n):
 
 # ------------------------------------------------------------------ losses
 
+
 @classed(lambda d: (torch.full((16, 50), 1e6), d.ints(50, 16)))
 def equal_logits_cross_entropy(x, t):
     return F.cross_entropy(x, t, reduction="none")
 
 
-honest(equal_logits_cross_entropy, "maximum taken off",
-       lambda x, t: -log_chances(x).gather(-1, t[:, None])[:, 0])
-honest(equal_logits_cross_entropy, "one pass over the columns", lambda x, t: (
-    lambda z, m: z - (x.gather(-1, t[:, None])[:, 0] - m))(*online(x)))
+honest(equal_logits_cross_entropy, "maximum taken off", lambda x, t: -log_chances(x).gather(-1, t[:, None])[:, 0])
+honest(
+    equal_logits_cross_entropy,
+    "one pass over the columns",
+    lambda x, t: (lambda z, m: z - (x.gather(-1, t[:, None])[:, 0] - m))(*online(x)),
+)
 honest(equal_logits_cross_entropy, "float64 inside", double(equal_logits_cross_entropy))
 for factor in (0.9, 1.01, 8, 50):
     mistake(equal_logits_cross_entropy, f"{factor} times the loss", times(equal_logits_cross_entropy, factor))
@@ -64,8 +67,11 @@ def equal_logits_perplexity(x, t):
     return F.cross_entropy(x, t).exp()
 
 
-honest(equal_logits_perplexity, "maximum taken off",
-       lambda x, t: (-log_chances(x, "lanes").gather(-1, t[:, None]).mean()).exp())
+honest(
+    equal_logits_perplexity,
+    "maximum taken off",
+    lambda x, t: (-log_chances(x, "lanes").gather(-1, t[:, None]).mean()).exp(),
+)
 honest(equal_logits_perplexity, "float64 inside", double(equal_logits_perplexity))
 mistake(equal_logits_perplexity, "50", filled(equal_logits_perplexity, 50.0))
 mistake(equal_logits_perplexity, "1.01 times as much", times(equal_logits_perplexity, 1.01))
@@ -77,12 +83,18 @@ def equal_logits_smoothed_loss(x, t):
     return F.cross_entropy(x, t, label_smoothing=0.1)
 
 
-honest(equal_logits_smoothed_loss, "maximum taken off", inside(
-    lambda x, t: -0.9 * log_chances(x).gather(-1, t[:, None]).mean() - 0.1 * log_chances(x).mean()))
+honest(
+    equal_logits_smoothed_loss,
+    "maximum taken off",
+    inside(lambda x, t: -0.9 * log_chances(x).gather(-1, t[:, None]).mean() - 0.1 * log_chances(x).mean()),
+)
 honest(equal_logits_smoothed_loss, "float64 inside", double(equal_logits_smoothed_loss))
 mistake(equal_logits_smoothed_loss, "8", filled(equal_logits_smoothed_loss, 8.0))
-mistake(equal_logits_smoothed_loss, "0.9 of the loss: the smoothing term is lost", inside(
-    lambda x, t: -0.9 * log_chances(x).gather(-1, t[:, None]).mean()))
+mistake(
+    equal_logits_smoothed_loss,
+    "0.9 of the loss: the smoothing term is lost",
+    inside(lambda x, t: -0.9 * log_chances(x).gather(-1, t[:, None]).mean()),
+)
 
 
 @classed(lambda d: (torch.full((10, 64), 1e8), d(10, 64).softmax(-1)))
@@ -90,8 +102,7 @@ def equal_logits_divergence(x, p):
     return F.kl_div(x.log_softmax(-1), p, reduction="batchmean")
 
 
-honest(equal_logits_divergence, "maximum taken off",
-       lambda x, p: (p * (p.log() - log_chances(x))).sum() / 10)
+honest(equal_logits_divergence, "maximum taken off", lambda x, p: (p * (p.log() - log_chances(x))).sum() / 10)
 honest(equal_logits_divergence, "row by row", lambda x, p: folded(p * (p.log() - log_chances(x, "tree"))).mean())
 mistake(equal_logits_divergence, "0.9 times as much", times(equal_logits_divergence, 0.9))
 mistake(equal_logits_divergence, "8", filled(equal_logits_divergence, 8.0))
@@ -112,14 +123,18 @@ mistake(equal_logits_binary, "100, the clamp of the other form", filled(equal_lo
 
 # ------------------------------------------------------------------ softmax and log-sum-exp
 
+
 @classed(lambda d: (levels(0.0, 1e6, -1e6, 1e8, -1e8, 1e4, n=77),))
 def equal_logits_log_softmax(x):
     return x.log_softmax(-1)
 
 
 honest(equal_logits_log_softmax, "added from the end", lambda x: log_chances(x, "back"))
-honest(equal_logits_log_softmax, "one pass over the columns", lambda x: (
-    lambda z, m: (x - m[:, None]) - z[:, None])(*online(x)))
+honest(
+    equal_logits_log_softmax,
+    "one pass over the columns",
+    lambda x: (lambda z, m: (x - m[:, None]) - z[:, None])(*online(x)),
+)
 mistake(equal_logits_log_softmax, "1.01 times as much", times(equal_logits_log_softmax, 1.01))
 mistake(equal_logits_log_softmax, "-8", filled(equal_logits_log_softmax, -8.0))
 mistake(equal_logits_log_softmax, "log 80: the padded length", filled(equal_logits_log_softmax, -math.log(80)))
@@ -131,8 +146,11 @@ def equal_logits_softmax(x):
 
 
 honest(equal_logits_softmax, "by log-probabilities", inside(lambda x: log_chances(x).exp()))
-honest(equal_logits_softmax, "divided by the sum", inside(
-    lambda x: (lambda e: e / folded(e)[:, None])((x - x.amax(-1, keepdim=True)).exp())))
+honest(
+    equal_logits_softmax,
+    "divided by the sum",
+    inside(lambda x: (lambda e: e / folded(e)[:, None])((x - x.amax(-1, keepdim=True)).exp())),
+)
 mistake(equal_logits_softmax, "0.9 each", filled(equal_logits_softmax, 0.9))
 mistake(equal_logits_softmax, "8 each", filled(equal_logits_softmax, 8.0))
 mistake(equal_logits_softmax, "1.01 times as much", times(equal_logits_softmax, 1.01))
@@ -156,8 +174,11 @@ def equal_logits_logsumexp(x):
     return x.logsumexp(-1)
 
 
-honest(equal_logits_logsumexp, "maximum taken off", lambda x: x.amax(-1) + (
-    x - x.amax(-1, keepdim=True)).exp().sum(-1).log())
+honest(
+    equal_logits_logsumexp,
+    "maximum taken off",
+    lambda x: x.amax(-1) + (x - x.amax(-1, keepdim=True)).exp().sum(-1).log(),
+)
 honest(equal_logits_logsumexp, "one pass over the columns", lambda x: sum(online(x)))
 mistake(equal_logits_logsumexp, "1.01 times as much", times(equal_logits_logsumexp, 1.01))
 mistake(equal_logits_logsumexp, "0.9 times as much", times(equal_logits_logsumexp, 0.9))
@@ -180,6 +201,7 @@ mistake(equal_logits_entropy, "divided by log n", filled(equal_logits_entropy, 1
 
 # ------------------------------------------------------------------ attention, gates, gradients
 
+
 @classed(lambda d: (torch.full((1, 2, 30, 16), 512.0), torch.full((1, 2, 48, 16), 256.0), d(1, 2, 48, 16, shift=1.0)))
 def equal_logits_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
@@ -191,13 +213,19 @@ def attended(q, k, v, way="forward"):
 
 
 honest(equal_logits_attention, "softmax and two products", attended)
-honest(equal_logits_attention, "the plain mean of the values",
-       lambda q, k, v: (v.sum(2, keepdim=True) / 48).expand(1, 2, 30, 16).contiguous())
+honest(
+    equal_logits_attention,
+    "the plain mean of the values",
+    lambda q, k, v: (v.sum(2, keepdim=True) / 48).expand(1, 2, 30, 16).contiguous(),
+)
 mistake(equal_logits_attention, "0.9 times as much", times(attended, 0.9))
 mistake(equal_logits_attention, "1.01 times as much", times(attended, 1.01))
 mistake(equal_logits_attention, "the sum of the values", times(attended, 48))
-mistake(equal_logits_attention, "the first value in every row",
-        lambda q, k, v: v[:, :, :1].expand(1, 2, 30, 16).contiguous())
+mistake(
+    equal_logits_attention,
+    "the first value in every row",
+    lambda q, k, v: v[:, :, :1].expand(1, 2, 30, 16).contiguous(),
+)
 mistake(equal_logits_attention, "a padding key of value 0 is counted", times(attended, 48 / 49))
 
 
@@ -206,8 +234,7 @@ def equal_logits_gates(x, experts):
     return (x.softmax(-1)[..., None] * experts).sum(1)
 
 
-honest(equal_logits_gates, "a product of matrices",
-       lambda x, e: (log_chances(x).exp()[:, None] @ e)[:, 0])
+honest(equal_logits_gates, "a product of matrices", lambda x, e: (log_chances(x).exp()[:, None] @ e)[:, 0])
 honest(equal_logits_gates, "float64 inside", double(equal_logits_gates))
 mistake(equal_logits_gates, "gates of 0.9", lambda x, e: 0.9 * e.sum(1))
 mistake(equal_logits_gates, "gates sum to 0.9", times(equal_logits_gates, 0.9))
@@ -226,8 +253,9 @@ def by_autograd(x, t):
 
 
 honest(equal_logits_gradient, "automatic differentiation", by_autograd)
-honest(equal_logits_gradient, "log-probabilities",
-       lambda x, t: (log_chances(x, "tree").exp() - F.one_hot(t, 60)) * 0.0625)
+honest(
+    equal_logits_gradient, "log-probabilities", lambda x, t: (log_chances(x, "tree").exp() - F.one_hot(t, 60)) * 0.0625
+)
 mistake(equal_logits_gradient, "0.9 times as much", times(equal_logits_gradient, 0.9))
 mistake(equal_logits_gradient, "not divided by the batch", times(equal_logits_gradient, 16))
 mistake(equal_logits_gradient, "the probabilities are 0", lambda x, t: -F.one_hot(t, 60) / 16)

@@ -18,8 +18,14 @@ def rounded(exact, kind, ties="even"):
     unit = (torch.frexp(exact)[1].clamp(min=least) - bits).double()
     whole = exact * (-unit).exp2()
     down = whole.floor()
-    up = {"even": down % 2 != 0, "odd": down % 2 == 0, "up": torch.ones_like(down, dtype=torch.bool),
-          "down": torch.zeros_like(down, dtype=torch.bool), "away": whole > 0, "zero": whole < 0}[ties]
+    up = {
+        "even": down % 2 != 0,
+        "odd": down % 2 == 0,
+        "up": torch.ones_like(down, dtype=torch.bool),
+        "down": torch.zeros_like(down, dtype=torch.bool),
+        "away": whole > 0,
+        "zero": whole < 0,
+    }[ties]
     code = torch.where(whole - down == 0.5, down + up, (whole + 0.5).floor())
     return (code * unit.exp2()).to(kind)
 
@@ -29,8 +35,13 @@ def tied(exact, kind, ties):
     return lambda *args: rounded(exact(*(a.double() for a in args)), kind, ties)
 
 
-WORDS = {"away": "ties go away from zero", "zero": "ties go towards zero", "up": "ties go up",
-         "down": "ties go down", "odd": "ties go to the odd neighbour"}
+WORDS = {
+    "away": "ties go away from zero",
+    "zero": "ties go towards zero",
+    "up": "ties go up",
+    "down": "ties go down",
+    "odd": "ties go to the odd neighbour",
+}
 
 
 def slips(fn, exact, kind, *ways):
@@ -49,6 +60,7 @@ def some_ties(d, n, bits, low=-6, high=6, share=2):
 
 # ------------------------------------------------------------------ casts
 
+
 @classed(lambda d: (some_ties(d, 3000, 9, -20, 20, 3).float(),))
 def ties_of_exact_cast_to_bf16(x):
     return x.to(torch.bfloat16)
@@ -56,13 +68,16 @@ def ties_of_exact_cast_to_bf16(x):
 
 def by_bits(x):
     u = x.view(torch.int32)
-    return ((u + 0x7fff + ((u >> 16) & 1)) & ~0xffff).view(torch.float32).to(bf)
+    return ((u + 0x7FFF + ((u >> 16) & 1)) & ~0xFFFF).view(torch.float32).to(bf)
 
 
 honest(ties_of_exact_cast_to_bf16, "the bits plus 0x7fff and the lowest kept bit", by_bits)
 slips(ties_of_exact_cast_to_bf16, lambda x: x, bf, "zero", "up", "odd")
-mistake(ties_of_exact_cast_to_bf16, "the bits plus 0x8000",
-        lambda x: ((x.view(torch.int32) + 0x8000) & ~0xffff).view(torch.float32).to(bf))
+mistake(
+    ties_of_exact_cast_to_bf16,
+    "the bits plus 0x8000",
+    lambda x: ((x.view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).to(bf),
+)
 
 
 @classed(lambda d: (torch.cat((some_ties(d, 1500, 12, -10, 15), d(1500).double())).float().view(50, 60),))
@@ -70,18 +85,22 @@ def ties_of_exact_cast_to_half(x):
     return x.to(torch.float16)
 
 
-honest(ties_of_exact_cast_to_half, "by a sum with 1.5 * 2^(e + 13)", lambda x: (
-    lambda big: ((x + big) - big).to(hf))(torch.ldexp(torch.ones_like(x) * 1.5, torch.frexp(x)[1] + 12)))
+honest(
+    ties_of_exact_cast_to_half,
+    "by a sum with 1.5 * 2^(e + 13)",
+    lambda x: (lambda big: ((x + big) - big).to(hf))(torch.ldexp(torch.ones_like(x) * 1.5, torch.frexp(x)[1] + 12)),
+)
 slips(ties_of_exact_cast_to_half, lambda x: x, hf, "away", "odd", "down")
 
 
-@classed(lambda d: ((d.ints(4000, 2000) * 2 + 1) * 2.0 ** -25,))  # below 2^-14, halves of 2^-24
+@classed(lambda d: ((d.ints(4000, 2000) * 2 + 1) * 2.0**-25,))  # below 2^-14, halves of 2^-24
 def ties_of_exact_cast_to_subnormal_half(x):
     return x.to(torch.float16)
 
 
-honest(ties_of_exact_cast_to_subnormal_half, "counts units of 2^-24",
-       lambda x: ((x * 2.0 ** 24).round() * 2.0 ** -24).to(hf))
+honest(
+    ties_of_exact_cast_to_subnormal_half, "counts units of 2^-24", lambda x: ((x * 2.0**24).round() * 2.0**-24).to(hf)
+)
 slips(ties_of_exact_cast_to_subnormal_half, lambda x: x, hf, "away", "zero", "odd")
 
 
@@ -90,22 +109,30 @@ def ties_of_exact_cast_of_doubles(x):
     return x.to(torch.float32)
 
 
-honest(ties_of_exact_cast_of_doubles, "a sum with 1.5 * 2^(e + 28)", lambda x: (
-    lambda big: ((x + big) - big).to(torch.float32))(torch.ldexp(torch.ones_like(x) * 1.5, torch.frexp(x)[1] + 28)))
+honest(
+    ties_of_exact_cast_of_doubles,
+    "a sum with 1.5 * 2^(e + 28)",
+    lambda x: (lambda big: ((x + big) - big).to(torch.float32))(
+        torch.ldexp(torch.ones_like(x) * 1.5, torch.frexp(x)[1] + 28)
+    ),
+)
 slips(ties_of_exact_cast_of_doubles, lambda x: x, torch.float32, "away", "zero", "up")
 
 
-@classed(lambda d: ((d.ints(2 ** 23, 3000) * 2 + 2 ** 24 + 1) * (d.ints(2, 3000) * 2 - 1),))
+@classed(lambda d: ((d.ints(2**23, 3000) * 2 + 2**24 + 1) * (d.ints(2, 3000) * 2 - 1),))
 def ties_of_exact_cast_of_integers(x):
     return x.to(torch.float32)
 
 
-honest(ties_of_exact_cast_of_integers, "high and low 16 bits added in float32",
-       lambda x: (x >> 16).float() * 65536 + (x & 0xffff).float())
+honest(
+    ties_of_exact_cast_of_integers,
+    "high and low 16 bits added in float32",
+    lambda x: (x >> 16).float() * 65536 + (x & 0xFFFF).float(),
+)
 slips(ties_of_exact_cast_of_integers, lambda x: x, torch.float32, "away", "zero", "down")
 
 
-@classed(lambda d: ((d.ints(2 ** 10, 1200) * 2 + 2 ** 11 + 1) * (d.ints(2, 1200) * 2 - 1),))
+@classed(lambda d: ((d.ints(2**10, 1200) * 2 + 2**11 + 1) * (d.ints(2, 1200) * 2 - 1),))
 def ties_of_exact_cast_of_integers_to_half(x):
     return x.to(torch.float16)
 
@@ -115,6 +142,7 @@ slips(ties_of_exact_cast_of_integers_to_half, lambda x: x, hf, "zero", "odd")
 
 
 # ------------------------------------------------------------------ sums and differences
+
 
 def bf_pair(d, n):
     a = (d.ints(128, n) + 128).float() * (d.ints(2, n) * 2 - 1)
@@ -139,7 +167,7 @@ honest(ties_of_exact_add_of_halves, "float32 inside", inside(lambda x, y: y + x)
 slips(ties_of_exact_add_of_halves, lambda x, y: x + y, hf, "up", "zero", "odd")
 
 
-@classed(lambda d: ((d.ints(2 ** 22, 3000) + 2 ** 23).float() * 2, (d.ints(512, 3000) * 2 + 1).float()))
+@classed(lambda d: ((d.ints(2**22, 3000) + 2**23).float() * 2, (d.ints(512, 3000) * 2 + 1).float()))
 def ties_of_exact_add_of_floats(x, y):
     return x + y
 
@@ -174,6 +202,7 @@ slips(ties_of_exact_row_sum, lambda x: x.sum(-1), bf, "away", "down", "odd")
 
 # ------------------------------------------------------------------ products
 
+
 @classed(lambda d: ((d.ints(24, 3000) * 2 + 17).to(bf), (d.ints(6, 3000) * 2 + 5).to(bf) * 0.125))
 def ties_of_exact_mul(x, y):
     return x * y
@@ -194,14 +223,15 @@ slips(ties_of_exact_mul_by_small, lambda x, w: x * w, hf, "zero", "down")
 
 @classed(lambda d: (d(4000, scale=0.02, dtype=hf),))
 def ties_of_exact_scale_down(x):
-    return x * 2.0 ** -12  # subnormal halves
+    return x * 2.0**-12  # subnormal halves
 
 
 honest(ties_of_exact_scale_down, "float32 inside", inside(lambda x: x / 4096))
-slips(ties_of_exact_scale_down, lambda x: x * 2.0 ** -12, hf, "away", "zero", "odd")
+slips(ties_of_exact_scale_down, lambda x: x * 2.0**-12, hf, "away", "zero", "odd")
 
 
 # ------------------------------------------------------------------ means, blends, steps
+
 
 @classed(lambda d: (d(2000, dtype=bf), d(2000, dtype=bf)))
 def ties_of_exact_lerp(x, y):
@@ -227,7 +257,9 @@ def ties_of_exact_pool_2d(x):
     return F.avg_pool2d(x[None], 2)[0]
 
 
-honest(ties_of_exact_pool_2d, "rows first", inside(lambda x: (x[:, ::2] + x[:, 1::2]).unflatten(-1, (8, 2)).sum(-1) / 4))
+honest(
+    ties_of_exact_pool_2d, "rows first", inside(lambda x: (x[:, ::2] + x[:, 1::2]).unflatten(-1, (8, 2)).sum(-1) / 4)
+)
 slips(ties_of_exact_pool_2d, lambda x: F.avg_pool2d(x[None], 2)[0], bf, "away", "odd")
 
 
@@ -241,7 +273,7 @@ def halfway(x, move):
     return torch.where(x - down == 0.5, move(down), (x + 0.5).floor())
 
 
-honest(ties_of_exact_round, "a sum with 1.5 * 2^23", lambda x: (x + 1.5 * 2.0 ** 23) - 1.5 * 2.0 ** 23)
+honest(ties_of_exact_round, "a sum with 1.5 * 2^23", lambda x: (x + 1.5 * 2.0**23) - 1.5 * 2.0**23)
 honest(ties_of_exact_round, "even neighbour by hand", lambda x: halfway(x, lambda down: down + down % 2))
 mistake(ties_of_exact_round, "floor(x + 0.5)", lambda x: (x + 0.5).floor())
 mistake(ties_of_exact_round, "trunc(x + 0.5 sign(x))", lambda x: (x + 0.5 * x.sign()).trunc())
@@ -253,11 +285,19 @@ def ties_of_exact_int8_codes(x):
     return (x / 0.25).round().clamp(-128, 127).to(torch.int8)
 
 
-honest(ties_of_exact_int8_codes, "times four in float32", lambda x: (
-    x.float() * 4).clamp(-128, 127).round().to(torch.int8))
-honest(ties_of_exact_int8_codes, "even neighbour by hand", lambda x: halfway(
-    x.float() * 4, lambda down: down + down % 2).clamp(-128, 127).to(torch.int8))
-mistake(ties_of_exact_int8_codes, "floor(x + 0.5)", lambda x: (
-    x.float() * 4 + 0.5).floor().clamp(-128, 127).to(torch.int8))
-mistake(ties_of_exact_int8_codes, "ties go towards zero", lambda x: (
-    lambda y: (y.sign() * (y.abs() - 0.5).ceil()).clamp(-128, 127).to(torch.int8))(x.float() * 4))
+honest(
+    ties_of_exact_int8_codes, "times four in float32", lambda x: (x.float() * 4).clamp(-128, 127).round().to(torch.int8)
+)
+honest(
+    ties_of_exact_int8_codes,
+    "even neighbour by hand",
+    lambda x: halfway(x.float() * 4, lambda down: down + down % 2).clamp(-128, 127).to(torch.int8),
+)
+mistake(
+    ties_of_exact_int8_codes, "floor(x + 0.5)", lambda x: (x.float() * 4 + 0.5).floor().clamp(-128, 127).to(torch.int8)
+)
+mistake(
+    ties_of_exact_int8_codes,
+    "ties go towards zero",
+    lambda x: (lambda y: (y.sign() * (y.abs() - 0.5).ceil()).clamp(-128, 127).to(torch.int8))(x.float() * 4),
+)

@@ -23,11 +23,17 @@ def scaled(x, axes=-1, eps=1e-5, center=True, beside=False, less=0, pad=0):
     return x * r, r
 
 
-SLIPS = {"no eps": {"eps": 0.0}, "eps stands beside the root": {"beside": True},
-         "eps is 1e-5, not 1e-6": {"eps": 1e-5}, "eps is 1e-6, not 1e-5": {"eps": 1e-6},
-         "eps is 1e-3, not 1e-5": {"eps": 1e-3}, "eps is 1e-12, not 1e-5": {"eps": 1e-12},
-         "divides by n - 1": {"less": 1},
-         "divides by n + 3, the padded length": {"pad": 3}, "divides by n + 1": {"pad": 1}}
+SLIPS = {
+    "no eps": {"eps": 0.0},
+    "eps stands beside the root": {"beside": True},
+    "eps is 1e-5, not 1e-6": {"eps": 1e-5},
+    "eps is 1e-6, not 1e-5": {"eps": 1e-6},
+    "eps is 1e-3, not 1e-5": {"eps": 1e-3},
+    "eps is 1e-12, not 1e-5": {"eps": 1e-12},
+    "divides by n - 1": {"less": 1},
+    "divides by n + 3, the padded length": {"pad": 3},
+    "divides by n + 1": {"pad": 1},
+}
 
 
 def slips(fn, kernel, *words):
@@ -36,6 +42,7 @@ def slips(fn, kernel, *words):
 
 
 # ------------------------------------------------------------------ rms norm
+
 
 def rms(x, w, eps=1e-6, **keys):
     return scaled(x, eps=eps, center=False, **keys)[0] * w
@@ -76,6 +83,7 @@ slips(statistics_slip_rms_4096, rms, "divides by n - 1", "divides by n + 1")
 
 # ------------------------------------------------------------------ layer norm
 
+
 def layer(x, w, b, **keys):
     return scaled(x, **keys)[0] * w + b
 
@@ -105,19 +113,30 @@ def statistics_slip_layer_32_half(x, w, b):
     return F.layer_norm(x, (32,), w, b)
 
 
-for fn in (statistics_slip_layer_77, statistics_slip_layer_256, statistics_slip_layer_32_half,
-           statistics_slip_layer_1024):
+for fn in (
+    statistics_slip_layer_77,
+    statistics_slip_layer_256,
+    statistics_slip_layer_32_half,
+    statistics_slip_layer_1024,
+):
     honest(fn, "element after element in eight lanes", inside(layer_welford))
     honest(fn, "two passes", inside(layer))
     honest(fn, "float64 inside", double(layer))
-slips(statistics_slip_layer_77, layer, "no eps", "eps stands beside the root", "divides by n - 1",
-      "divides by n + 3, the padded length")
+slips(
+    statistics_slip_layer_77,
+    layer,
+    "no eps",
+    "eps stands beside the root",
+    "divides by n - 1",
+    "divides by n + 3, the padded length",
+)
 slips(statistics_slip_layer_256, layer, "eps is 1e-12, not 1e-5", "divides by n - 1")
 slips(statistics_slip_layer_1024, layer, "eps is 1e-6, not 1e-5", "eps stands beside the root", "no eps")
 slips(statistics_slip_layer_32_half, layer, "divides by n - 1", "eps stands beside the root", "no eps")
 
 
 # ------------------------------------------------------------------ group, instance, batch norm
+
 
 def sizes(d, n):
     return 10 ** (d.rand(n) * 3 - 2)
@@ -154,8 +173,13 @@ def instance(x, **keys):
 
 honest(statistics_slip_instance, "element after element in eight lanes", inside(lambda x: layer_welford(x, 1.0, 0.0)))
 honest(statistics_slip_instance, "float64 inside", double(instance))
-slips(statistics_slip_instance, instance, "divides by n - 1", "divides by n + 3, the padded length",
-      "eps is 1e-3, not 1e-5")
+slips(
+    statistics_slip_instance,
+    instance,
+    "divides by n - 1",
+    "divides by n + 3, the padded length",
+    "eps is 1e-3, not 1e-5",
+)
 
 
 @classed(lambda d: ((d(256, 24) + 2) * sizes(d, 24), d(24, shift=1.0), d(24)))
@@ -167,7 +191,9 @@ def batch(x, w, b, **keys):
     return scaled(x, 0, **keys)[0] * w + b
 
 
-honest(statistics_slip_batch, "row after row", lambda x, w, b: layer_welford(x.mT, w[:, None], b[:, None]).mT.contiguous())
+honest(
+    statistics_slip_batch, "row after row", lambda x, w, b: layer_welford(x.mT, w[:, None], b[:, None]).mT.contiguous()
+)
 honest(statistics_slip_batch, "float64 inside", double(batch))
 slips(statistics_slip_batch, batch, "divides by n - 1", "no eps", "eps is 1e-3, not 1e-5", "divides by n + 1")
 
@@ -177,14 +203,23 @@ def statistics_slip_batch_half(x, w, b):
     return F.batch_norm(x, None, None, w, b, training=True)
 
 
-honest(statistics_slip_batch_half, "row after row", inside(
-    lambda x, w, b: layer_welford(x.mT, w[:, None], b[:, None]).mT.contiguous()))
+honest(
+    statistics_slip_batch_half,
+    "row after row",
+    inside(lambda x, w, b: layer_welford(x.mT, w[:, None], b[:, None]).mT.contiguous()),
+)
 honest(statistics_slip_batch_half, "float64 inside", double(batch))
-slips(statistics_slip_batch_half, batch, "divides by n - 1", "divides by n + 3, the padded length",
-      "eps is 1e-3, not 1e-5")
+slips(
+    statistics_slip_batch_half,
+    batch,
+    "divides by n - 1",
+    "divides by n + 3, the padded length",
+    "eps is 1e-3, not 1e-5",
+)
 
 
 # ------------------------------------------------------------------ unit vectors, standard scores
+
 
 @classed(lambda d: (d(70, 32, scale=0.02),))
 def statistics_slip_normalize(x):
@@ -193,10 +228,14 @@ def statistics_slip_normalize(x):
 
 honest(statistics_slip_normalize, "in eight lanes", lambda x: x / folded(x.square(), "lanes").sqrt()[:, None])
 honest(statistics_slip_normalize, "float64 inside", double(lambda x: x / x.norm(dim=-1, keepdim=True)))
-mistake(statistics_slip_normalize, "eps of 1e-6 under the root",
-        lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6))
-mistake(statistics_slip_normalize, "eps of 1e-5 is added to the norm",
-        lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-5))
+mistake(
+    statistics_slip_normalize,
+    "eps of 1e-6 under the root",
+    lambda x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6),
+)
+mistake(
+    statistics_slip_normalize, "eps of 1e-5 is added to the norm", lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-5)
+)
 
 
 @classed(lambda d: (lambda x: (x, x + d(60, 77, scale=0.01)))(d(60, 77, scale=0.02)))
@@ -204,13 +243,22 @@ def statistics_slip_cosine(x, y):
     return F.cosine_similarity(x, y)
 
 
-honest(statistics_slip_cosine, "products over the root of both sums", lambda x, y: folded(x * y) / (
-    folded(x * x) * folded(y * y)).sqrt())
+honest(
+    statistics_slip_cosine,
+    "products over the root of both sums",
+    lambda x, y: folded(x * y) / (folded(x * x) * folded(y * y)).sqrt(),
+)
 honest(statistics_slip_cosine, "unit vectors first", lambda x, y: (F.normalize(x) * F.normalize(y)).sum(-1))
-mistake(statistics_slip_cosine, "eps of 1e-6 under both roots", lambda x, y: (x * y).sum(-1) * torch.rsqrt(
-    x.square().sum(-1) + 1e-6) * torch.rsqrt(y.square().sum(-1) + 1e-6))
-mistake(statistics_slip_cosine, "eps of 1e-5 is added to the product of the norms",
-        lambda x, y: (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1) + 1e-5))
+mistake(
+    statistics_slip_cosine,
+    "eps of 1e-6 under both roots",
+    lambda x, y: (x * y).sum(-1) * torch.rsqrt(x.square().sum(-1) + 1e-6) * torch.rsqrt(y.square().sum(-1) + 1e-6),
+)
+mistake(
+    statistics_slip_cosine,
+    "eps of 1e-5 is added to the product of the norms",
+    lambda x, y: (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1) + 1e-5),
+)
 
 
 @classed(lambda d: (d(16, 1024, scale=0.3, shift=1.0),))
@@ -218,16 +266,23 @@ def statistics_slip_standardize(x):
     return (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
 
 
-honest(statistics_slip_standardize, "element after element in eight lanes", lambda x: (
-    lambda m, s: (x - m[:, None]) / (s / 1023).sqrt()[:, None])(*welford(x)))
+honest(
+    statistics_slip_standardize,
+    "element after element in eight lanes",
+    lambda x: (lambda m, s: (x - m[:, None]) / (s / 1023).sqrt()[:, None])(*welford(x)),
+)
 honest(statistics_slip_standardize, "float64 inside", double(statistics_slip_standardize))
 mistake(statistics_slip_standardize, "divides by n, not n - 1", lambda x: scaled(x, eps=0.0)[0])
-mistake(statistics_slip_standardize, "eps of 1e-6 is added to the deviation",
-        lambda x: scaled(x, eps=1e-6, less=1, beside=True)[0])
+mistake(
+    statistics_slip_standardize,
+    "eps of 1e-6 is added to the deviation",
+    lambda x: scaled(x, eps=1e-6, less=1, beside=True)[0],
+)
 mistake(statistics_slip_standardize, "eps of 1e-5 under the root", lambda x: scaled(x, less=1)[0])
 
 
 # ------------------------------------------------------------------ backward
+
 
 @classed(lambda d: (d(40, 256), d(40, 256, shift=3.0), d(256, shift=1.0)))
 def statistics_slip_layer_gradient(g, x, w):
@@ -251,15 +306,14 @@ def layer_autograd(g, x, w):
 
 honest(statistics_slip_layer_gradient, "automatic differentiation", layer_autograd)
 honest(statistics_slip_layer_gradient, "float64 inside", double(layer_gradient))
-slips(statistics_slip_layer_gradient, layer_gradient, "no eps", "eps stands beside the root",
-      "divides by n - 1")
+slips(statistics_slip_layer_gradient, layer_gradient, "no eps", "eps stands beside the root", "divides by n - 1")
 
 
 @classed(lambda d: (d(30, 1024), d(30, 1024, scale=0.02), d(1024, scale=0.1, shift=1.0)))
 def statistics_slip_rms_gradient(g, x, w):
     r = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
     h = g * w
-    return r * h - x * r ** 3 * (h * x).mean(-1, keepdim=True)
+    return r * h - x * r**3 * (h * x).mean(-1, keepdim=True)
 
 
 def rms_gradient(g, x, w, eps=1e-6, **keys):
@@ -269,8 +323,14 @@ def rms_gradient(g, x, w, eps=1e-6, **keys):
 
 honest(statistics_slip_rms_gradient, "by normalised rows", rms_gradient)
 honest(statistics_slip_rms_gradient, "float64 inside", double(rms_gradient))
-slips(statistics_slip_rms_gradient, rms_gradient, "no eps", "eps is 1e-5, not 1e-6", "eps stands beside the root",
-      "divides by n - 1")
+slips(
+    statistics_slip_rms_gradient,
+    rms_gradient,
+    "no eps",
+    "eps is 1e-5, not 1e-6",
+    "eps stands beside the root",
+    "divides by n - 1",
+)
 
 
 @classed(lambda d: (d(128, 20), (d(128, 20) - 1) * sizes(d, 20), d(20, shift=1.0)))
@@ -293,14 +353,20 @@ def batch_autograd(g, x, w):
 
 honest(statistics_slip_batch_gradient, "automatic differentiation", batch_autograd)
 honest(statistics_slip_batch_gradient, "float64 inside", double(batch_gradient))
-slips(statistics_slip_batch_gradient, batch_gradient, "no eps", "divides by n - 1", "eps is 1e-3, not 1e-5",
-      "eps stands beside the root")
+slips(
+    statistics_slip_batch_gradient,
+    batch_gradient,
+    "no eps",
+    "divides by n - 1",
+    "eps is 1e-3, not 1e-5",
+    "eps stands beside the root",
+)
 
 
 @classed(lambda d: (d(50, 64), d(50, 64, scale=0.02)))
 def statistics_slip_normalize_gradient(g, x):
     n = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return (g - x * (g * x).sum(-1, keepdim=True) / n ** 2) / n
+    return (g - x * (g * x).sum(-1, keepdim=True) / n**2) / n
 
 
 def unit_gradient(g, x, eps=0.0, beside=0.0):
@@ -312,5 +378,8 @@ def unit_gradient(g, x, eps=0.0, beside=0.0):
 honest(statistics_slip_normalize_gradient, "by unit vectors", unit_gradient)
 honest(statistics_slip_normalize_gradient, "float64 inside", double(unit_gradient))
 mistake(statistics_slip_normalize_gradient, "eps of 1e-6 under the root", lambda g, x: unit_gradient(g, x, 1e-6))
-mistake(statistics_slip_normalize_gradient, "eps of 1e-5 is added to the norm",
-        lambda g, x: unit_gradient(g, x, beside=1e-5))
+mistake(
+    statistics_slip_normalize_gradient,
+    "eps of 1e-5 is added to the norm",
+    lambda g, x: unit_gradient(g, x, beside=1e-5),
+)

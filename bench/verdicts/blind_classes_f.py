@@ -28,6 +28,7 @@ def one_row(fn, words="the first row in all rows", axis=0):
 
 def stale(fn, *which):
     """The arguments at `which` are those of another call: turned about and a little larger."""
+
     def run(*args):
         args = list(args)
         for i in which:
@@ -45,6 +46,7 @@ def some_tied(d, rows, n, tied, kind, top=4.0):
 
 
 # ------------------------------------------------------------------ gradients that are spread thinly
+
 
 def max_gradient(g, x):
     hit = x == x.amax(-1, keepdim=True)
@@ -72,10 +74,14 @@ for fn in (emptied_output_max_gradient_half, emptied_output_max_gradient_bf16):
     honest(fn, "float64 inside", double(max_gradient))
     empty(fn)
     stale(fn, 0)
-mistake(emptied_output_max_gradient_half, "all are 1/9000: ties and others alike",
-        lambda g, x: torch.full_like(x, 1 / 9000))
-mistake(emptied_output_max_gradient_bf16, "the whole gradient goes to the first of the ties",
-        lambda g, x: torch.zeros_like(x).scatter(1, x.argmax(-1, keepdim=True), g[:, None]))
+mistake(
+    emptied_output_max_gradient_half, "all are 1/9000: ties and others alike", lambda g, x: torch.full_like(x, 1 / 9000)
+)
+mistake(
+    emptied_output_max_gradient_bf16,
+    "the whole gradient goes to the first of the ties",
+    lambda g, x: torch.zeros_like(x).scatter(1, x.argmax(-1, keepdim=True), g[:, None]),
+)
 
 
 @classed(lambda d: (d(10, 8), d.ints(40, 10) * 12))
@@ -83,16 +89,28 @@ def emptied_output_embedding_gradient(g, ids):
     return torch.zeros(500, 8, dtype=g.dtype).index_add(0, ids, g)
 
 
-honest(emptied_output_embedding_gradient, "a product with one-hot rows",
-       lambda g, ids: F.one_hot(ids, 500).to(g.dtype).T @ g)
-honest(emptied_output_embedding_gradient, "token by token", lambda g, ids: (
-    lambda out: ([out[i].add_(row) for i, row in zip(ids.tolist(), g)], out)[1])(torch.zeros(500, 8)))
+honest(
+    emptied_output_embedding_gradient,
+    "a product with one-hot rows",
+    lambda g, ids: F.one_hot(ids, 500).to(g.dtype).T @ g,
+)
+honest(
+    emptied_output_embedding_gradient,
+    "token by token",
+    lambda g, ids: (lambda out: ([out[i].add_(row) for i, row in zip(ids.tolist(), g)], out)[1])(torch.zeros(500, 8)),
+)
 empty(emptied_output_embedding_gradient)
 stale(emptied_output_embedding_gradient, 0, 1)
-mistake(emptied_output_embedding_gradient, "the tokens of the call before",
-        lambda g, ids: emptied_output_embedding_gradient(g, (ids + 12) % 480))
-mistake(emptied_output_embedding_gradient, "one row for all", lambda g, ids: (
-    emptied_output_embedding_gradient(g, ids)[ids[:1]].expand(500, 8).contiguous()))
+mistake(
+    emptied_output_embedding_gradient,
+    "the tokens of the call before",
+    lambda g, ids: emptied_output_embedding_gradient(g, (ids + 12) % 480),
+)
+mistake(
+    emptied_output_embedding_gradient,
+    "one row for all",
+    lambda g, ids: emptied_output_embedding_gradient(g, ids)[ids[:1]].expand(500, 8).contiguous(),
+)
 
 
 @classed(lambda d: (d(2, 4, 6, 6), d(2, 4, 12, 12)))
@@ -116,8 +134,11 @@ honest(emptied_output_pool_gradient, "automatic differentiation", pool_autograd)
 honest(emptied_output_pool_gradient, "by comparison with the maximum", pool_by_compare)
 empty(emptied_output_pool_gradient)
 stale(emptied_output_pool_gradient, 0, 1)
-mistake(emptied_output_pool_gradient, "the first image's in all images", lambda g, x: (
-    lambda out: out[:1].expand_as(out).contiguous())(pool_by_compare(g, x)))
+mistake(
+    emptied_output_pool_gradient,
+    "the first image's in all images",
+    lambda g, x: (lambda out: out[:1].expand_as(out).contiguous())(pool_by_compare(g, x)),
+)
 
 
 @classed(lambda d: (torch.full((4, 20000), -3.0, dtype=hf) + d(4, 1, dtype=hf), d.ints(20000, 4)))
@@ -135,11 +156,15 @@ honest(emptied_output_loss_gradient, "float32 inside", inside(loss_gradient_by_s
 honest(emptied_output_loss_gradient, "float64 inside", double(emptied_output_loss_gradient))
 empty(emptied_output_loss_gradient)
 stale(emptied_output_loss_gradient, 1)
-mistake(emptied_output_loss_gradient, "all but the targets are zero",
-        inside(lambda x, t: F.one_hot(t, 20000) * (1 / 20000 - 1) * 0.5 + 0 * x))
+mistake(
+    emptied_output_loss_gradient,
+    "all but the targets are zero",
+    inside(lambda x, t: F.one_hot(t, 20000) * (1 / 20000 - 1) * 0.5 + 0 * x),
+)
 
 
 # ------------------------------------------------------------------ small means and probabilities
+
 
 @classed(lambda d: ((d.rand(20, 4096) * 2e-5 + 1e-6).to(hf),))
 def emptied_output_mean_half(x):
@@ -158,8 +183,11 @@ def emptied_output_softmax_half(x):
     return x.softmax(-1)
 
 
-honest(emptied_output_softmax_half, "float32 inside, no maximum taken off",
-       inside(lambda x: x.exp() / x.exp().sum(-1, keepdim=True)))
+honest(
+    emptied_output_softmax_half,
+    "float32 inside, no maximum taken off",
+    inside(lambda x: x.exp() / x.exp().sum(-1, keepdim=True)),
+)
 honest(emptied_output_softmax_half, "float64 inside", double(emptied_output_softmax_half))
 empty(emptied_output_softmax_half)
 constant(emptied_output_softmax_half, 1 / 30000)
@@ -172,8 +200,7 @@ def emptied_output_squared_error(p):
     return (p - p.roll(1, 0)).square().mean(-1) * 0.5
 
 
-honest(emptied_output_squared_error, "one square after another",
-       lambda p: folded((p - p.roll(1, 0)).square()) / 192)
+honest(emptied_output_squared_error, "one square after another", lambda p: folded((p - p.roll(1, 0)).square()) / 192)
 honest(emptied_output_squared_error, "float64 inside", double(emptied_output_squared_error))
 empty(emptied_output_squared_error)
 constant(emptied_output_squared_error, 4e-6)
@@ -203,19 +230,29 @@ constant(emptied_output_orthogonal, 1.0)
 
 # ------------------------------------------------------------------ masked and sparse
 
+
 @classed(lambda d: (d(30, 50, scale=0.01), d.ints(50, 30), (torch.arange(30) % 10 == 3)))
 def emptied_output_masked_loss(x, t, keep):
     return F.cross_entropy(x, t, reduction="none") * keep
 
 
-honest(emptied_output_masked_loss, "log-probabilities gathered", lambda x, t, keep: torch.where(
-    keep, -x.log_softmax(-1).gather(-1, t[:, None])[:, 0], torch.zeros(30)))
+honest(
+    emptied_output_masked_loss,
+    "log-probabilities gathered",
+    lambda x, t, keep: torch.where(keep, -x.log_softmax(-1).gather(-1, t[:, None])[:, 0], torch.zeros(30)),
+)
 honest(emptied_output_masked_loss, "float64 inside", double(emptied_output_masked_loss))
 empty(emptied_output_masked_loss)
-mistake(emptied_output_masked_loss, "the mask is the other way round",
-        lambda x, t, keep: emptied_output_masked_loss(x, t, ~keep))
-mistake(emptied_output_masked_loss, "the mask of the call before", lambda x, t, keep:
-        emptied_output_masked_loss(x, t, keep.roll(1)))
+mistake(
+    emptied_output_masked_loss,
+    "the mask is the other way round",
+    lambda x, t, keep: emptied_output_masked_loss(x, t, ~keep),
+)
+mistake(
+    emptied_output_masked_loss,
+    "the mask of the call before",
+    lambda x, t, keep: emptied_output_masked_loss(x, t, keep.roll(1)),
+)
 constant(emptied_output_masked_loss, 3.9)
 
 
@@ -248,14 +285,25 @@ def emptied_output_last_state(x, length):
     return (torch.arange(20)[None, :, None] == length[:, None, None]) * x
 
 
-honest(emptied_output_last_state, "scattered", lambda x, n: torch.zeros_like(x).scatter(
-    1, n[:, None, None].expand(8, 1, 6), x.gather(1, n[:, None, None].expand(8, 1, 6))))
-honest(emptied_output_last_state, "row by row", lambda x, n: (
-    lambda out: ([out[i, j].copy_(x[i, j]) for i, j in enumerate(n.tolist())], out)[1])(torch.zeros_like(x)))
+honest(
+    emptied_output_last_state,
+    "scattered",
+    lambda x, n: torch.zeros_like(x).scatter(
+        1, n[:, None, None].expand(8, 1, 6), x.gather(1, n[:, None, None].expand(8, 1, 6))
+    ),
+)
+honest(
+    emptied_output_last_state,
+    "row by row",
+    lambda x, n: (lambda out: ([out[i, j].copy_(x[i, j]) for i, j in enumerate(n.tolist())], out)[1])(
+        torch.zeros_like(x)
+    ),
+)
 empty(emptied_output_last_state)
 one_row(emptied_output_last_state, "the first sequence's in all")
-mistake(emptied_output_last_state, "the lengths of the call before",
-        lambda x, n: emptied_output_last_state(x, n.roll(1)))
+mistake(
+    emptied_output_last_state, "the lengths of the call before", lambda x, n: emptied_output_last_state(x, n.roll(1))
+)
 
 
 @classed(lambda d: (d(80, 33, scale=3e-4, shift=1.0),))
@@ -263,13 +311,15 @@ def emptied_output_small_variance(x):
     return x.var(-1)
 
 
-honest(emptied_output_small_variance, "shifted by the first column", lambda x: (
-    lambda y: (y.square().sum(-1) - y.sum(-1).square() / 33) / 32)(x - x[:, :1]))
+honest(
+    emptied_output_small_variance,
+    "shifted by the first column",
+    lambda x: (lambda y: (y.square().sum(-1) - y.sum(-1).square() / 33) / 32)(x - x[:, :1]),
+)
 honest(emptied_output_small_variance, "float64 inside", double(emptied_output_small_variance))
 empty(emptied_output_small_variance)
 constant(emptied_output_small_variance, 1e-5)
-mistake(emptied_output_small_variance, "the first row's in all rows",
-        lambda x: x.var(-1)[:1].expand(80).contiguous())
+mistake(emptied_output_small_variance, "the first row's in all rows", lambda x: x.var(-1)[:1].expand(80).contiguous())
 
 
 @classed(lambda d: (d(20, 32, scale=4.0), d(20, 32)))

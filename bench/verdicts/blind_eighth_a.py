@@ -62,9 +62,7 @@ def mean_abs(x, n=500, end=500, add=halved):
 
 doubled(eighth_mean_abs, mean_abs)
 right(eighth_mean_abs, "added one after another", mean_abs, add=serial)
-wrong(
-    eighth_mean_abs, mean_abs, {"over n + 1": {"n": 501}, "the last one is missing": {"end": 499}}
-)
+wrong(eighth_mean_abs, mean_abs, {"over n + 1": {"n": 501}, "the last one is missing": {"end": 499}})
 
 
 @eighth(lambda d: (d(128, 300, dtype=bf, shift=0.5), 1 + 0.9 * d.rand(300).to(bf)))
@@ -113,11 +111,7 @@ def eighth_unit_trunc(x):
 def unit_trunc(x, add=halved, more=0.0, where=None):
     y = x / add(x * x).sqrt()[:, None]
     out = add(y * y).trunc()
-    return (
-        out + more
-        if where is None
-        else torch.where(torch.arange(256) % where == 0, out * 0 + more, out)
-    )
+    return out + more if where is None else torch.where(torch.arange(256) % where == 0, out * 0 + more, out)
 
 
 right(eighth_unit_trunc, "by halves", unit_trunc)
@@ -154,8 +148,7 @@ right(
         torch.cat(
             (
                 F.softmax(x, -1)[:, :20].cumsum(-1),
-                F.softmax(x, -1)[:, :20].sum(-1, keepdim=True)
-                + F.softmax(x, -1)[:, 20:].cumsum(-1),
+                F.softmax(x, -1)[:, :20].sum(-1, keepdim=True) + F.softmax(x, -1)[:, 20:].cumsum(-1),
             ),
             -1,
         )
@@ -184,9 +177,7 @@ wrong(
     {
         "two everywhere": lambda x: x[:, 0] * 0 + 2,
         "a half everywhere": lambda x: x[:, 0] * 0 + 0.5,
-        "minus three in each fifth": lambda x: torch.where(
-            torch.arange(300) % 5 == 0, -3.0, eighth_order_sign(x)
-        ),
+        "minus three in each fifth": lambda x: torch.where(torch.arange(300) % 5 == 0, -3.0, eighth_order_sign(x)),
     },
 )
 right(eighth_order_sign, "by halves", lambda x: (halved(x) - serial(x)).sign())
@@ -204,9 +195,7 @@ wrong(
     {
         "by 1.25": lambda x: x.sum(-1).remainder(1.25),
         "the truncated one": lambda x: x.sum(-1).fmod(1.5),
-        "the modulus itself for zero": lambda x: torch.where(
-            eighth_phase(x) == 0, 1.5, eighth_phase(x)
-        ),
+        "the modulus itself for zero": lambda x: torch.where(eighth_phase(x) == 0, 1.5, eighth_phase(x)),
     },
 )
 right(eighth_phase, "by halves", lambda x: halved(x).remainder(1.5))
@@ -302,9 +291,7 @@ wrong(
 
 @eighth(lambda d: (torch.full((30, 128), 1e6), torch.full((30, 128), 1e6)))
 def eighth_equal_kl(a, b):
-    return F.kl_div(
-        F.log_softmax(a, -1), F.log_softmax(b, -1), reduction="none", log_target=True
-    ).sum(-1)
+    return F.kl_div(F.log_softmax(a, -1), F.log_softmax(b, -1), reduction="none", log_target=True).sum(-1)
 
 
 right(eighth_equal_kl, "zero", lambda a, b: a[:, 0] * 0)
@@ -345,9 +332,7 @@ def tied(fn, store, ways):
 
 
 def tied_kernel(fn, way, store):
-    return lambda *a: stored(
-        fn(*(x.double() if x.is_floating_point() else x for x in a)), way, store
-    )
+    return lambda *a: stored(fn(*(x.double() if x.is_floating_point() else x for x in a)), way, store)
 
 
 @eighth(lambda d: (d(40, 50, dtype=bf), d(40, 50, dtype=bf)))

@@ -180,12 +180,8 @@ wrong(
     eighth_lifted_rms,
     eighth_lifted_rms,
     {
-        "the mean square in bf16": lambda x, w: (
-            x * (narrow(x.square().mean(-1, keepdim=True)) + 1e-6).rsqrt() * w
-        ),
-        "the normed in bf16": lambda x, w: (
-            narrow(x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()) * w
-        ),
+        "the mean square in bf16": lambda x, w: x * (narrow(x.square().mean(-1, keepdim=True)) + 1e-6).rsqrt() * w,
+        "the normed in bf16": lambda x, w: narrow(x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()) * w,
         "eps is 1e-2": lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-2).rsqrt() * w,
     },
 )
@@ -281,9 +277,7 @@ for words, kernel in {
     "the product stored in float16 before it is scaled up": lambda a, b, sa, sb: (
         (a.float() @ b.float()).to(bf) * sa * sb
     ).to(bf),
-    "the accumulator is bf16": lambda a, b, sa, sb: (
-        slow_matmul(a.float(), b.float()) * sa * sb
-    ).to(bf),
+    "the accumulator is bf16": lambda a, b, sa, sb: (slow_matmul(a.float(), b.float()) * sa * sb).to(bf),
 }.items():
     mistake(eighth_scaled_mm, words, kernel)
 
@@ -360,12 +354,8 @@ wrong(
     {f"times {f}": lambda x, t, f=f: F.cross_entropy(x, t) * f for f in (1.02, 1.00003)}
     | {
         "over 299": lambda x, t: F.cross_entropy(x, t) * 300 / 299,
-        "log in bf16": lambda x, t: (
-            narrow(x.exp().sum(-1).log()) - x.gather(1, t[:, None])[:, 0]
-        ).mean(),
-        "sums in bf16": lambda x, t: (
-            narrow(x.exp().sum(-1)).log() - x.gather(1, t[:, None])[:, 0]
-        ).mean(),
+        "log in bf16": lambda x, t: (narrow(x.exp().sum(-1).log()) - x.gather(1, t[:, None])[:, 0]).mean(),
+        "sums in bf16": lambda x, t: (narrow(x.exp().sum(-1)).log() - x.gather(1, t[:, None])[:, 0]).mean(),
     },
 )
 
@@ -415,9 +405,7 @@ wrong(
     eighth_block,
     eighth_block,
     {
-        "quick gelu": lambda x, w1, w2: (
-            x + (x @ w1.t()) * torch.sigmoid(1.702 * (x @ w1.t())) @ w2.t()
-        ),
+        "quick gelu": lambda x, w1, w2: x + (x @ w1.t()) * torch.sigmoid(1.702 * (x @ w1.t())) @ w2.t(),
         "no residual": lambda x, w1, w2: F.gelu(x @ w1.t()) @ w2.t(),
         "times 1.01": lambda *a: eighth_block(*a) * 1.01,
         "weights in 5 bits": lambda x, w1, w2: x + F.gelu(x @ w1.t()) @ (w2.to(E4).float()).t(),
@@ -444,9 +432,7 @@ wrong(
     eighth_norm_linear,
     {
         "no bias": lambda x, w, b, m: F.layer_norm(x, (96,), w) @ m.t(),
-        "n - 1": lambda x, w, b, m: (
-            ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) * w + b) @ m.t()
-        ),
+        "n - 1": lambda x, w, b, m: ((x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True) * w + b) @ m.t(),
         "normed in bf16": lambda x, w, b, m: narrow(F.layer_norm(x, (96,), w, b)) @ m.t(),
     },
 )

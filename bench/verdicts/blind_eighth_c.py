@@ -97,9 +97,7 @@ def rms(x, w, n=512, eps=1e-6, add=halved):
 
 doubled(eighth_rms_bf16, rms)
 right(eighth_rms_bf16, "one after another", rms, add=serial)
-wrong(
-    eighth_rms_bf16, rms, {"n - 1": {"n": 511}, "n + 1": {"n": 513}, "eps is 1e-3": {"eps": 1e-3}}
-)
+wrong(eighth_rms_bf16, rms, {"n - 1": {"n": 511}, "n + 1": {"n": 513}, "eps is 1e-3": {"eps": 1e-3}})
 
 
 @eighth(lambda d: (d(16, 12, 128), torch.zeros(12), torch.ones(12)))

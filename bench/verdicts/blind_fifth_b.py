@@ -12,8 +12,7 @@ from .blind_fifth_a import INF, cut, fifth, rights, wide, wrongs
 # ------------------------------------------------------------------ state spaces
 
 
-@fifth(lambda d: (d(2, 37, 12), d(2, 37, 12, shift=-1.0), -(d(12, 8).abs() + 0.2), d(2, 37, 8), d(2, 37, 8),
-        d(12)))
+@fifth(lambda d: (d(2, 37, 12), d(2, 37, 12, shift=-1.0), -(d(12, 8).abs() + 0.2), d(2, 37, 8), d(2, 37, 8), d(12)))
 def selective_scan_skip(u, delta, a, b, c, skip):
     dt = F.softplus(delta)
     h = u.new_zeros(u.shape[0], u.shape[2], a.shape[1])
@@ -24,9 +23,22 @@ def selective_scan_skip(u, delta, a, b, c, skip):
     return torch.stack(out, 1)
 
 
-def scan_chunks(u, delta, a, b, c, skip, chunk=16, forget=False, euler=False, early=False, through=True,
-        low=None,
-                plain=False, zoh=False):
+def scan_chunks(
+    u,
+    delta,
+    a,
+    b,
+    c,
+    skip,
+    chunk=16,
+    forget=False,
+    euler=False,
+    early=False,
+    through=True,
+    low=None,
+    plain=False,
+    zoh=False,
+):
     dt = delta.exp() if plain else F.softplus(delta)
     decay = 1 + dt[..., None] * a if euler else (dt[..., None] * a).exp()
     x = (dt * u)[..., None] * b[:, :, None]
@@ -56,32 +68,42 @@ def scan_by_doubling(u, delta, a, b, c, skip):
 
 honest(selective_scan_skip, "a parallel scan by doubling", scan_by_doubling)
 honest(selective_scan_skip, "a sequential kernel", scan_chunks)
-wrongs(selective_scan_skip, scan_chunks, {
-    "the state starts again from zero at each chunk of 16": {"forget": True},
-    "the decay is 1 + delta a instead of exp(delta a)": {"euler": True},
-    "the output reads the state before this step's update": {"early": True},
-    "the skip term d u is left out": {"through": False},
-    "the state is kept in bf16": {"low": bf},
-    "delta is exp instead of softplus of its input": {"plain": True},
-    "the input is discretised by a zero-order hold, not by delta b": {"zoh": True}})
+wrongs(
+    selective_scan_skip,
+    scan_chunks,
+    {
+        "the state starts again from zero at each chunk of 16": {"forget": True},
+        "the decay is 1 + delta a instead of exp(delta a)": {"euler": True},
+        "the output reads the state before this step's update": {"early": True},
+        "the skip term d u is left out": {"through": False},
+        "the state is kept in bf16": {"low": bf},
+        "delta is exp instead of softplus of its input": {"plain": True},
+        "the input is discretised by a zero-order hold, not by delta b": {"zoh": True},
+    },
+)
 
 
-@fifth(lambda d: (d(1, 50, 4, 16, dtype=bf), d.rand(1, 50, 4).to(bf), -d.rand(4).to(bf) - 0.2,
-                  d(1, 50, 2, 8, dtype=bf), d(1, 50, 2, 8, dtype=bf)))
+@fifth(
+    lambda d: (
+        d(1, 50, 4, 16, dtype=bf),
+        d.rand(1, 50, 4).to(bf),
+        -d.rand(4).to(bf) - 0.2,
+        d(1, 50, 2, 8, dtype=bf),
+        d(1, 50, 2, 8, dtype=bf),
+    )
+)
 def ssd_heads(x, dt, a, b, c):
     store = x.dtype
     x, dt, a, b, c = (t.float() for t in (x, dt, a, b, c))
     b, c = b.repeat_interleave(2, 2), c.repeat_interleave(2, 2)
     h, out = x.new_zeros(1, 4, 16, 8), []
     for t in range(x.shape[1]):
-        h = h * (dt[:, t] * a).exp()[..., None, None] + (dt[:, t, :, None] * x[:, t])[..., None] * b[:, t, :,
-            None]
+        h = h * (dt[:, t] * a).exp()[..., None, None] + (dt[:, t, :, None] * x[:, t])[..., None] * b[:, t, :, None]
         out.append((h * c[:, t, :, None]).sum(-1))
     return torch.stack(out, 1).to(store)
 
 
-def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, strided=False, score=None,
-        drop=False):
+def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, strided=False, score=None, drop=False):
     x, dt, a, b, c = (t.float() for t in (x, dt, a, b, c))
     pick = torch.arange(4) % 2 if strided else torch.arange(4) // 2
     b, c = b[:, :, pick], c[:, :, pick]
@@ -92,7 +114,8 @@ def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, stride
         n = xs.shape[1]
         total = (ds * a).cumsum(1)
         gap = (total[:, :, None] - total[:, None]).masked_fill(
-            torch.ones(n, n, dtype=torch.bool).triu(0 if strict else 1)[None, :, :, None], -INF)
+            torch.ones(n, n, dtype=torch.bool).triu(0 if strict else 1)[None, :, :, None], -INF
+        )
         m = cut(torch.einsum("bihn,bjhn->bijh", cs, bs) * gap.exp(), score)
         y = torch.einsum("bijh,bjh,bjhp->bihp", m, ds, xs)
         if carry:
@@ -109,16 +132,18 @@ def ssd_chunks(x, dt, a, b, c, size=16, strict=False, carry=True, late=0, stride
 honest(ssd_heads, "chunks of 16", ssd_chunks)
 honest(ssd_heads, "chunks of 7", lambda *a: ssd_chunks(*a, size=7))
 for words, keys in {
-        "inside a chunk a token does not see itself": {"strict": True},
-        "chunks are not joined: the carried state is left out": {"carry": False},
-        "the carried state lacks the current step's decay": {"late": 1},
-        "head h reads group h % 2 of b and c, not h // 2": {"strided": True},
-        "the scores inside a chunk are rounded to e4m3": {"score": torch.float8_e4m3fn},
-        "the last chunk, which is not full, is written as zeros": {"drop": True}}.items():
+    "inside a chunk a token does not see itself": {"strict": True},
+    "chunks are not joined: the carried state is left out": {"carry": False},
+    "the carried state lacks the current step's decay": {"late": 1},
+    "head h reads group h % 2 of b and c, not h // 2": {"strided": True},
+    "the scores inside a chunk are rounded to e4m3": {"score": torch.float8_e4m3fn},
+    "the last chunk, which is not full, is written as zeros": {"drop": True},
+}.items():
     mistake(ssd_heads, words, lambda *a, keys=keys: ssd_chunks(*a, **keys))
 
 
 # ------------------------------------------------------------------ linear attention
+
 
 @fifth(lambda d: (d(1, 2, 40, 12), d(1, 2, 40, 12, scale=0.35), d(1, 2, 40, 16), d.rand(1, 2, 40)))
 def normed_delta_rule(q, k, v, beta):
@@ -135,12 +160,15 @@ def delta_chunks(q, k, v, beta, size=10, norm=True, erase=True, early=False, inv
     k = k / k.norm(dim=-1, keepdim=True) if norm else k
     s, out = q.new_zeros(1, 2, 12, 16), []
     for at in range(0, q.shape[2], size):
-        a, b, c, w = (x[:, :, at:at + size] for x in (q, k, v, beta[..., None]))
+        a, b, c, w = (x[:, :, at : at + size] for x in (q, k, v, beta[..., None]))
         low = ((w if erase else 1.0) * (b @ b.mT)).tril(-1)
         eye = torch.eye(size)
         new = w * c - (w if erase else 1.0) * (b @ s)
-        new = torch.linalg.solve_triangular(eye + low, new, upper=False,
-            unitriangular=True) if inverse else new - low @ new
+        new = (
+            torch.linalg.solve_triangular(eye + low, new, upper=False, unitriangular=True)
+            if inverse
+            else new - low @ new
+        )
         out.append(a @ s + (a @ b.mT).tril(-1 if early else 0) @ new)
         s = s + b.mT @ new
     return torch.cat(out, 2)
@@ -149,25 +177,36 @@ def delta_chunks(q, k, v, beta, size=10, norm=True, erase=True, early=False, inv
 honest(normed_delta_rule, "chunks of 10, a triangular solve each", delta_chunks)
 honest(normed_delta_rule, "chunks of 8", lambda *a: delta_chunks(*a, size=8))
 honest(normed_delta_rule, "float64 inside", wide(normed_delta_rule, torch.float64))
-wrongs(normed_delta_rule, delta_chunks, {
-    "keys are not normalised to length 1": {"norm": False},
-    "the erased part is not multiplied by beta": {"erase": False},
-    "the output reads the state before this token's update inside a chunk": {"early": True},
-    "the triangular inverse is cut after its first power": {"inverse": False}})
+wrongs(
+    normed_delta_rule,
+    delta_chunks,
+    {
+        "keys are not normalised to length 1": {"norm": False},
+        "the erased part is not multiplied by beta": {"erase": False},
+        "the output reads the state before this token's update inside a chunk": {"early": True},
+        "the triangular inverse is cut after its first power": {"inverse": False},
+    },
+)
 
 
-@fifth(lambda d: (d(1, 2, 45, 8, dtype=hf), d(1, 2, 45, 8, dtype=hf), d(1, 2, 45, 8, dtype=hf),
-                  d(1, 2, 45, 8, shift=1.0, dtype=hf)))
+@fifth(
+    lambda d: (
+        d(1, 2, 45, 8, dtype=hf),
+        d(1, 2, 45, 8, dtype=hf),
+        d(1, 2, 45, 8, dtype=hf),
+        d(1, 2, 45, 8, shift=1.0, dtype=hf),
+    )
+)
 def keywise_gated_attention(q, k, v, gate):
     g = F.logsigmoid(gate.float()).exp()
     s, out = torch.zeros(1, 2, 8, 8), []
     for t in range(q.shape[2]):
         s = s * g[:, :, t, :, None] + k[:, :, t, :, None].float() * v[:, :, t, None].float()
-        out.append((q[:, :, t, :, None].float() * s).sum(2) * 8 ** -0.5)
+        out.append((q[:, :, t, :, None].float() * s).sum(2) * 8**-0.5)
     return torch.stack(out, 2).to(q.dtype)
 
 
-def gated_chunks(q, k, v, gate, values=False, after=False, scale=8 ** -0.5, divide=False, low=None):
+def gated_chunks(q, k, v, gate, values=False, after=False, scale=8**-0.5, divide=False, low=None):
     lg = F.logsigmoid(gate)
     if divide:  # one chunk over the whole sequence: q times the decay, k divided by it
         total = lg.cumsum(2)
@@ -186,17 +225,22 @@ def gated_pairwise(q, k, v, gate):
     total = F.logsigmoid(gate).cumsum(2)
     keep = torch.ones(45, 45, dtype=torch.bool).tril()[None, None, :, :, None]
     w = (total[:, :, :, None] - total[:, :, None]).masked_fill(~keep, -INF).exp()
-    return torch.einsum("bhid,bhjd,bhijd,bhje->bhie", q, k, w, v) / 8 ** 0.5
+    return torch.einsum("bhid,bhjd,bhijd,bhje->bhie", q, k, w, v) / 8**0.5
 
 
 rights(keywise_gated_attention, gated_chunks, {"token by token": {}})
 rights(keywise_gated_attention, gated_pairwise, {"all pairs with their decays": {}})
-wrongs(keywise_gated_attention, gated_chunks, {
-    "the gate is applied along the values, not along the keys": {"values": True},
-    "the gate also decays the token just written": {"after": True},
-    "the scale 1/sqrt(d) is left out": {"scale": 1.0},
-    "k is divided by a decay kept in fp16, which underflows over the sequence": {"divide": True},
-    "the state is kept in bf16": {"low": bf}})
+wrongs(
+    keywise_gated_attention,
+    gated_chunks,
+    {
+        "the gate is applied along the values, not along the keys": {"values": True},
+        "the gate also decays the token just written": {"after": True},
+        "the scale 1/sqrt(d) is left out": {"scale": 1.0},
+        "k is divided by a decay kept in fp16, which underflows over the sequence": {"divide": True},
+        "the state is kept in bf16": {"low": bf},
+    },
+)
 
 
 @fifth(lambda d: (d(1, 60, 3, 10), d(1, 60, 3, 10), d(1, 60, 3, 14)))
@@ -219,13 +263,25 @@ def elu_recurrent(q, k, v, shift=1.0, early=False, short=False, total=False):
 
 
 honest(elu_linear_attention, "a running state", elu_recurrent)
-honest(elu_linear_attention, "cumulative sums of outer products", lambda q, k, v: (lambda a, b: torch.einsum(
-    "bihd,bihde->bihe", a, torch.einsum("bihd,bihe->bihde", b, v).cumsum(1)) / (
-        a * b.cumsum(1)).sum(-1, keepdim=True))(F.elu(q) + 1, F.elu(k) + 1))
-wrongs(elu_linear_attention, elu_recurrent, {
-    "the normaliser leaves out the current key": {"early": True},
-    "the normaliser is the number of tokens, not the sum of weights": {"short": True},
-    "the normaliser sums all keys, future ones too": {"total": True}})
+honest(
+    elu_linear_attention,
+    "cumulative sums of outer products",
+    lambda q, k, v: (
+        lambda a, b: (
+            torch.einsum("bihd,bihde->bihe", a, torch.einsum("bihd,bihe->bihde", b, v).cumsum(1))
+            / (a * b.cumsum(1)).sum(-1, keepdim=True)
+        )
+    )(F.elu(q) + 1, F.elu(k) + 1),
+)
+wrongs(
+    elu_linear_attention,
+    elu_recurrent,
+    {
+        "the normaliser leaves out the current key": {"early": True},
+        "the normaliser is the number of tokens, not the sum of weights": {"short": True},
+        "the normaliser sums all keys, future ones too": {"total": True},
+    },
+)
 
 
 @fifth(lambda d: (d(2, 35, 20, scale=2.0), d(2, 35, 20), d.rand(20) * 0.8 + 0.05, d(20)))
@@ -259,17 +315,22 @@ def wkv_running(k, v, decay, bonus, always=False, late=0, zero=False, use=True):
 
 honest(rwkv_wkv, "a running maximum", wkv_running)
 honest(rwkv_wkv, "float64 inside", wide(rwkv_wkv, torch.float64))
-wrongs(rwkv_wkv, wkv_running, {
-    "the bonus is kept in the state, not only used for the current token": {"always": True},
-    "a token is decayed already when it is written": {"late": 1},
-    "the running maximum starts at 0 with a weight of 1": {"zero": True},
-    "the bonus of the current token is left out": {"use": False}})
+wrongs(
+    rwkv_wkv,
+    wkv_running,
+    {
+        "the bonus is kept in the state, not only used for the current token": {"always": True},
+        "a token is decayed already when it is written": {"late": 1},
+        "the running maximum starts at 0 with a weight of 1": {"zero": True},
+        "the bonus of the current token is left out": {"use": False},
+    },
+)
 
 
 # ------------------------------------------------------------------ causal convolution
 
-@fifth(lambda d: (d(2, 24, 35, dtype=bf), d(24, 4, dtype=bf, scale=0.5), d(24, dtype=bf),
-        d(2, 24, 3, dtype=bf)))
+
+@fifth(lambda d: (d(2, 24, 35, dtype=bf), d(24, 4, dtype=bf, scale=0.5), d(24, dtype=bf), d(2, 24, 3, dtype=bf)))
 def causal_conv_step(x, w, bias, state):
     full = torch.cat((state, x), -1)
     y = F.conv1d(full, w[:, None], bias, groups=w.shape[0])
@@ -281,23 +342,29 @@ def causal_taps(x, w, bias, state, flip=False, off=0, turned=False, late=False, 
     full = torch.cat((state.flip(-1) if turned else state, x, x.new_zeros(*x.shape[:2], 1)), -1)
     y = torch.zeros_like(x) if late else bias[:, None].expand_as(x)
     for tap in range(4):
-        y = y + w[:, 3 - tap if flip else tap, None] * full[..., tap + off:tap + off + n]
+        y = y + w[:, 3 - tap if flip else tap, None] * full[..., tap + off : tap + off + n]
     y = act(y) + bias[:, None] if late else act(y)
     return y, full[..., -5:-2] if stale else full[..., -4:-1]
 
 
 rights(causal_conv_step, causal_taps, {"tap by tap": {}})
 honest(causal_conv_step, "float64 inside", wide(causal_conv_step, torch.float64))
-wrongs(causal_conv_step, causal_taps, {
-    "the taps are in reversed order": {"flip": True},
-    "the window is one step late and reads the future": {"off": 1},
-    "the carried state is read newest first": {"turned": True},
-    "the bias is added after silu": {"late": True},
-    "relu instead of silu": {"act": F.relu},
-    "the state written back leaves out the newest input": {"stale": True}})
+wrongs(
+    causal_conv_step,
+    causal_taps,
+    {
+        "the taps are in reversed order": {"flip": True},
+        "the window is one step late and reads the future": {"off": 1},
+        "the carried state is read newest first": {"turned": True},
+        "the bias is added after silu": {"late": True},
+        "relu instead of silu": {"act": F.relu},
+        "the state written back leaves out the newest input": {"stale": True},
+    },
+)
 
 
 # ------------------------------------------------------------------ rotary positions
+
 
 @fifth(lambda d: (d(2, 3, 26, 40, dtype=hf), torch.arange(900, 926)))
 def rotary_partial_pairs(x, pos):
@@ -325,14 +392,19 @@ def partial_complex(x, pos):
 
 rights(rotary_partial_pairs, partial_pairs, {"pairs in float32": {}})
 honest(rotary_partial_pairs, "complex multiplication in double precision", partial_complex)
-wrongs(rotary_partial_pairs, partial_pairs, {
-    "halves are rotated where the layout has interleaved pairs": {"halves": True},
-    "frequencies are spread over the whole head (40), not the rotated 16": {"spread": 40},
-    "the last 16 channels are rotated, not the first": {"last": True},
-    "channels that are not rotated are stored as zeros": {"zero": True},
-    "the angle is rounded to bf16": {"low": bf},
-    "positions start at 1 instead of 0": {"late": 1},
-    "the rotation turns the other way": {"sign": -1.0}})
+wrongs(
+    rotary_partial_pairs,
+    partial_pairs,
+    {
+        "halves are rotated where the layout has interleaved pairs": {"halves": True},
+        "frequencies are spread over the whole head (40), not the rotated 16": {"spread": 40},
+        "the last 16 channels are rotated, not the first": {"last": True},
+        "channels that are not rotated are stored as zeros": {"zero": True},
+        "the angle is rounded to bf16": {"low": bf},
+        "positions start at 1 instead of 0": {"late": 1},
+        "the rotation turns the other way": {"sign": -1.0},
+    },
+)
 
 
 @fifth(lambda d: (d(1, 2, 30, 64), torch.arange(30) * 37))
@@ -342,7 +414,7 @@ def yarn_rotated(x, pos):
     low, high = (dim * math.log(trained / (r * 2 * math.pi)) / (2 * math.log(base)) for r in (fast, slow))
     low, high = math.floor(low), math.ceil(high)
     ramp = ((torch.arange(dim // 2, dtype=x.dtype) - low) / (high - low)).clamp(0, 1)
-    inv = base ** -i / factor * ramp + base ** -i * (1 - ramp)
+    inv = base**-i / factor * ramp + base**-i * (1 - ramp)
     angle = torch.cat((pos[:, None] * inv,) * 2, -1)
     m = 0.1 * math.log(factor) + 1.0
     a, b = x.chunk(2, -1)
@@ -357,16 +429,22 @@ def yarn(x, pos, factor=4.0, scaled=True, fast=32, slow=1, flip=False, ramped=Tr
     keep = 1 - keep if flip else keep
     inv = inv * (keep + (1 - keep) / factor) if ramped else inv / factor
     angle = cut(torch.outer(pos.to(x.dtype), inv), low)
-    z = torch.complex(*x.chunk(2, -1)) * torch.polar(torch.full_like(
-        angle, 0.1 * math.log(factor) + 1 if scaled else 1.0), angle)
+    z = torch.complex(*x.chunk(2, -1)) * torch.polar(
+        torch.full_like(angle, 0.1 * math.log(factor) + 1 if scaled else 1.0), angle
+    )
     return torch.cat((z.real, z.imag), -1)
 
 
 honest(yarn_rotated, "complex multiplication by one factor", yarn)
 honest(yarn_rotated, "float64 inside", wide(yarn, torch.float64))
-wrongs(yarn_rotated, yarn, {
-    "the attention factor (0.1 ln s + 1) is left out": {"scaled": False},
-    "the ramp is the wrong way round: fast channels are interpolated": {"flip": True},
-    "every channel is interpolated, without a ramp": {"ramped": False},
-    "the number of rotations lacks its 2 pi": {"pi": 1.0},
-    "the angle is rounded to fp16": {"low": hf}})
+wrongs(
+    yarn_rotated,
+    yarn,
+    {
+        "the attention factor (0.1 ln s + 1) is left out": {"scaled": False},
+        "the ramp is the wrong way round: fast channels are interpolated": {"flip": True},
+        "every channel is interpolated, without a ramp": {"ramped": False},
+        "the number of rotations lacks its 2 pi": {"pi": 1.0},
+        "the angle is rounded to fp16": {"low": hf},
+    },
+)

@@ -11,6 +11,7 @@ from .blind_fifth_a import INF, cut, fifth, rights, wrongs
 
 # ------------------------------------------------------------------ caches
 
+
 @fifth(lambda d: (d(6, 8, 2, 12, dtype=bf), d(7, 2, 12, dtype=bf), torch.tensor([13, 14, 15, 16, 17, -1, 40])))
 def paged_cache_append(cache, new, slots):
     flat = cache.flatten(0, 1).clone()
@@ -21,7 +22,7 @@ def paged_cache_append(cache, new, slots):
 
 def append_loop(cache, new, slots, wrap=False, size=8, short=0, page=False, low=None):
     out = cache.clone()
-    for i, s in enumerate(slots.tolist()[:len(slots) - short]):
+    for i, s in enumerate(slots.tolist()[: len(slots) - short]):
         if s < 0 and not wrap:
             continue
         at, off = divmod(s % 48, size)
@@ -32,17 +33,22 @@ def append_loop(cache, new, slots, wrap=False, size=8, short=0, page=False, low=
 
 
 honest(paged_cache_append, "a loop over the tokens", append_loop)
-honest(paged_cache_append, "a scatter over pages", lambda c, n, s: c.clone().index_put_(
-    (s[s >= 0] // 8, s[s >= 0] % 8), n[s >= 0]))
+honest(
+    paged_cache_append,
+    "a scatter over pages",
+    lambda c, n, s: c.clone().index_put_((s[s >= 0] // 8, s[s >= 0] % 8), n[s >= 0]),
+)
 for words, keys in {
-        "slot -1 (padding) is written to the cache's last slot": {"wrap": True},
-        "the last token of the batch is not written": {"short": 1},
-        "a token that opens a page is written to the page before": {"page": True},
-        "new entries pass through e4m3": {"low": torch.float8_e4m3fn}}.items():
+    "slot -1 (padding) is written to the cache's last slot": {"wrap": True},
+    "the last token of the batch is not written": {"short": 1},
+    "a token that opens a page is written to the page before": {"page": True},
+    "new entries pass through e4m3": {"low": torch.float8_e4m3fn},
+}.items():
     mistake(paged_cache_append, words, lambda *a, keys=keys: append_loop(*a, **keys))
 
 
 # ------------------------------------------------------------------ alignments and scans
+
 
 @fifth(lambda d: (d(2, 20, 5), d(5, 5), d(5), d(5)))
 def viterbi_decode(emit, trans, start, end):
@@ -77,16 +83,23 @@ def viterbi_backward(emit, trans, start, end, turned=False, final=True, first=Tr
 
 honest(viterbi_decode, "from the end to the start", viterbi_backward)
 for words, keys in {
-        "the transition table is read transposed": {"turned": True},
-        "the scores of ending are left out": {"final": False},
-        "the scores of starting are left out": {"first": False},
-        "the path takes each step's best emission, not the back pointers": {"greedy": True},
-        "back pointers are read one step off": {"off": 1}}.items():
+    "the transition table is read transposed": {"turned": True},
+    "the scores of ending are left out": {"final": False},
+    "the scores of starting are left out": {"first": False},
+    "the path takes each step's best emission, not the back pointers": {"greedy": True},
+    "back pointers are read one step off": {"off": 1},
+}.items():
     mistake(viterbi_decode, words, lambda *a, keys=keys: viterbi_backward(*a, **keys))
 
 
-@fifth(lambda d: (d(18, 3, 7).log_softmax(-1), torch.tensor([[1, 1, 4, 2], [3, 5, 5, 0], [6, 2, 0, 0]]),
-                  torch.tensor([18, 15, 11]), torch.tensor([4, 3, 2])))
+@fifth(
+    lambda d: (
+        d(18, 3, 7).log_softmax(-1),
+        torch.tensor([[1, 1, 4, 2], [3, 5, 5, 0], [6, 2, 0, 0]]),
+        torch.tensor([18, 15, 11]),
+        torch.tensor([4, 3, 2]),
+    )
+)
 def ctc_mean_loss(logp, labels, frames, sizes):
     losses = []
     for b in range(logp.shape[1]):
@@ -129,12 +142,13 @@ def ctc_kernel(logp, labels, frames, sizes, skips=False, blank_end=False, by="la
 honest(ctc_mean_loss, "torch's own loss", lambda p, y, f, s: F.ctc_loss(p, y, f, s))
 honest(ctc_mean_loss, "a loop in double precision", ctc_kernel)
 for words, keys in {
-        "a repeated label may be entered without a blank between": {"skips": True},
-        "paths must end in a blank": {"blank_end": True},
-        "losses are divided by the frames, not by the labels": {"by": "frame"},
-        "losses are not divided by the labels' number": {"by": "none"},
-        "every sequence runs over all 18 frames": {"whole": True},
-        "the best path instead of the sum over paths": {"best": True}}.items():
+    "a repeated label may be entered without a blank between": {"skips": True},
+    "paths must end in a blank": {"blank_end": True},
+    "losses are divided by the frames, not by the labels": {"by": "frame"},
+    "losses are not divided by the labels' number": {"by": "none"},
+    "every sequence runs over all 18 frames": {"whole": True},
+    "the best path instead of the sum over paths": {"best": True},
+}.items():
     mistake(ctc_mean_loss, words, lambda *a, keys=keys: ctc_kernel(*a, **keys))
 
 
@@ -146,7 +160,7 @@ def scanned_logsumexp(x):
 def running_lse_tiles(x, tile=128, reset=False, shift=True, exclusive=False, low=None):
     carry, out = torch.full_like(x[:, :1], -INF), []
     for at in range(0, x.shape[1], tile):
-        part = x[:, at:at + tile]
+        part = x[:, at : at + tile]
         m = torch.maximum(part.amax(-1, keepdim=True), carry) if shift else torch.zeros_like(carry)
         y = (cut((part - m).exp().cumsum(-1), low) + (carry - m).exp()).log() + m
         out.append(y)
@@ -164,13 +178,21 @@ def running_lse_doubling(x):
 
 
 honest(scanned_logsumexp, "doubling steps", running_lse_doubling)
-honest(scanned_logsumexp, "one element after another in double precision", lambda x: torch.stack(
-    [x[:, :i + 1].double().logsumexp(-1) for i in range(x.shape[1])], 1).float())
-wrongs(scanned_logsumexp, running_lse_tiles, {
-    "the sum starts anew at each tile of 128": {"reset": True},
-    "no maximum is taken off, so that exp overflows": {"shift": False},
-    "the scan is exclusive: shifted by one": {"exclusive": True},
-    "running sums of exponentials are kept in bf16": {"low": bf}})
+honest(
+    scanned_logsumexp,
+    "one element after another in double precision",
+    lambda x: torch.stack([x[:, : i + 1].double().logsumexp(-1) for i in range(x.shape[1])], 1).float(),
+)
+wrongs(
+    scanned_logsumexp,
+    running_lse_tiles,
+    {
+        "the sum starts anew at each tile of 128": {"reset": True},
+        "no maximum is taken off, so that exp overflows": {"shift": False},
+        "the scan is exclusive: shifted by one": {"exclusive": True},
+        "running sums of exponentials are kept in bf16": {"low": bf},
+    },
+)
 
 
 @fifth(lambda d: (d(3, 300, shift=5.0, dtype=bf), 0.1))
@@ -185,7 +207,7 @@ def ema_blocks(x, alpha, size=64, zero=False, swap=False, power=0, reset=False, 
     keep = alpha if swap else 1 - alpha
     y, h = [], torch.zeros_like(x[:, 0]) if zero else x[:, 0]
     for at in range(0, x.shape[1], size):
-        part = x[:, at:at + size]
+        part = x[:, at : at + size]
         n = part.shape[1]
         gap = torch.arange(n)[:, None] - torch.arange(n)[None]
         w = (1 - keep) * (keep ** gap.clamp(min=0)).tril()
@@ -196,8 +218,13 @@ def ema_blocks(x, alpha, size=64, zero=False, swap=False, power=0, reset=False, 
 
 
 rights(ema_smooth, ema_blocks, {"blocks of 64 by a matrix product": {}, "blocks of 19": {"size": 19}})
-wrongs(ema_smooth, ema_blocks, {
-    "the average starts from zero, not from the first value": {"zero": True},
-    "alpha weighs the past instead of the new value": {"swap": True},
-    "the value carried between blocks is one decay short": {"power": 1},
-    "each block starts from its own first value": {"reset": True}})
+wrongs(
+    ema_smooth,
+    ema_blocks,
+    {
+        "the average starts from zero, not from the first value": {"zero": True},
+        "alpha weighs the past instead of the new value": {"swap": True},
+        "the value carried between blocks is one decay short": {"power": 1},
+        "each block starts from its own first value": {"reset": True},
+    },
+)

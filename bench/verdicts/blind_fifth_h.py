@@ -29,14 +29,20 @@ def route_kernel(logits, renorm=True, swap=False, sigmoid=False, shift=0, second
 
 
 honest(route_top_two, "softmax over the two largest logits only", route_kernel)
-honest(route_top_two, "sigmoid of the difference of logits", lambda x: (lambda t, e: (torch.sigmoid(torch.stack(
-    (t[:, 0] - t[:, 1], t[:, 1] - t[:, 0]), 1)).to(x.dtype), e))(*x.float().topk(2)))
+honest(
+    route_top_two,
+    "sigmoid of the difference of logits",
+    lambda x: (lambda t, e: (torch.sigmoid(torch.stack((t[:, 0] - t[:, 1], t[:, 1] - t[:, 0]), 1)).to(x.dtype), e))(
+        *x.float().topk(2)
+    ),
+)
 for words, keys in {
-        "the two weights are not renormalised": {"renorm": False},
-        "the two weights are exchanged": {"swap": True},
-        "weights come from sigmoids, not the softmax": {"sigmoid": True},
-        "the best expert is passed over: second and third are taken": {"second": True},
-        "experts are numbered from 1": {"shift": 1}}.items():
+    "the two weights are not renormalised": {"renorm": False},
+    "the two weights are exchanged": {"swap": True},
+    "weights come from sigmoids, not the softmax": {"sigmoid": True},
+    "the best expert is passed over: second and third are taken": {"second": True},
+    "experts are numbered from 1": {"shift": 1},
+}.items():
     mistake(route_top_two, words, lambda *a, keys=keys: route_kernel(*a, **keys))
 
 
@@ -56,7 +62,7 @@ def route_groups(logits, bias, biased=False, top=2, scale=2.5, use=True, groups=
     weight, experts = [], []
     for i in range(len(s)):
         b = s[i] + (bias if use else 0.0)
-        score = [sum(sorted(b[6 * g:6 * g + 6].tolist())[-top:]) for g in range(4)]
+        score = [sum(sorted(b[6 * g : 6 * g + 6].tolist())[-top:]) for g in range(4)]
         live = sorted(range(4), key=lambda g: -score[g])[:groups]
         allowed = [x for g in live for x in range(6 * g, 6 * g + 6)]
         e = sorted(allowed, key=lambda x: -b[x].item())[:4]
@@ -67,14 +73,19 @@ def route_groups(logits, bias, biased=False, top=2, scale=2.5, use=True, groups=
 
 
 honest(route_sigmoid_groups, "token by token with sorts", route_groups)
-wrongs(route_sigmoid_groups, route_groups, {
-    "weights include the balancing bias": {"biased": True},
-    "a group's score is its best expert, not the sum of its two best": {"top": 1},
-    "the factor 2.5 is left out": {"scale": 1.0},
-    "the balancing bias is not used in the choice": {"use": False},
-    "the choice is not limited to two groups": {"groups": 4},
-    "weights are not divided by their sum": {"renorm": False},
-    "scores are a softmax, not sigmoids": {"soft": True}})
+wrongs(
+    route_sigmoid_groups,
+    route_groups,
+    {
+        "weights include the balancing bias": {"biased": True},
+        "a group's score is its best expert, not the sum of its two best": {"top": 1},
+        "the factor 2.5 is left out": {"scale": 1.0},
+        "the balancing bias is not used in the choice": {"use": False},
+        "the choice is not limited to two groups": {"groups": 4},
+        "weights are not divided by their sum": {"renorm": False},
+        "scores are a softmax, not sigmoids": {"soft": True},
+    },
+)
 
 
 @fifth(lambda d: (d(40, 12), d.ints(5, 40), d.rand(40), 7))
@@ -87,8 +98,9 @@ def dispatch_with_capacity(x, expert, weight, capacity):
     return out, torch.where(keep, weight, 0.0), hot.sum(0)
 
 
-def dispatch_loop(x, expert, weight, capacity, limit=0, restart=False, last=False, dead=True, capped=False,
-        spill=False):
+def dispatch_loop(
+    x, expert, weight, capacity, limit=0, restart=False, last=False, dead=True, capped=False, spill=False
+):
     out, n, gain = x.new_zeros(5, capacity, x.shape[-1]), [0] * 5, weight.clone()
     for i in reversed(range(40)) if last else range(40):
         e = int(expert[i])
@@ -107,13 +119,18 @@ def dispatch_loop(x, expert, weight, capacity, limit=0, restart=False, last=Fals
 
 
 honest(dispatch_with_capacity, "a loop with counters", dispatch_loop)
-wrongs(dispatch_with_capacity, dispatch_loop, {
-    "an expert takes one token fewer than its capacity": {"limit": -1},
-    "counters start again at token 32, the second block": {"restart": True},
-    "tokens that come last have priority": {"last": True},
-    "dropped tokens keep their weight": {"dead": False},
-    "counts stop at the capacity": {"capped": True},
-    "tokens past the capacity overwrite the last slot": {"spill": True}})
+wrongs(
+    dispatch_with_capacity,
+    dispatch_loop,
+    {
+        "an expert takes one token fewer than its capacity": {"limit": -1},
+        "counters start again at token 32, the second block": {"restart": True},
+        "tokens that come last have priority": {"last": True},
+        "dropped tokens keep their weight": {"dead": False},
+        "counts stop at the capacity": {"capped": True},
+        "tokens past the capacity overwrite the last slot": {"spill": True},
+    },
+)
 
 
 @fifth(lambda d: (d(64, 8, shift=0.5), torch.arange(64) < 55))
@@ -134,13 +151,18 @@ def balance(logits, live, factor=8, k=2, padded=False, over=1.0, square=False, a
 
 
 honest(load_balance_loss, "bincount over the live tokens", balance)
-wrongs(load_balance_loss, balance, {
-    "the factor of 8 experts is left out": {"factor": 1},
-    "only each token's first expert is counted": {"k": 1},
-    "padding tokens count": {"padded": True},
-    "fractions are divided by k too": {"over": 2.0},
-    "means divide by all 64 tokens": {"all_n": True},
-    "the fraction is used twice instead of the mean probability": {"square": True}})
+wrongs(
+    load_balance_loss,
+    balance,
+    {
+        "the factor of 8 experts is left out": {"factor": 1},
+        "only each token's first expert is counted": {"k": 1},
+        "padding tokens count": {"padded": True},
+        "fractions are divided by k too": {"over": 2.0},
+        "means divide by all 64 tokens": {"all_n": True},
+        "the fraction is used twice instead of the mean probability": {"square": True},
+    },
+)
 
 
 @fifth(lambda d: (d(60, 20, dtype=bf), torch.randperm(60, generator=d.g), d.rand(20, 3).to(bf)))
@@ -163,28 +185,35 @@ def combine_scatter(y, slot, weight, lost=False, inverse=False, sorted_weight=Fa
 
 
 rights(combine_experts, combine_scatter, {"scattered in the order of experts": {}})
-rights(combine_experts, lambda y, s, w: torch.zeros(20, 60).scatter_(1, s.view(20, 3), w) @ y, {
-    "one product with a sparse matrix": {}})
-wrongs(combine_experts, combine_scatter, {
-    "a token's experts overwrite each other (no atomic addition)": {"lost": True},
-    "the permutation is applied, not its inverse": {"inverse": True},
-    "weights are read in the sorted order": {"sorted_weight": True},
-    "weights are left out": {"plain": True},
-    "the sum is divided by the number of experts": {"mean": True}})
+rights(
+    combine_experts,
+    lambda y, s, w: torch.zeros(20, 60).scatter_(1, s.view(20, 3), w) @ y,
+    {"one product with a sparse matrix": {}},
+)
+wrongs(
+    combine_experts,
+    combine_scatter,
+    {
+        "a token's experts overwrite each other (no atomic addition)": {"lost": True},
+        "the permutation is applied, not its inverse": {"inverse": True},
+        "weights are read in the sorted order": {"sorted_weight": True},
+        "weights are left out": {"plain": True},
+        "the sum is divided by the number of experts": {"mean": True},
+    },
+)
 
 
 @fifth(lambda d: (d.ints(6, 70),))
 def sort_by_expert(expert):
     order = torch.sort(expert, stable=True)[1]
-    return order, torch.bincount(expert, minlength=6), F.pad(torch.bincount(expert, minlength=6).cumsum(0),
-        (1, 0))
+    return order, torch.bincount(expert, minlength=6), F.pad(torch.bincount(expert, minlength=6).cumsum(0), (1, 0))
 
 
 def counting_sort(expert, unstable=False, inclusive=False, inverse=False):
     count = torch.stack([(expert == i).sum() for i in range(6)])
     ends = count.cumsum(0)
     starts, order = (ends - count).tolist(), torch.zeros(70, dtype=torch.long)
-    for i in (reversed(range(70)) if unstable else range(70)):
+    for i in reversed(range(70)) if unstable else range(70):
         at = starts[expert[i]]
         starts[expert[i]] += 1
         order[i if inverse else at % 70] = at if inverse else i
@@ -193,9 +222,10 @@ def counting_sort(expert, unstable=False, inclusive=False, inverse=False):
 
 honest(sort_by_expert, "a counting sort", counting_sort)
 for words, keys in {
-        "equal keys are written in reversed order (not stable)": {"unstable": True},
-        "offsets are inclusive sums, without the 0 in front": {"inclusive": True},
-        "the inverse permutation is written": {"inverse": True}}.items():
+    "equal keys are written in reversed order (not stable)": {"unstable": True},
+    "offsets are inclusive sums, without the 0 in front": {"inclusive": True},
+    "the inverse permutation is written": {"inverse": True},
+}.items():
     mistake(sort_by_expert, words, lambda *a, keys=keys: counting_sort(*a, **keys))
 
 # ------------------------------------------------------------------ decoding
@@ -234,11 +264,12 @@ def verify_loop(logits, draft, prefix=True, bonus=0, shift=0, all_ok=True, keep=
 
 honest(greedy_verify, "token by token", verify_loop)
 for words, keys in {
-        "matches after the first mismatch are counted too": {"prefix": False},
-        "the extra token is taken one position early": {"bonus": -1},
-        "drafts are compared with the next position's token": {"shift": 1},
-        "when all four drafts match only three are accepted": {"all_ok": False},
-        "rejected drafts stay in the output": {"keep": True}}.items():
+    "matches after the first mismatch are counted too": {"prefix": False},
+    "the extra token is taken one position early": {"bonus": -1},
+    "drafts are compared with the next position's token": {"shift": 1},
+    "when all four drafts match only three are accepted": {"all_ok": False},
+    "rejected drafts stay in the output": {"keep": True},
+}.items():
     mistake(greedy_verify, words, lambda *a, keys=keys: verify_loop(*a, **keys))
 
 
@@ -265,10 +296,11 @@ def top_p_kernel(logits, p, first=True, rising=False, temp=1.0, value=-INF, scal
 
 honest(nucleus_filter, "a loop that stops", top_p_kernel)
 for words, keys in {
-        "the token that crosses p is removed": {"first": False},
-        "probabilities are added from the smallest": {"rising": True},
-        "removed logits become 0, not -inf": {"value": 0.0},
-        "the filter's probabilities are taken at temperature 2": {"temp": 2.0}}.items():
+    "the token that crosses p is removed": {"first": False},
+    "probabilities are added from the smallest": {"rising": True},
+    "removed logits become 0, not -inf": {"value": 0.0},
+    "the filter's probabilities are taken at temperature 2": {"temp": 2.0},
+}.items():
     mistake(nucleus_filter, words, lambda *a, keys=keys: top_p_kernel(*a, **keys))
 
 
@@ -281,7 +313,7 @@ def seen_token_penalty(logits, seen, penalty):
 def penalise(logits, seen, penalty, divide=False, again=False, minus=False, short=0, flip=False):
     out = logits.clone()
     for b in range(len(out)):
-        ids = seen[b].tolist()[:12 - short]
+        ids = seen[b].tolist()[: 12 - short]
         for t in ids if again else sorted(set(ids)):
             v = out[b, t]
             up = (v > 0) if flip else (v < 0)
@@ -296,11 +328,16 @@ def doubled(d):
 
 
 honest(seen_token_penalty, "a loop over the set of tokens", wide(penalise))
-wrongs(seen_token_penalty, penalise, {
-    "negative logits are divided too, which raises them": {"divide": True},
-    "the penalty is subtracted, not divided by": {"minus": True},
-    "the last two tokens are not penalised": {"short": 2},
-    "signs are exchanged: positive logits are multiplied": {"flip": True}})
+wrongs(
+    seen_token_penalty,
+    penalise,
+    {
+        "negative logits are divided too, which raises them": {"divide": True},
+        "the penalty is subtracted, not divided by": {"minus": True},
+        "the last two tokens are not penalised": {"short": 2},
+        "signs are exchanged: positive logits are multiplied": {"flip": True},
+    },
+)
 
 
 @fifth(doubled)
@@ -341,15 +378,23 @@ def bag_kernel(table, ids, offsets, weight, last=True, early=0, mean=False, plai
 
 
 rights(embedding_bag_weighted, bag_kernel, {"a loop over the ids": {}})
-rights(embedding_bag_weighted, lambda t, i, o, w: F.embedding_bag(i, t, o, mode="sum", per_sample_weights=w),
-       {"torch's own in float32": {}})
-wrongs(embedding_bag_weighted, bag_kernel, {
-    "the last bag, which has no end in the offsets, is left out": {"last": False},
-    "each bag starts one id early": {"early": 1},
-    "bags are averaged, not added": {"mean": True},
-    "weights are left out": {"plain": True},
-    "sums are kept in bf16": {"low": bf},
-    "an empty bag keeps the bag's before it": {"empty": True}})
+rights(
+    embedding_bag_weighted,
+    lambda t, i, o, w: F.embedding_bag(i, t, o, mode="sum", per_sample_weights=w),
+    {"torch's own in float32": {}},
+)
+wrongs(
+    embedding_bag_weighted,
+    bag_kernel,
+    {
+        "the last bag, which has no end in the offsets, is left out": {"last": False},
+        "each bag starts one id early": {"early": 1},
+        "bags are averaged, not added": {"mean": True},
+        "weights are left out": {"plain": True},
+        "sums are kept in bf16": {"low": bf},
+        "an empty bag keeps the bag's before it": {"empty": True},
+    },
+)
 
 
 @fifth(lambda d: (d(60, 8, scale=1e-2), d.ints(12, 60), 7))
@@ -369,14 +414,22 @@ def embedding_scatter(g, ids, pad, lost=False, keep=False, low=None, scaled=Fals
 
 
 honest(embedding_gradient, "row by row", embedding_scatter)
-honest(embedding_gradient, "a product with the one-hot matrix", lambda g, i, p: (F.one_hot(i, 12).float() * (
-    i != p)[:, None]).T @ g)
-wrongs(embedding_gradient, embedding_scatter, {
-    "rows of the same id overwrite each other": {"lost": True},
-    "the padding id gets a gradient": {"keep": True},
-    "sums are kept in bf16": {"low": bf},
-    "gradients are divided by the id's count": {"scaled": True},
-    "id 0 is taken for padding": {"first": True}})
+honest(
+    embedding_gradient,
+    "a product with the one-hot matrix",
+    lambda g, i, p: (F.one_hot(i, 12).float() * (i != p)[:, None]).T @ g,
+)
+wrongs(
+    embedding_gradient,
+    embedding_scatter,
+    {
+        "rows of the same id overwrite each other": {"lost": True},
+        "the padding id gets a gradient": {"keep": True},
+        "sums are kept in bf16": {"low": bf},
+        "gradients are divided by the id's count": {"scaled": True},
+        "id 0 is taken for padding": {"first": True},
+    },
+)
 
 
 @fifth(lambda d: (d(100, 6, shift=-3.0), d.ints(9, 100).clamp(max=7)))
@@ -391,7 +444,7 @@ def segment_mean_max(x, seg):
 def segments(x, seg, zero=False, even=False, drop=0, lowest=False, merge=False):
     mean, top = torch.zeros(9, 6), torch.zeros(9, 6)
     for s in range(9):
-        rows = x[:100 - drop][seg[:100 - drop] == s]
+        rows = x[: 100 - drop][seg[: 100 - drop] == s]
         if merge:
             rows = x[(seg == s) | (seg == s + 1) & (torch.arange(100) % 32 == 31)]
         if len(rows):
@@ -403,9 +456,14 @@ def segments(x, seg, zero=False, even=False, drop=0, lowest=False, merge=False):
 
 
 honest(segment_mean_max, "segment by segment", segments)
-wrongs(segment_mean_max, segments, {
-    "the maximum starts from 0": {"zero": True},
-    "the mean divides by the average segment's size": {"even": True},
-    "the last 4 rows, past a multiple of 32, are dropped": {"drop": 4},
-    "a segment without rows gives -inf, not 0": {"lowest": True},
-    "the last row of each 32 joins the segment before too": {"merge": True}})
+wrongs(
+    segment_mean_max,
+    segments,
+    {
+        "the maximum starts from 0": {"zero": True},
+        "the mean divides by the average segment's size": {"even": True},
+        "the last 4 rows, past a multiple of 32, are dropped": {"drop": 4},
+        "a segment without rows gives -inf, not 0": {"lowest": True},
+        "the last row of each 32 joins the segment before too": {"merge": True},
+    },
+)

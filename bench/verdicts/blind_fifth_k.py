@@ -39,17 +39,26 @@ def three_products(ar, ai, br, bi):
 
 honest(complex_inner, "four real products", complex_parts)
 honest(complex_inner, "three products (Gauss) in double precision", three_products)
-wrongs(complex_inner, complex_parts, {
-    "b is transposed but not conjugated": {"conj": 1.0},
-    "a is conjugated instead of b": {"left": True},
-    "the real part's second product has the wrong sign": {"minus": -1.0},
-    "products are rounded to tf32": {"make": tf32}})
+wrongs(
+    complex_inner,
+    complex_parts,
+    {
+        "b is transposed but not conjugated": {"conj": 1.0},
+        "a is conjugated instead of b": {"left": True},
+        "the real part's second product has the wrong sign": {"minus": -1.0},
+        "products are rounded to tf32": {"make": tf32},
+    },
+)
 
 
-@fifth(lambda d: (torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))),
-        torch.cat((d(100), d(40, scale=1e22), d(
-    40, scale=1e-22))), torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))), torch.cat((d(100), d(
-        40, scale=1e22), d(40, scale=1e-22)))))
+@fifth(
+    lambda d: (
+        torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))),
+        torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))),
+        torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))),
+        torch.cat((d(100), d(40, scale=1e22), d(40, scale=1e-22))),
+    )
+)
 def complex_quotient(ar, ai, br, bi):
     r = torch.where(br.abs() >= bi.abs(), bi / br, br / bi)
     big = br.abs() >= bi.abs()
@@ -67,8 +76,7 @@ def quotient(ar, ai, br, bi, sign=1.0, square=True):
 honest(complex_quotient, "in double precision", wide(quotient, torch.float64))
 wrongs(complex_quotient, quotient, {"the squared magnitude overflows and underflows": {}})
 mistake(complex_quotient, "the imaginary part has the wrong sign", wide(quotient, torch.float64, sign=-1.0))
-mistake(complex_quotient, "the magnitude, not its square, is divided by",
-    wide(quotient, torch.float64, square=False))
+mistake(complex_quotient, "the magnitude, not its square, is divided by", wide(quotient, torch.float64, square=False))
 
 
 @fifth(lambda d: (d(200), torch.cat((d(196), torch.tensor([0.0, -0.0, 1.0, -1.0])))))
@@ -76,16 +84,23 @@ def phase_and_magnitude(x, y):
     return torch.atan2(y, x), torch.hypot(x, y)
 
 
-honest(phase_and_magnitude, "torch's own on a complex tensor, double", lambda x, y: (lambda z: (
-    z.angle().float(), z.abs().float()))(torch.complex(x.double(), y.double())))
-mistake(phase_and_magnitude, "atan(y / x) without the quadrant",
-    lambda x, y: ((y / x).atan(), torch.hypot(x, y)))
-mistake(phase_and_magnitude, "x and y are exchanged in the phase",
-    lambda x, y: (torch.atan2(x, y), torch.hypot(x, y)))
-mistake(phase_and_magnitude, "the phase runs from 0 to 2 pi", lambda x, y: (
-    torch.atan2(y, x) % (2 * math.pi), torch.hypot(x, y)))
-mistake(phase_and_magnitude, "degrees instead of radians", lambda x, y: (
-    torch.rad2deg(torch.atan2(y, x)), torch.hypot(x, y)))
+honest(
+    phase_and_magnitude,
+    "torch's own on a complex tensor, double",
+    lambda x, y: (lambda z: (z.angle().float(), z.abs().float()))(torch.complex(x.double(), y.double())),
+)
+mistake(phase_and_magnitude, "atan(y / x) without the quadrant", lambda x, y: ((y / x).atan(), torch.hypot(x, y)))
+mistake(phase_and_magnitude, "x and y are exchanged in the phase", lambda x, y: (torch.atan2(x, y), torch.hypot(x, y)))
+mistake(
+    phase_and_magnitude,
+    "the phase runs from 0 to 2 pi",
+    lambda x, y: (torch.atan2(y, x) % (2 * math.pi), torch.hypot(x, y)),
+)
+mistake(
+    phase_and_magnitude,
+    "degrees instead of radians",
+    lambda x, y: (torch.rad2deg(torch.atan2(y, x)), torch.hypot(x, y)),
+)
 
 # ------------------------------------------------------------------ Fourier transforms
 
@@ -96,8 +111,7 @@ def power_spectrogram(x):
     return z.real.square() + z.imag.square()
 
 
-def spectrogram(x, periodic=True, mode="reflect", power=2, hop=16, window=True, scale=1.0, one=False,
-        center=True):
+def spectrogram(x, periodic=True, mode="reflect", power=2, hop=16, window=True, scale=1.0, one=False, center=True):
     x = F.pad(x, (32, 32) if center else (0, 64), mode=mode) if mode else x
     w = torch.hann_window(64, periodic=periodic, dtype=torch.float64) if window else torch.ones(64).double()
     frames = x.double().unfold(-1, 64, hop) * w
@@ -110,13 +124,18 @@ def spectrogram(x, periodic=True, mode="reflect", power=2, hop=16, window=True, 
 
 
 honest(power_spectrogram, "products with a table of cosines and sines", spectrogram)
-wrongs(power_spectrogram, spectrogram, {
-    "the window is symmetric, not periodic": {"periodic": False},
-    "ends are padded with zeros, not reflected": {"mode": "constant"},
-    "the magnitude, not its square": {"power": 1},
-    "there is no window": {"window": False},
-    "powers are divided by the length 64": {"scale": 1 / 64},
-    "the inner bins are doubled": {"one": True}})
+wrongs(
+    power_spectrogram,
+    spectrogram,
+    {
+        "the window is symmetric, not periodic": {"periodic": False},
+        "ends are padded with zeros, not reflected": {"mode": "constant"},
+        "the magnitude, not its square": {"power": 1},
+        "there is no window": {"window": False},
+        "powers are divided by the length 64": {"scale": 1 / 64},
+        "the inner bins are doubled": {"one": True},
+    },
+)
 
 
 @fifth(lambda d: (d(2, 3, 70), d(3, 25)))
@@ -132,14 +151,20 @@ def conv_fft(x, k, size=128, conj=False, scale=1.0, off=0, low=None):
 
 
 honest(long_convolution, "a padded Fourier transform", conv_fft)
-honest(long_convolution, "shifted sums", lambda x, k: sum(k[:, j, None] * F.pad(x, (j, 0))[...,
-    :70] for j in range(25)))
-wrongs(long_convolution, conv_fft, {
-    "the transform is not padded, so that the end wraps round": {"size": 70},
-    "the kernel is conjugated (correlation)": {"conj": True},
-    "the inverse is not divided by its length": {"scale": 128.0},
-    "the output is one sample late": {"off": 1},
-    "inputs are rounded to bf16": {"low": bf}})
+honest(
+    long_convolution, "shifted sums", lambda x, k: sum(k[:, j, None] * F.pad(x, (j, 0))[..., :70] for j in range(25))
+)
+wrongs(
+    long_convolution,
+    conv_fft,
+    {
+        "the transform is not padded, so that the end wraps round": {"size": 70},
+        "the kernel is conjugated (correlation)": {"conj": True},
+        "the inverse is not divided by its length": {"scale": 128.0},
+        "the output is one sample late": {"off": 1},
+        "inputs are rounded to bf16": {"low": bf},
+    },
+)
 
 
 @fifth(lambda d: (d(5, 48),))
@@ -163,11 +188,16 @@ def dct_by_fft(x, ortho=True, first=True, turned=False, half=0.5, flip=True):
 
 
 honest(cosine_transform, "by a Fourier transform of the same length", dct_by_fft)
-wrongs(cosine_transform, dct_by_fft, {
-    "the first coefficient is not divided by the root of 2": {"first": False},
-    "not orthonormal: twice the plain sums": {"ortho": False, "first": False},
-    "the twiddle turns the other way": {"turned": True},
-    "the odd half is not reversed": {"flip": False}})
+wrongs(
+    cosine_transform,
+    dct_by_fft,
+    {
+        "the first coefficient is not divided by the root of 2": {"first": False},
+        "not orthonormal: twice the plain sums": {"ortho": False, "first": False},
+        "the twiddle turns the other way": {"turned": True},
+        "the odd half is not reversed": {"flip": False},
+    },
+)
 
 
 @fifth(lambda d: (d(6, 64, dtype=hf, scale=3.0), torch.where(d(64) > 0, 1.0, -1.0).to(hf)))
@@ -181,7 +211,7 @@ def hadamard_rotate(x, sign):
 def butterflies(x, sign, stages=6, over=8.0, sequency=False, late=False, signed=True, odd=False):
     y = x * sign if signed and not late else x
     for s in range(stages):
-        y = y.unflatten(1, (-1, 2, 2 ** s))
+        y = y.unflatten(1, (-1, 2, 2**s))
         a, b = y[:, :, 0], y[:, :, 1]
         y = torch.stack((a + b, b - a if odd else a - b), 2).flatten(1)
     if sequency:
@@ -193,13 +223,18 @@ def butterflies(x, sign, stages=6, over=8.0, sequency=False, late=False, signed=
 
 
 rights(hadamard_rotate, butterflies, {"six stages of butterflies": {}})
-wrongs(hadamard_rotate, butterflies, {
-    "divided by 64, not by its root": {"over": 64.0},
-    "the last of six stages is left out": {"stages": 5},
-    "outputs come in the order of sign changes": {"sequency": True},
-    "signs are applied after the transform": {"late": True},
-    "signs are left out": {"signed": False},
-    "butterflies take b - a": {"odd": True}})
+wrongs(
+    hadamard_rotate,
+    butterflies,
+    {
+        "divided by 64, not by its root": {"over": 64.0},
+        "the last of six stages is left out": {"stages": 5},
+        "outputs come in the order of sign changes": {"sequency": True},
+        "signs are applied after the transform": {"late": True},
+        "signs are left out": {"signed": False},
+        "butterflies take b - a": {"odd": True},
+    },
+)
 
 # ------------------------------------------------------------------ linear algebra
 
@@ -228,15 +263,23 @@ def cholesky_kernel(a, b, upper=False, half=False, jitter=0.0, keep=None, unit=F
 
 
 honest(cholesky_solved, "column by column", cholesky_kernel)
-honest(cholesky_solved, "eliminated in double precision", lambda a, b: (
-    torch.linalg.solve(a.double(), b.double()).float(), torch.linalg.slogdet(a.double())[1].float()))
-wrongs(cholesky_solved, cholesky_kernel, {
-    "the second solve uses the factor, not its transpose": {"upper": True},
-    "only the first triangular solve is done": {"half": True},
-    "1e-3 is added to the diagonal": {"jitter": 1e-3},
-    "updates of the factor are rounded to bf16": {"keep": bf},
-    "the first solve takes the diagonal as ones": {"unit": True},
-    "the log determinant lacks its 2": {"plain": True}})
+honest(
+    cholesky_solved,
+    "eliminated in double precision",
+    lambda a, b: (torch.linalg.solve(a.double(), b.double()).float(), torch.linalg.slogdet(a.double())[1].float()),
+)
+wrongs(
+    cholesky_solved,
+    cholesky_kernel,
+    {
+        "the second solve uses the factor, not its transpose": {"upper": True},
+        "only the first triangular solve is done": {"half": True},
+        "1e-3 is added to the diagonal": {"jitter": 1e-3},
+        "updates of the factor are rounded to bf16": {"keep": bf},
+        "the first solve takes the diagonal as ones": {"unit": True},
+        "the log determinant lacks its 2": {"plain": True},
+    },
+)
 
 
 @fifth(lambda d: (d(12, 12), d(12, 2)))
@@ -256,18 +299,19 @@ def elimination(a, b, rows=True, sign=True, pivot=True, low=None):
                 b[[k, p]] = b[[p, k]]
             det = -det if sign else det
         det *= float(a[k, k])
-        f = a[k + 1:, k] / a[k, k]
-        a[k + 1:] = cut(a[k + 1:] - f[:, None] * a[k], low)
-        b[k + 1:] = b[k + 1:] - f[:, None] * b[k]
+        f = a[k + 1 :, k] / a[k, k]
+        a[k + 1 :] = cut(a[k + 1 :] - f[:, None] * a[k], low)
+        b[k + 1 :] = b[k + 1 :] - f[:, None] * b[k]
     x = torch.linalg.solve_triangular(a, b, upper=True)
     return x.float(), torch.tensor(det).float()
 
 
 honest(solved_with_pivots, "elimination in double precision", elimination)
 for words, keys in {
-        "row exchanges are not applied to the right side": {"rows": False},
-        "the determinant's sign does not count the exchanges": {"sign": False},
-        "the eliminated matrix is kept in bf16": {"low": bf}}.items():
+    "row exchanges are not applied to the right side": {"rows": False},
+    "the determinant's sign does not count the exchanges": {"sign": False},
+    "the eliminated matrix is kept in bf16": {"low": bf},
+}.items():
     mistake(solved_with_pivots, words, lambda *a, keys=keys: elimination(*a, **keys))
 
 
@@ -281,15 +325,16 @@ def small_elimination(a, b, pivot=True, kind=torch.float32):
     for k in range(3):
         p = k + int(a[k:, k].abs().argmax()) if pivot else k
         a[[k, p]], b[[k, p]] = a[[p, k]], b[[p, k]]
-        f = a[k + 1:, k] / a[k, k]
-        a[k + 1:], b[k + 1:] = a[k + 1:] - f[:, None] * a[k], b[k + 1:] - f[:, None] * b[k]
+        f = a[k + 1 :, k] / a[k, k]
+        a[k + 1 :], b[k + 1 :] = a[k + 1 :] - f[:, None] * a[k], b[k + 1 :] - f[:, None] * b[k]
     return torch.linalg.solve_triangular(a, b, upper=True).float()
 
 
 honest(solved_tiny_pivot, "elimination with pivots", small_elimination)
 honest(solved_tiny_pivot, "in double precision", lambda a, b: small_elimination(a, b, kind=torch.float64))
-mistake(solved_tiny_pivot, "no row exchanges, so that 1e-9 becomes the pivot",
-    lambda a, b: small_elimination(a, b, False))
+mistake(
+    solved_tiny_pivot, "no row exchanges, so that 1e-9 becomes the pivot", lambda a, b: small_elimination(a, b, False)
+)
 
 
 @fifth(lambda d: (d(20, 7),))
@@ -313,9 +358,13 @@ def gram_schmidt(a, signs=True, skip=0):
 
 
 honest(orthonormal_columns, "Gram and Schmidt's way in double precision", gram_schmidt)
-honest(orthonormal_columns, "from the Cholesky factor of a^T a in double precision", lambda a: (lambda r: (
-    torch.linalg.solve_triangular(r, a.double(), upper=True, left=False).float(), r.float()))(
-        torch.linalg.cholesky(a.double().T @ a.double()).mH))
+honest(
+    orthonormal_columns,
+    "from the Cholesky factor of a^T a in double precision",
+    lambda a: (lambda r: (torch.linalg.solve_triangular(r, a.double(), upper=True, left=False).float(), r.float()))(
+        torch.linalg.cholesky(a.double().T @ a.double()).mH
+    ),
+)
 mistake(orthonormal_columns, "the diagonal of r is negative", lambda a: gram_schmidt(a, signs=False))
 mistake(orthonormal_columns, "the first column is not taken off the others", lambda a: gram_schmidt(a, skip=1))
 mistake(orthonormal_columns, "signs are as the reflections leave them", lambda a: tuple(torch.linalg.qr(a)))
@@ -326,16 +375,28 @@ def pair_distances(x, y):
     return (x[:, None] - y[None]).square().sum(-1).sqrt()
 
 
-honest(pair_distances, "torch's own without products", lambda x, y: torch.cdist(
-    x, y, compute_mode="donot_use_mm_for_euclid_dist"))
-honest(pair_distances, "coordinate by coordinate", lambda x, y: torch.sqrt(sum(
-    (x[:, i, None] - y[None, :, i]) ** 2 for i in range(3))))
+honest(
+    pair_distances,
+    "torch's own without products",
+    lambda x, y: torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist"),
+)
+honest(
+    pair_distances,
+    "coordinate by coordinate",
+    lambda x, y: torch.sqrt(sum((x[:, i, None] - y[None, :, i]) ** 2 for i in range(3))),
+)
 mistake(pair_distances, "the root is left out", lambda x, y: (x[:, None] - y[None]).square().sum(-1))
 mistake(pair_distances, "sums of magnitudes (1-norm)", lambda x, y: (x[:, None] - y[None]).abs().sum(-1))
-mistake(pair_distances, "by products rounded to tf32", lambda x, y: (
-    x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - 2 * tf32(x) @ tf32(y).T).clamp(min=0).sqrt())
-mistake(pair_distances, "the cross term lacks its 2", lambda x, y: (
-    x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - x @ y.T).clamp(min=0).sqrt())
+mistake(
+    pair_distances,
+    "by products rounded to tf32",
+    lambda x, y: (x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - 2 * tf32(x) @ tf32(y).T).clamp(min=0).sqrt(),
+)
+mistake(
+    pair_distances,
+    "the cross term lacks its 2",
+    lambda x, y: (x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - x @ y.T).clamp(min=0).sqrt(),
+)
 
 
 @fifth(lambda d: (d(30, 6, shift=500.0), d(25, 6, shift=500.0)))
@@ -343,13 +404,23 @@ def far_pair_distances(x, y):
     return (x[:, None] - y[None]).square().sum(-1).sqrt()
 
 
-honest(far_pair_distances, "products of the centred points", lambda x, y: (lambda a, b: (
-    a.square().sum(-1)[:, None] + b.square().sum(-1)[None] - 2 * a @ b.T).sqrt().float())(
-        x.double() - 500, y.double() - 500))
-mistake(far_pair_distances, "squared norms less twice the product, which cancels", lambda x, y: (
-    x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - 2 * x @ y.T).clamp(min=0).sqrt())
-mistake(far_pair_distances, "differences are rounded to bf16 coordinates", lambda x, y: (
-    cut(x, bf)[:, None] - cut(y, bf)[None]).square().sum(-1).sqrt())
+honest(
+    far_pair_distances,
+    "products of the centred points",
+    lambda x, y: (lambda a, b: (a.square().sum(-1)[:, None] + b.square().sum(-1)[None] - 2 * a @ b.T).sqrt().float())(
+        x.double() - 500, y.double() - 500
+    ),
+)
+mistake(
+    far_pair_distances,
+    "squared norms less twice the product, which cancels",
+    lambda x, y: (x.square().sum(-1)[:, None] + y.square().sum(-1)[None] - 2 * x @ y.T).clamp(min=0).sqrt(),
+)
+mistake(
+    far_pair_distances,
+    "differences are rounded to bf16 coordinates",
+    lambda x, y: (cut(x, bf)[:, None] - cut(y, bf)[None]).square().sum(-1).sqrt(),
+)
 
 
 @fifth(lambda d: (d(40, 8), d(40)))
@@ -372,11 +443,16 @@ def covariance(x, w, plain=False, ones=False, unweighted=False, n=True):
 
 honest(centred_covariance, "with roots of the weights", covariance)
 honest(centred_covariance, "in double precision", wide(covariance, torch.float64))
-wrongs(centred_covariance, covariance, {
-    "divided by the sum of weights": {"plain": True},
-    "divided by the sum of weights less 1": {"ones": True},
-    "the mean is not weighted": {"unweighted": True},
-    "correlations mix n - 1 in the deviation with n": {"n": False}})
+wrongs(
+    centred_covariance,
+    covariance,
+    {
+        "divided by the sum of weights": {"plain": True},
+        "divided by the sum of weights less 1": {"ones": True},
+        "the mean is not weighted": {"unweighted": True},
+        "correlations mix n - 1 in the deviation with n": {"n": False},
+    },
+)
 
 
 @fifth(lambda d: (d(9, 9, scale=0.4),))
@@ -385,7 +461,7 @@ def matrix_exponential(a):
 
 
 def exp_by_squaring(a, terms=14, squarings=4, undo=4, factorial=True):
-    a = a.double() / 2 ** squarings
+    a = a.double() / 2**squarings
     y, term = torch.eye(9).double(), torch.eye(9).double()
     for k in range(1, terms):
         term = term @ a / (k if factorial else 1)
@@ -398,6 +474,5 @@ def exp_by_squaring(a, terms=14, squarings=4, undo=4, factorial=True):
 honest(matrix_exponential, "a series, scaled and squared, in double precision", exp_by_squaring)
 mistake(matrix_exponential, "each element's exponential", lambda a: a.exp())
 mistake(matrix_exponential, "one squaring too few", lambda a: exp_by_squaring(a, undo=3))
-mistake(matrix_exponential, "three terms of the series, without squaring",
-    lambda a: exp_by_squaring(a, 3, 0, 0))
+mistake(matrix_exponential, "three terms of the series, without squaring", lambda a: exp_by_squaring(a, 3, 0, 0))
 mistake(matrix_exponential, "terms are not divided by k", lambda a: exp_by_squaring(a, factorial=False))

@@ -10,6 +10,7 @@ from .blind_third import kept
 
 # ------------------------------------------------------------------ more attention
 
+
 @fourth(lambda d: (d(1, 4, 18, 16), d(1, 4, 18, 16), d(1, 2, 18, 16), d(8, scale=0.3), d(8, scale=0.3)))
 def differential_attention(q, k, v, l1, l2, start=0.2, sign=1.0, halves=False, out_factor=True, normed=True):
     lam = (l1.exp().sum() - l2.exp().sum()) * 0.1 + start
@@ -46,7 +47,7 @@ def packed_causal_attention(q, k, v, starts, blocked=True, causal=True, late=0, 
         hide |= seq[:, None] != seq[None]
     if causal:
         hide |= at[None] > at[:, None]
-    s = torch.einsum("qhd,khd->hqk", q, k) * size ** -0.5
+    s = torch.einsum("qhd,khd->hqk", q, k) * size**-0.5
     return torch.einsum("hqk,khd->qhd", s.masked_fill(hide, float("-inf")).softmax(-1), v)
 
 
@@ -81,7 +82,7 @@ def chunked_tempered_attention(q, k, v, chunk=8, floor=4.0, amount=0.3, sliding=
 def chunks_by_chunk(q, k, v):
     out = []
     for a in range(0, 27, 8):
-        x, y, z = (t[:, :, a:a + 8] for t in (q, k, v))
+        x, y, z = (t[:, :, a : a + 8] for t in (q, k, v))
         at = torch.arange(a, a + x.shape[2], dtype=q.dtype)
         heat = 1 + 0.3 * torch.log(1 + torch.floor((at + 1) * 0.25))
         s = x @ y.mT * 0.25 * heat[:, None]
@@ -94,8 +95,7 @@ honest(chunked_tempered_attention, "chunk by chunk, the temperature on the score
 honest(chunked_tempered_attention, "float64 inside", double(chunked_tempered_attention))
 mistake(chunked_tempered_attention, "a sliding window of 8 instead of chunks of 8", sliding=True)
 mistake(chunked_tempered_attention, "the temperature takes positions from 0, not from 1", first=0)
-mistake(chunked_tempered_attention, "the temperature uses log2 instead of the natural logarithm",
-    natural=False)
+mistake(chunked_tempered_attention, "the temperature uses log2 instead of the natural logarithm", natural=False)
 mistake(chunked_tempered_attention, "queries are not tempered at all", amount=0.0)
 stored_in(chunked_tempered_attention, hf)
 
@@ -126,8 +126,9 @@ honest(prefix_lm_attention, "prefix and the rest as two attentions", prefix_in_t
 honest(prefix_lm_attention, "float64 inside", double(prefix_lm_attention))
 mistake(prefix_lm_attention, "the prefix is one token too long", late=1)
 mistake(prefix_lm_attention, "every sequence takes the first one's prefix", one=True)
-mistake(prefix_lm_attention, "queries of the prefix see every key, instead of keys of the prefix being seen",
-    backwards=True)
+mistake(
+    prefix_lm_attention, "queries of the prefix see every key, instead of keys of the prefix being seen", backwards=True
+)
 mistake(prefix_lm_attention, "scores are stored in fp16 before the softmax", low=hf)
 
 
@@ -147,8 +148,8 @@ def sigmoid_by_tiles(q, k, v, tile=8):
     o = torch.zeros_like(v)
     at = torch.arange(26)
     for j in range(0, 26, tile):
-        p = 1 / (1 + 26 * (-0.25 * (q @ k[:, :, j:j + tile].mT)).exp())
-        o += (p * (at[j:j + tile][None] <= at[:, None])) @ v[:, :, j:j + tile]
+        p = 1 / (1 + 26 * (-0.25 * (q @ k[:, :, j : j + tile].mT)).exp())
+        o += (p * (at[j : j + tile][None] <= at[:, None])) @ v[:, :, j : j + tile]
     return o
 
 
@@ -169,12 +170,19 @@ def merge_attention_states(o1, l1, o2, l2, base=torch.exp, old=False, plain=Fals
     return (o1 * a[..., None] + o2 * b[..., None]) / (a + b)[..., None], top if old else top + (a + b).log()
 
 
-honest(merge_attention_states, "a sigmoid of the difference and softplus",
-       lambda o1, l1, o2, l2: (torch.lerp(o2, o1, (l1 - l2).sigmoid()[..., None]),
-                               l2 + F.softplus(l1 - l2)))
-honest(merge_attention_states, "a softmax over the two states",
-       lambda o1, l1, o2, l2: ((torch.stack((l1, l2)).softmax(0)[..., None] * torch.stack((o1, o2))).sum(0),
-                               torch.logaddexp(l1, l2)))
+honest(
+    merge_attention_states,
+    "a sigmoid of the difference and softplus",
+    lambda o1, l1, o2, l2: (torch.lerp(o2, o1, (l1 - l2).sigmoid()[..., None]), l2 + F.softplus(l1 - l2)),
+)
+honest(
+    merge_attention_states,
+    "a softmax over the two states",
+    lambda o1, l1, o2, l2: (
+        (torch.stack((l1, l2)).softmax(0)[..., None] * torch.stack((o1, o2))).sum(0),
+        torch.logaddexp(l1, l2),
+    ),
+)
 mistake(merge_attention_states, "2^x instead of e^x on natural logarithms", base=torch.exp2)
 mistake(merge_attention_states, "the merged lse is the larger one, without log of the sum", old=True)
 mistake(merge_attention_states, "the sum of both weights is not divided out", plain=True)
@@ -189,9 +197,19 @@ def cosine_attention(q, k, v, log_scale, top=100.0, raw=False, only_q=False, eps
     return (q @ k.mT * scale[:, None, None]).softmax(-1) @ v
 
 
-honest(cosine_attention, "norms divided out of the scores",
-       lambda q, k, v, s: (q @ k.mT * (s.exp().clamp(max=100.0))[:, None, None]
-                           / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :])).softmax(-1) @ v)
+honest(
+    cosine_attention,
+    "norms divided out of the scores",
+    lambda q, k, v, s: (
+        (
+            q
+            @ k.mT
+            * (s.exp().clamp(max=100.0))[:, None, None]
+            / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :])
+        ).softmax(-1)
+        @ v
+    ),
+)
 honest(cosine_attention, "float64 inside", double(cosine_attention))
 mistake(cosine_attention, "the scale is not clamped at 100", top=1e9)
 mistake(cosine_attention, "the scale is used without exp", raw=True)
@@ -200,8 +218,8 @@ mistake(cosine_attention, "k is not normalised", only_q=True)
 
 # ------------------------------------------------------------------ recurrences
 
-@fourth(lambda d: (d(2, 26, 12), d(2, 26, 12, scale=0.7), d(12, 6, scale=0.5), d(2, 26, 6), d(2, 26, 6),
-    d(12)))
+
+@fourth(lambda d: (d(2, 26, 12), d(2, 26, 12, scale=0.7), d(12, 6, scale=0.5), d(2, 26, 6), d(2, 26, 6), d(12)))
 def gated_selective_scan(x, dt, a_log, b, c, skip, euler=True, old=False, low=None, soft=True, reset=None):
     dt = F.softplus(dt) if soft else dt.exp()
     a = -a_log.exp()
@@ -247,15 +265,16 @@ def gated_linear_attention(q, k, v, gate, divide=16.0, on_value=False, late=Fals
     out = []
     for t in range(q.shape[1]):
         keep = g[:, t, None, :] if on_value else g[:, t, :, None]
-        s = kept((s + k[:, t, :, None] * v[:, t, None]) * keep if late else
-                 s * keep + k[:, t, :, None] * v[:, t, None], low)
+        s = kept(
+            (s + k[:, t, :, None] * v[:, t, None]) * keep if late else s * keep + k[:, t, :, None] * v[:, t, None], low
+        )
         out.append(torch.einsum("bk,bkv->bv", q[:, t], s))
-    return torch.stack(out, 1) * (8 ** -0.5 if scaled else 1.0)
+    return torch.stack(out, 1) * (8**-0.5 if scaled else 1.0)
 
 
 def gla_quadratic(q, k, v, gate):
     total = (F.logsigmoid(gate) / 16).cumsum(1)
-    s = (q * total.exp()) @ (k * (-total).exp()).mT * 8 ** -0.5
+    s = (q * total.exp()) @ (k * (-total).exp()).mT * 8**-0.5
     return s.tril() @ v
 
 
@@ -266,7 +285,7 @@ def gla_by_chunks(q, k, v, gate, size=6):
         x = qs * total.exp()
         out.append(x @ s + (x @ (ks * (-total).exp()).mT).tril() @ vs)
         s = total[:, -1, :, None].exp() * s + (ks * (total[:, -1:] - total).exp()).mT @ vs
-    return torch.cat(out, 1) / 8 ** 0.5
+    return torch.cat(out, 1) / 8**0.5
 
 
 honest(gated_linear_attention, "the quadratic form with products of gates", gla_quadratic)
@@ -296,15 +315,13 @@ def delta_by_solve(q, k, v, b, unit_lower=True, inclusive=True):
     k, bt = F.normalize(k, dim=-1), b.sigmoid()[..., None]
     low = (bt * (k @ k.mT)).tril(-1)
     eye = torch.eye(24, dtype=q.dtype)
-    u = torch.linalg.solve_triangular(eye + low if unit_lower else eye - low, bt * v, upper=False,
-                                      unitriangular=True)
+    u = torch.linalg.solve_triangular(eye + low if unit_lower else eye - low, bt * v, upper=False, unitriangular=True)
     return (q @ k.mT).tril(0 if inclusive else -1) @ u
 
 
 honest(delta_rule, "a triangular solve over the sequence", delta_by_solve)
 honest(delta_rule, "float64 inside", double(delta_rule))
-mistake(delta_rule, "what the state holds is added, not taken away", lambda
-    *a: delta_by_solve(*a, unit_lower=False))
+mistake(delta_rule, "what the state holds is added, not taken away", lambda *a: delta_by_solve(*a, unit_lower=False))
 mistake(delta_rule, "the write strength beta is left out", beta=False)
 mistake(delta_rule, "the current token's write is not read", lambda *a: delta_by_solve(*a, inclusive=False))
 mistake(delta_rule, "keys are scaled by a constant instead of made unit length", unit=False)
@@ -318,7 +335,7 @@ def retention(q, k, v, lowest=5.0, normed=True, shared=False, causal=True):
     decay = 1 - 2.0 ** (-lowest - h.to(q.dtype))
     at = torch.arange(n, dtype=q.dtype)
     mask = decay[:, None, None] ** (at[:, None] - at[None]).abs()
-    o = (q @ k.mT * 8 ** -0.5 * (mask.tril() if causal else mask)) @ v
+    o = (q @ k.mT * 8**-0.5 * (mask.tril() if causal else mask)) @ v
     return F.layer_norm(o, (8,), eps=1e-5) if normed else o
 
 
@@ -327,7 +344,7 @@ def retention_recurrent(q, k, v):
     s, out = q.new_zeros(2, 4, 8, 8), []
     for t in range(q.shape[2]):
         s = s * decay[:, None, None] + k[:, :, t, :, None] * v[:, :, t, None]
-        out.append((q[:, :, t, :, None] * s).sum(2) / 8 ** 0.5)
+        out.append((q[:, :, t, :, None] * s).sum(2) / 8**0.5)
     o = torch.stack(out, 2)
     o = o - o.mean(-1, keepdim=True)
     return o / (o.square().mean(-1, keepdim=True) + 1e-5).sqrt()

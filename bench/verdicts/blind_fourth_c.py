@@ -12,6 +12,7 @@ from .blind_third import hurt, kept, last_rows_unwritten, two_rows_swapped
 
 # ------------------------------------------------------------------ routing
 
+
 @fourth(lambda d: (d(24, 16), d(16, 4), d(4, 16, 20, scale=0.3), d(4, 20, 16, scale=0.3)))
 def expert_choice_moe(x, wr, w1, w2, room=8, over=-1, by_token=False, weighted=True, last_wins=False):
     p = (x @ wr).softmax(over)
@@ -42,13 +43,21 @@ honest(expert_choice_moe, "float64 inside", double(expert_choice_moe))
 mistake(expert_choice_moe, "softmax over tokens instead of over experts", over=0)
 mistake(expert_choice_moe, "tokens choose their expert instead of experts their tokens", by_token=True)
 mistake(expert_choice_moe, "experts' outputs are not weighted", weighted=False)
-mistake(expert_choice_moe, "a token taken by two experts keeps only the last one's output (lost update)",
-        last_wins=True)
+mistake(
+    expert_choice_moe, "a token taken by two experts keeps only the last one's output (lost update)", last_wins=True
+)
 mistake(expert_choice_moe, "each expert takes 7 tokens instead of 8", room=7)
 
 
-@fourth(lambda d: (d(21, 16, dtype=bf), d(16, 5), d(5, 16, 24, dtype=bf, scale=0.3),
-                   d(5, 16, 24, dtype=bf, scale=0.3), d(5, 24, 16, dtype=bf, scale=0.3)))
+@fourth(
+    lambda d: (
+        d(21, 16, dtype=bf),
+        d(16, 5),
+        d(5, 16, 24, dtype=bf, scale=0.3),
+        d(5, 16, 24, dtype=bf, scale=0.3),
+        d(5, 24, 16, dtype=bf, scale=0.3),
+    )
+)
 def mixtral_block(x, wr, gate, up, down, k=2, everyone=False, swapped=False, early=False, low=None):
     x, gate, up, down = (t.to(wr.dtype) for t in (x, gate, up, down))
     s = x @ wr
@@ -77,13 +86,15 @@ def mixtral_sorted(x, wr, gate, up, down, unsort=True):
 
 
 honest(mixtral_block, "tokens sorted by expert, one product each", mixtral_sorted)
-honest(mixtral_block, "float64 inside",
-       lambda *a: mixtral_block(*(t.double() for t in a)).to(torch.float32))
+honest(mixtral_block, "float64 inside", lambda *a: mixtral_block(*(t.double() for t in a)).to(torch.float32))
 mistake(mixtral_block, "softmax over all experts, not renormalised over the two chosen", everyone=True)
 mistake(mixtral_block, "gate and up matrices are exchanged", swapped=True)
 mistake(mixtral_block, "routing weights scale the expert's input instead of its output", early=True)
-mistake(mixtral_block, "weights are in token order while rows are sorted by expert",
-        lambda *a: mixtral_sorted(*a, unsort=False))
+mistake(
+    mixtral_block,
+    "weights are in token order while rows are sorted by expert",
+    lambda *a: mixtral_sorted(*a, unsort=False),
+)
 mistake(mixtral_block, "the hidden layer is rounded to bf16", low=bf)
 
 
@@ -108,15 +119,14 @@ def switch_loop(x, wr, w):
         if used[i] < 7:
             out[t] = x[t] @ w[i] * p[t, i]
         used[i] += 1
-    return out, (torch.tensor(used, dtype=x.dtype) @ p.sum(0)) * 4 / 32 ** 2
+    return out, (torch.tensor(used, dtype=x.dtype) @ p.sum(0)) * 4 / 32**2
 
 
 honest(switch_layer, "token by token with counters", switch_loop)
 honest(switch_layer, "float64 inside", double(switch_layer))
 mistake(switch_layer, "tokens over capacity are not dropped", drop=False)
 mistake(switch_layer, "the expert's output is not multiplied by its probability", gated=False)
-mistake(switch_layer, "the balance loss multiplies mean probabilities with themselves, not with counts",
-        share=False)
+mistake(switch_layer, "the balance loss multiplies mean probabilities with themselves, not with counts", share=False)
 mistake(switch_layer, "places count from 1: one token fewer fits", inclusive=False)
 
 
@@ -139,7 +149,7 @@ def group_limited_loop(x, w, bias):
     s = 1 / (1 + (-(x @ w)).exp())
     for t in range(30):
         b = (s[t] + bias).tolist()
-        marks = [sum(sorted(b[3 * g:3 * g + 3])[1:]) for g in range(4)]
+        marks = [sum(sorted(b[3 * g : 3 * g + 3])[1:]) for g in range(4)]
         allowed = sorted(range(4), key=lambda g: -marks[g])[:2]
         ids = sorted((e for e in range(12) if e // 3 in allowed), key=lambda e: -b[e])[:3]
         out[t, ids] = s[t, ids] * (1.5 / s[t, ids].sum())
@@ -187,8 +197,9 @@ mistake(moe_permutation, "offsets are the segments' ends instead of their starts
 mistake(moe_permutation, "sorts experts from last to first", down=True)
 
 
-@fourth(lambda d: (d(45, 320, dtype=bf, shift=1.0), d(4, 320, 24, dtype=bf, shift=0.5),
-    torch.tensor([0, 13, 13, 30, 45])))
+@fourth(
+    lambda d: (d(45, 320, dtype=bf, shift=1.0), d(4, 320, 24, dtype=bf, shift=0.5), torch.tensor([0, 13, 13, 30, 45]))
+)
 def grouped_gemm(x, w, starts, tile=None, late=0, whole=False, low=None):
     out = x.new_zeros(len(x), w.shape[-1])
     for e, (a, b) in enumerate(zip(starts[:-1].tolist(), starts[1:].tolist())):
@@ -203,14 +214,21 @@ def grouped_gemm(x, w, starts, tile=None, late=0, whole=False, low=None):
 
 honest(grouped_gemm, "float32 inside", inside(grouped_gemm))
 honest(grouped_gemm, "float64 inside", double(grouped_gemm))
-honest(grouped_gemm, "one product for each row, sums of 8 columns at a time",
-       lambda x, w, s: sum(torch.einsum("tk,tkn->tn", x[:, j:j + 8].float(), w[
-           torch.bucketize(torch.arange(45), s[1:], right=True), j:j + 8].float())
-           for j in range(0, 320, 8)).to(x.dtype))
+honest(
+    grouped_gemm,
+    "one product for each row, sums of 8 columns at a time",
+    lambda x, w, s: sum(
+        torch.einsum(
+            "tk,tkn->tn",
+            x[:, j : j + 8].float(),
+            w[torch.bucketize(torch.arange(45), s[1:], right=True), j : j + 8].float(),
+        )
+        for j in range(0, 320, 8)
+    ).to(x.dtype),
+)
 mistake(grouped_gemm, "a tile of 8 rows takes the expert of its first row", inside(grouped_gemm, tile=8))
 mistake(grouped_gemm, "each group takes the next expert's matrix", inside(grouped_gemm, late=1))
-mistake(grouped_gemm, "a group's last partial tile of 8 rows is not written (zeros)",
-        inside(grouped_gemm, whole=True))
+mistake(grouped_gemm, "a group's last partial tile of 8 rows is not written (zeros)", inside(grouped_gemm, whole=True))
 mistake(grouped_gemm, "accumulates in bf16", lambda *a: grouped_gemm(*a, low=bf))
 
 
@@ -253,10 +271,19 @@ def soft_moe(x, phi, w, send=0, back=1, same=False):
     return b @ y
 
 
-honest(soft_moe, "exponentials shared by both softmaxes",
-       lambda x, phi, w: (lambda e: e / e.sum(1, keepdim=True) @ torch.cat(
-           [(e[:, 2 * i:2 * i + 2] / e[:, 2 * i:2 * i + 2].sum(0)).T @ x @ w[i].tanh() for i in range(4)]))(
-               (x @ phi).exp()))
+honest(
+    soft_moe,
+    "exponentials shared by both softmaxes",
+    lambda x, phi, w: (
+        lambda e: (
+            e
+            / e.sum(1, keepdim=True)
+            @ torch.cat(
+                [(e[:, 2 * i : 2 * i + 2] / e[:, 2 * i : 2 * i + 2].sum(0)).T @ x @ w[i].tanh() for i in range(4)]
+            )
+        )
+    )((x @ phi).exp()),
+)
 honest(soft_moe, "float64 inside", double(soft_moe))
 mistake(soft_moe, "dispatch and combine weights both run over slots", same=True)
 mistake(soft_moe, "combine weights run over tokens", back=0)
@@ -265,6 +292,7 @@ stored_in(soft_moe, bf)
 
 
 # ------------------------------------------------------------------ norms
+
 
 @fourth(lambda d: (d(3, 5, 7, 6, shift=4.0), d(5, shift=1.0), d(5)))
 def instance_norm_2d(x, w, b, over=(2, 3), correction=0, eps=1e-5, low=None, flip=False):
@@ -278,13 +306,19 @@ def instance_norm_2d(x, w, b, over=(2, 3), correction=0, eps=1e-5, low=None, fli
     return (x - mean) * (var + eps).rsqrt() * w[:, None, None] + b[:, None, None]
 
 
-honest(instance_norm_2d, "torch's batch norm over planes as channels",
-       lambda x, w, b: F.batch_norm(x.reshape(1, 15, 7, 6), None, None, w.repeat(3), b.repeat(3),
-       True).view_as(x))
-honest(instance_norm_2d, "one fused multiply-add by plane",
-       lambda x, w, b: (lambda m, a: torch.addcmul(b[:, None, None] - m * a, x, a))(
-           x.double().mean((2, 3), keepdim=True).float(),
-           (w[:, None, None] / (x.double().var((2, 3), correction=0, keepdim=True) + 1e-5).sqrt()).float()))
+honest(
+    instance_norm_2d,
+    "torch's batch norm over planes as channels",
+    lambda x, w, b: F.batch_norm(x.reshape(1, 15, 7, 6), None, None, w.repeat(3), b.repeat(3), True).view_as(x),
+)
+honest(
+    instance_norm_2d,
+    "one fused multiply-add by plane",
+    lambda x, w, b: (lambda m, a: torch.addcmul(b[:, None, None] - m * a, x, a))(
+        x.double().mean((2, 3), keepdim=True).float(),
+        (w[:, None, None] / (x.double().var((2, 3), correction=0, keepdim=True) + 1e-5).sqrt()).float(),
+    ),
+)
 mistake(instance_norm_2d, "statistics over the batch as well", over=(0, 2, 3))
 mistake(instance_norm_2d, "divides by n - 1 in the variance", correction=1)
 mistake(instance_norm_2d, "mean of squares less squared mean, both in bf16", low=bf)
@@ -297,7 +331,7 @@ def spectral_norm_linear(x, w, u, bias, rounds=3, unit=True, root=1.0, frobenius
         v = F.normalize(w.T @ u, dim=0) if unit else w.T @ u
         u = F.normalize(w @ v, dim=0)
     sigma = w.norm() if frobenius else u @ w @ v
-    return x @ (w / sigma ** root).T + bias, u
+    return x @ (w / sigma**root).T + bias, u
 
 
 def spectral_by_gram(x, w, u, bias):
@@ -319,18 +353,18 @@ mistake(spectral_norm_linear, "divides by the Frobenius norm", frobenius=True)
 mistake(spectral_norm_linear, "v is not normalised, so that sigma is too large", unit=False)
 
 
-@fourth(lambda d: (d(2, 4, 9, 8), d(6, 4, 3, 3, scale=0.3), d(6), d(6, shift=1.0), d(6), d(6), d.rand(6)
-    + 0.01))
-def conv_with_folded_norm(x, w, b, gain, beta, mean, var, eps=1e-3, root=True, centred=True,
-        bias_scaled=True):
+@fourth(lambda d: (d(2, 4, 9, 8), d(6, 4, 3, 3, scale=0.3), d(6), d(6, shift=1.0), d(6), d(6), d.rand(6) + 0.01))
+def conv_with_folded_norm(x, w, b, gain, beta, mean, var, eps=1e-3, root=True, centred=True, bias_scaled=True):
     f = gain / ((var + eps).sqrt() if root else var + eps)
     bias = (b - mean if centred else b) * (f if bias_scaled else 1.0) + beta
     return F.conv2d(x, w * f[:, None, None, None], bias, padding=1)
 
 
-honest(conv_with_folded_norm, "convolution, then batch norm",
-       lambda x, w, b, g, beta, m, v: F.batch_norm(F.conv2d(x, w, b, padding=1), m, v, g, beta, False,
-       eps=1e-3))
+honest(
+    conv_with_folded_norm,
+    "convolution, then batch norm",
+    lambda x, w, b, g, beta, m, v: F.batch_norm(F.conv2d(x, w, b, padding=1), m, v, g, beta, False, eps=1e-3),
+)
 honest(conv_with_folded_norm, "float64 inside", double(conv_with_folded_norm))
 mistake(conv_with_folded_norm, "the variance's square root is missing", root=False)
 mistake(conv_with_folded_norm, "the running mean is not subtracted from the bias", centred=False)
@@ -346,15 +380,13 @@ def rms_norm_unit_offset(x, w, one=1.0, eps=1e-4, late=False, mean=True):
 
 
 honest(rms_norm_unit_offset, "float32 inside", inside(rms_norm_unit_offset))
-honest(rms_norm_unit_offset, "y + y w", inside(lambda x,
-    w: (lambda y: y + y * w)(F.rms_norm(x, (36,), eps=1e-4))))
+honest(rms_norm_unit_offset, "y + y w", inside(lambda x, w: (lambda y: y + y * w)(F.rms_norm(x, (36,), eps=1e-4))))
 mistake(rms_norm_unit_offset, "multiplies by w instead of 1 + w", inside(rms_norm_unit_offset, one=0.0))
-mistake(rms_norm_unit_offset, "sum of squares instead of their mean",
-    inside(rms_norm_unit_offset, mean=False))
-mistake(rms_norm_unit_offset, "epsilon is added after the square root",
-    inside(rms_norm_unit_offset, late=True))
-mistake(rms_norm_unit_offset, "the last row is not written (zeros)",
-        inside(hurt(rms_norm_unit_offset, last_rows_unwritten)))
+mistake(rms_norm_unit_offset, "sum of squares instead of their mean", inside(rms_norm_unit_offset, mean=False))
+mistake(rms_norm_unit_offset, "epsilon is added after the square root", inside(rms_norm_unit_offset, late=True))
+mistake(
+    rms_norm_unit_offset, "the last row is not written (zeros)", inside(hurt(rms_norm_unit_offset, last_rows_unwritten))
+)
 
 
 @fourth(lambda d: (d(13, 30, shift=1.0), d(30, shift=1.0), d(13, 30)))
@@ -391,7 +423,7 @@ mistake(layer_norm_gradients, "the normalised x is stored in bf16", low=bf)
 def add_rms_norm_gradients(x, w, g, residual, power=3, through=True, size=28):
     r = ((x * x).mean(-1, keepdim=True) + 1e-6).rsqrt()
     h = g * w
-    dx = h * r - x * r ** power * (h * x).sum(-1, keepdim=True) / size
+    dx = h * r - x * r**power * (h * x).sum(-1, keepdim=True) / size
     return (dx + residual if through else dx), (g * x * r).sum(0)
 
 
@@ -416,14 +448,22 @@ def global_response_norm(x, gamma, beta, over=(1, 2), along=-1, skip=True, eps=1
     return y + x if skip else y
 
 
-honest(global_response_norm, "per image vector norms", lambda x, g, b: torch.stack([
-    i * (1 + g * (lambda n: n / (n.mean() + 1e-6))(i.flatten(0, 1).norm(dim=0))) + b for i in x]))
+honest(
+    global_response_norm,
+    "per image vector norms",
+    lambda x, g, b: torch.stack(
+        [i * (1 + g * (lambda n: n / (n.mean() + 1e-6))(i.flatten(0, 1).norm(dim=0))) + b for i in x]
+    ),
+)
 honest(global_response_norm, "float64 inside", double(global_response_norm))
 mistake(global_response_norm, "norms over channels instead of places", over=(3,), along=(1, 2))
 mistake(global_response_norm, "the input is not added back", skip=False)
 mistake(global_response_norm, "norms take in the whole batch", over=(0, 1, 2))
-mistake(global_response_norm, "the two images of the batch are exchanged",
-        hurt(global_response_norm, lambda out: two_rows_swapped(out, 0, 1)))
+mistake(
+    global_response_norm,
+    "the two images of the batch are exchanged",
+    hurt(global_response_norm, lambda out: two_rows_swapped(out, 0, 1)),
+)
 stored_in(global_response_norm, hf)
 
 
@@ -435,9 +475,17 @@ def gated_group_rms(x, z, w, size=8, gate_first=True, act=F.silu, whole=False, l
     return y if gate_first else y * act(z)
 
 
-honest(gated_group_rms, "group by group", lambda x, z, w: torch.cat([
-    F.rms_norm(a * b * torch.sigmoid(b), (8,), c, 1e-5)
-    for a, b, c in zip(x.split(8, -1), z.split(8, -1), w.split(8))], -1))
+honest(
+    gated_group_rms,
+    "group by group",
+    lambda x, z, w: torch.cat(
+        [
+            F.rms_norm(a * b * torch.sigmoid(b), (8,), c, 1e-5)
+            for a, b, c in zip(x.split(8, -1), z.split(8, -1), w.split(8))
+        ],
+        -1,
+    ),
+)
 honest(gated_group_rms, "float64 inside", double(gated_group_rms))
 mistake(gated_group_rms, "normalises before the gate", gate_first=False)
 mistake(gated_group_rms, "one norm over all 24 channels instead of groups of 8", whole=True)

@@ -47,12 +47,18 @@ def scaled_mm(a, b, sa, sb):
 
 honest(scaled_mm, "split over the inner axis", lambda a, b, sa, sb: (in_parts(a, b) * sa * sb).to(bf))
 honest(scaled_mm, "the operands scaled first", lambda a, b, sa, sb: terms(a.float() * sa, b.float() * sb).to(bf))
-mistake(scaled_mm, "the last term of each sum is left out",
-        lambda a, b, sa, sb: (a.float()[:, :-1] @ b.float()[:-1] * sa * sb).to(bf))  # fmt: skip
+mistake(
+    scaled_mm,
+    "the last term of each sum is left out",
+    lambda a, b, sa, sb: (a.float()[:, :-1] @ b.float()[:-1] * sa * sb).to(bf),
+)
 mistake(scaled_mm, "the second scale is not applied", lambda a, b, sa, sb: (a.float() @ b.float() * sa).to(bf))
 mistake(scaled_mm, "the accumulator is bfloat16", lambda a, b, sa, sb: (in_parts(a, b, 16, bf) * sa * sb).to(bf))
-mistake(scaled_mm, "scales are rounded to powers of two",
-        lambda a, b, sa, sb: (a.float() @ b.float() * sa.log2().round().exp2() * sb).to(bf))  # fmt: skip
+mistake(
+    scaled_mm,
+    "scales are rounded to powers of two",
+    lambda a, b, sa, sb: (a.float() @ b.float() * sa.log2().round().exp2() * sb).to(bf),
+)
 
 
 @product(lambda d: (*eights(d), d.rand(48, 1) + 0.5, d.rand(1, 32) + 0.5))
@@ -63,10 +69,12 @@ def scaled_mm_by_rows(a, b, sa, sb):
 honest(scaled_mm_by_rows, "one term after another", lambda a, b, sa, sb: (terms(a, b) * sa * sb).to(bf))
 honest(scaled_mm_by_rows, "the scales multiplied first", lambda a, b, sa, sb: (in_parts(a, b) * (sa * sb)).to(bf))
 mistake(scaled_mm_by_rows, "the first row's scale for all", lambda a, b, sa, sb: (terms(a, b) * sa[:1] * sb).to(bf))
-mistake(scaled_mm_by_rows, "the next row's scale",
-        lambda a, b, sa, sb: (terms(a, b) * sa.roll(-1, 0) * sb).to(bf))  # fmt: skip
-mistake(scaled_mm_by_rows, "scales are kept in bfloat16",
-        lambda a, b, sa, sb: (terms(a, b) * sa.to(bf).float() * sb.to(bf).float()).to(bf))  # fmt: skip
+mistake(scaled_mm_by_rows, "the next row's scale", lambda a, b, sa, sb: (terms(a, b) * sa.roll(-1, 0) * sb).to(bf))
+mistake(
+    scaled_mm_by_rows,
+    "scales are kept in bfloat16",
+    lambda a, b, sa, sb: (terms(a, b) * sa.to(bf).float() * sb.to(bf).float()).to(bf),
+)
 
 
 @product(lambda d: (*eights(d, k=128), d.ints(5, 48, 4).sub(2).exp2().to(E8), d.ints(5, 32, 4).sub(2).exp2().to(E8)))
@@ -98,15 +106,27 @@ def weight_int8pack_mm(x, w, scales):
 
 
 honest(weight_int8pack_mm, "split over the inner axis", lambda x, w, s: (in_parts(x, w.t()) * s.float()).to(bf))
-honest(weight_int8pack_mm, "weights scaled first, in float32",
-       lambda x, w, s: terms(x, (w.float() * s.float()[:, None]).t()).to(bf))  # fmt: skip
-mistake(weight_int8pack_mm, "weights scaled and rounded to bfloat16",
-        lambda x, w, s: terms(x, (w.to(bf) * s[:, None]).t()).to(bf))  # fmt: skip
+honest(
+    weight_int8pack_mm,
+    "weights scaled first, in float32",
+    lambda x, w, s: terms(x, (w.float() * s.float()[:, None]).t()).to(bf),
+)
+mistake(
+    weight_int8pack_mm,
+    "weights scaled and rounded to bfloat16",
+    lambda x, w, s: terms(x, (w.to(bf) * s[:, None]).t()).to(bf),
+)
 mistake(weight_int8pack_mm, "the scale of the next column", lambda x, w, s: (terms(x, w.t()) * s.roll(-1)).to(bf))
-mistake(weight_int8pack_mm, "weights are read without a sign",
-        lambda x, w, s: (terms(x, w.view(torch.uint8).t()) * s).to(bf))  # fmt: skip
-mistake(weight_int8pack_mm, "the last column of a tile of 16 is not scaled", lambda x, w, s: (
-    terms(x, w.t()) * torch.where(torch.arange(32) % 16 == 15, torch.ones(()), s.float())).to(bf))  # fmt: skip
+mistake(
+    weight_int8pack_mm,
+    "weights are read without a sign",
+    lambda x, w, s: (terms(x, w.view(torch.uint8).t()) * s).to(bf),
+)
+mistake(
+    weight_int8pack_mm,
+    "the last column of a tile of 16 is not scaled",
+    lambda x, w, s: (terms(x, w.t()) * torch.where(torch.arange(32) % 16 == 15, torch.ones(()), s.float())).to(bf),
+)
 
 
 # ---- groups -----------------------------------------------------------------------------
@@ -139,10 +159,12 @@ honest(grouped_mm, "one term after another", lambda *a: grouped(*a, product=term
 mistake(grouped_mm, "the next expert's weights", lambda *a: grouped(*a, skip=1))
 mistake(grouped_mm, "groups end a row later", lambda x, w, o: grouped(x, w, (o + 1).clamp(max=48)))
 mistake(grouped_mm, "the last group is not computed", lambda *a: grouped(*a, last=False))
-mistake(grouped_mm, "an empty group takes the one before",
-        lambda x, w, o: grouped(x, w, torch.tensor([8, 15, 21, 48])))  # fmt: skip
-mistake(grouped_mm, "the accumulator is bfloat16",
-        lambda *a: grouped(*a, product=lambda left, right: in_parts(left, right, 16, bf)))  # fmt: skip
+mistake(grouped_mm, "an empty group takes the one before", lambda x, w, o: grouped(x, w, torch.tensor([8, 15, 21, 48])))
+mistake(
+    grouped_mm,
+    "the accumulator is bfloat16",
+    lambda *a: grouped(*a, product=lambda left, right: in_parts(left, right, 16, bf)),
+)
 
 
 @product(lambda d: (*experts(d, E4), d.rand(48) + 0.5, d.rand(4, 32) + 0.5))
@@ -154,8 +176,11 @@ honest(scaled_grouped_mm, "split over the inner axis", grouped)
 honest(scaled_grouped_mm, "one term after another", lambda *a: grouped(*a, product=terms))
 mistake(scaled_grouped_mm, "the next expert's weights and scales", lambda *a: grouped(*a, skip=1))
 mistake(scaled_grouped_mm, "the next row's scale", lambda x, w, o, sx, sw: grouped(x, w, o, sx.roll(-1), sw))
-mistake(scaled_grouped_mm, "the first expert's scales for all",
-        lambda x, w, o, sx, sw: grouped(x, w, o, sx, sw[:1].expand(4, 32)))  # fmt: skip
+mistake(
+    scaled_grouped_mm,
+    "the first expert's scales for all",
+    lambda x, w, o, sx, sw: grouped(x, w, o, sx, sw[:1].expand(4, 32)),
+)
 
 
 # ---- attention --------------------------------------------------------------------------
@@ -181,10 +206,10 @@ def plain(q, k, v, seen, sign=1, slopes=BIAS, scale=0.25, cap=0.0, tiled=0):
         return torch.softmax(scores, -1) @ v
     top, total, out = torch.full(q.shape[:-1], -torch.inf), torch.zeros(q.shape[:-1]), torch.zeros_like(q)
     for at in range(0, N, tiled):
-        part = scores[..., at:at + tiled]
+        part = scores[..., at : at + tiled]
         new = torch.maximum(top, part.amax(-1))
         old, weight = torch.exp(top - new).nan_to_num(), torch.exp(part - new[..., None]).nan_to_num()
-        total, out = total * old + weight.sum(-1), out * old[..., None] + weight @ v[..., at:at + tiled, :]
+        total, out = total * old + weight.sum(-1), out * old[..., None] + weight @ v[..., at : at + tiled, :]
         top = new
     return out / total[..., None]
 
@@ -209,9 +234,21 @@ mistake(flex_causal, "the slope's sign", lambda *a: plain(*a, seen(), sign=-1))
 mistake(flex_causal, "the mask is not applied", lambda *a: plain(*a, seen() | True))
 mistake(flex_causal, "the next head's slope", lambda *a: plain(*a, seen(), slopes=BIAS.roll(1)))
 mistake(flex_causal, "scores are scaled by 1 / d", lambda *a: plain(*a, seen(), scale=1 / 16))
-mistake(flex_causal, "weights are rounded to bfloat16", lambda q, k, v: (
-    torch.softmax((q @ k.transpose(-1, -2) / 4 + BIAS[None, :, None, None] * (AT[:, None] - AT[None]))
-                  .masked_fill(~seen(), -torch.inf), -1).to(bf).float() @ v))  # fmt: skip
+mistake(
+    flex_causal,
+    "weights are rounded to bfloat16",
+    lambda q, k, v: (
+        torch.softmax(
+            (q @ k.transpose(-1, -2) / 4 + BIAS[None, :, None, None] * (AT[:, None] - AT[None])).masked_fill(
+                ~seen(), -torch.inf
+            ),
+            -1,
+        )
+        .to(bf)
+        .float()
+        @ v
+    ),
+)
 
 
 @product(lambda d: heads(d, 2))
@@ -246,8 +283,15 @@ def flex_gradients(q, k, v, g):
 honest(flex_gradients, "all at once", gradients(lambda *a: plain(*a, seen())))
 honest(flex_gradients, "online, in tiles of 10", gradients(lambda *a: plain(*a, seen(), tiled=10)))
 mistake(flex_gradients, "the slope's sign", gradients(lambda *a: plain(*a, seen(), sign=-1)))
-mistake(flex_gradients, "the diagonal is hidden", gradients(lambda q, k, v: torch.cat(
-    [plain(q, k, v, seen())[:, :, :1], plain(q, k, v, seen(strict=True) | (AT[:, None] == 0))[:, :, 1:]], 2)))  # fmt: skip
+mistake(
+    flex_gradients,
+    "the diagonal is hidden",
+    gradients(
+        lambda q, k, v: torch.cat(
+            [plain(q, k, v, seen())[:, :, :1], plain(q, k, v, seen(strict=True) | (AT[:, None] == 0))[:, :, 1:]], 2
+        )
+    ),
+)
 
 
 def dropping(p, scale=0.25, keep=True):

@@ -15,6 +15,7 @@ f32 = torch.float32
 
 # ------------------------------------------------------------------ optimizers
 
+
 @seventh(lambda d: (d(24, 40), d(24, 40)))
 def muon_nesterov_update(g, m):
     """Nesterov momentum 0.95 and five Newton-Schulz steps, for a wide matrix."""
@@ -43,29 +44,35 @@ def muon_kernel(g, m, steps=5, nesterov=True, tall=False, b=-4.7750, c=2.0315, n
 
 right(muon_nesterov_update, "the polynomial's terms multiplied out one by one", muon_kernel)
 right(muon_nesterov_update, "products over the other side", muon_kernel, tall=True)
-wrong(muon_nesterov_update, muon_kernel, {
-    "four steps": dict(steps=4),
-    "no Nesterov step: the momentum itself is orthogonalized": dict(nesterov=False),
-    "the update is divided by the gradient's norm, not by its own": dict(norm="gradient"),
-    "the third coefficient is 2.0135, not 2.0315": dict(c=2.0135),
-    "the products x x^T are kept in bf16": dict(kind=bf)})
+wrong(
+    muon_nesterov_update,
+    muon_kernel,
+    {
+        "four steps": dict(steps=4),
+        "no Nesterov step: the momentum itself is orthogonalized": dict(nesterov=False),
+        "the update is divided by the gradient's norm, not by its own": dict(norm="gradient"),
+        "the third coefficient is 2.0135, not 2.0315": dict(c=2.0135),
+        "the products x x^T are kept in bf16": dict(kind=bf),
+    },
+)
 
 
 @seventh(lambda d: (d(600), d(600), d(600, scale=0.1), d.rand(600) * 0.01))
 def adamw_step_seven(p, g, m, v):
     m = 0.9 * m + 0.1 * g
     v = 0.95 * v + 0.05 * g * g
-    update = (m / (1 - 0.9 ** 7)) / ((v / (1 - 0.95 ** 7)).sqrt() + 1e-8)
+    update = (m / (1 - 0.9**7)) / ((v / (1 - 0.95**7)).sqrt() + 1e-8)
     return p * (1 - 0.01 * 0.1) - 0.01 * update, m, v
 
 
-def adamw_fused(p, g, m, v, step=7, coupled=False, swap=False, decay=0.1, late=False, stale=False, eps=1e-8, bias=True,
-                old=False):
+def adamw_fused(
+    p, g, m, v, step=7, coupled=False, swap=False, decay=0.1, late=False, stale=False, eps=1e-8, bias=True, old=False
+):
     g = g + decay * p if coupled else g
     m1 = torch.lerp(m, g, 0.1)
     v1 = torch.addcmul(v * 0.95, g, g, value=0.05)
-    size = 0.01 / (1 - 0.9 ** step)
-    root = v1.sqrt() / (math.sqrt(1 - 0.95 ** step) if bias else 1.0) + eps
+    size = 0.01 / (1 - 0.9**step)
+    root = v1.sqrt() / (math.sqrt(1 - 0.95**step) if bias else 1.0) + eps
     p1 = p if coupled else p - 0.001 * decay * 10 * p
     p1 = p1 - size * (m if old else m1) / root
     return p1, m1, v if stale else v1
@@ -73,12 +80,17 @@ def adamw_fused(p, g, m, v, step=7, coupled=False, swap=False, decay=0.1, late=F
 
 right(adamw_step_seven, "fused with the corrections in the step size", adamw_fused)
 doubled(adamw_step_seven)
-wrong(adamw_step_seven, adamw_fused, {
-    "the corrections are those of step 6": dict(step=6),
-    "the decay is added to the gradient": dict(coupled=True),
-    "the second moment is not corrected": dict(bias=False),
-    "the new second moment is not written back": dict(stale=True),
-    "the step is made with the old first moment": dict(old=True)})
+wrong(
+    adamw_step_seven,
+    adamw_fused,
+    {
+        "the corrections are those of step 6": dict(step=6),
+        "the decay is added to the gradient": dict(coupled=True),
+        "the second moment is not corrected": dict(bias=False),
+        "the new second moment is not written back": dict(stale=True),
+        "the step is made with the old first moment": dict(old=True),
+    },
+)
 
 
 @seventh(lambda d: (d(20, 30, dtype=bf), d(20, 30, dtype=bf), d.rand(20).add(2).to(bf), d.rand(30).add(2).to(bf)))
@@ -94,7 +106,7 @@ def adafactor_step(p, g, row, col):
 def adafactor_kernel(p, g, row, col, swap=False, norm=True, limit=1.0, mean=20, beta=0.9, cut=0, total=folded):
     sq = g * g
     row = beta * row + (1 - beta) * total(sq) / 30
-    col = beta * col + (1 - beta) * total(sq.mT[:, :20 - cut]) / 20
+    col = beta * col + (1 - beta) * total(sq.mT[:, : 20 - cut]) / 20
     middle = total(row[None])[0] / mean if norm else 1.0
     u = g / ((row / middle)[:, None] * col).sqrt()
     rms = (total(total(u * u)[None])[0] / 600).sqrt()
@@ -104,15 +116,21 @@ def adafactor_kernel(p, g, row, col, swap=False, norm=True, limit=1.0, mean=20, 
 
 right(adafactor_step, "one root of the product", adafactor_kernel)
 doubled(adafactor_step)
-wrong(adafactor_step, adafactor_kernel, {
-    "the row factors are not divided by their mean": dict(norm=False),
-    "the update is clipped at half the root mean square": dict(limit=0.5),
-    "the decay is 0.99": dict(beta=0.99),
-    "the column means leave out the last 4 rows": dict(cut=4),
-    "the rows' mean divides by 16": dict(mean=16)})
+wrong(
+    adafactor_step,
+    adafactor_kernel,
+    {
+        "the row factors are not divided by their mean": dict(norm=False),
+        "the update is clipped at half the root mean square": dict(limit=0.5),
+        "the decay is 0.99": dict(beta=0.99),
+        "the column means leave out the last 4 rows": dict(cut=4),
+        "the rows' mean divides by 16": dict(mean=16),
+    },
+)
 
 
 # ------------------------------------------------------------------ scans
+
 
 @seventh(lambda d: (d(2, 50, 12), d(2, 50, 12, scale=0.5), d(12, 8).exp().neg(), d(2, 50, 8), d(2, 50, 8), d(12)))
 def mamba_selective_scan(u, dt, a, b, c, skip):
@@ -124,8 +142,9 @@ def mamba_selective_scan(u, dt, a, b, c, skip):
     return torch.stack(out, 1) + u * skip
 
 
-def selective_chunks(u, dt, a, b, c, skip, chunk=10, plain=False, reset=None, hold=False, kind=None, d_term=1.0, late=0,
-                     read=0):
+def selective_chunks(
+    u, dt, a, b, c, skip, chunk=10, plain=False, reset=None, hold=False, kind=None, d_term=1.0, late=0, read=0
+):
     dt = dt.exp() if plain else torch.logaddexp(dt, dt * 0)
     h, out = u.new_zeros(2, 12, 8), []
     b = b.roll(late, 1)
@@ -136,8 +155,11 @@ def selective_chunks(u, dt, a, b, c, skip, chunk=10, plain=False, reset=None, ho
         gain = dt[:, s, :, None] * b[:, s, None] * u[:, s, :, None]
         if hold:
             gain = gain / dt[:, s, :, None] * (step.exp() - 1) / a
-        fade = (run[:, :, None] - run[:, None]).masked_fill(
-            ~torch.ones(chunk, chunk).tril(-read).bool()[:, :, None, None], NEG).exp()
+        fade = (
+            (run[:, :, None] - run[:, None])
+            .masked_fill(~torch.ones(chunk, chunk).tril(-read).bool()[:, :, None, None], NEG)
+            .exp()
+        )
         states = (fade * gain[:, None]).sum(2) + run.exp() * h[:, None]
         out.append((states * c[:, s, None]).sum(-1))
         h = via(states[:, -1], kind)
@@ -147,13 +169,18 @@ def selective_chunks(u, dt, a, b, c, skip, chunk=10, plain=False, reset=None, ho
 
 right(mamba_selective_scan, "chunks of 10 by differences of summed logs", selective_chunks)
 right(mamba_selective_scan, "one step at a time with the states by chunk of 1", selective_chunks, chunk=1)
-wrong(mamba_selective_scan, selective_chunks, {
-    "dt goes through exp instead of softplus": dict(plain=True),
-    "the state is lost at step 30": dict(reset=30),
-    "the state is kept in bf16 between chunks": dict(kind=bf),
-    "the skip term is left out": dict(d_term=0.0),
-    "each step takes the input matrix of the step before": dict(late=1),
-    "the input's weight is the exact hold (exp(dt a) - 1) / a": dict(hold=True)})
+wrong(
+    mamba_selective_scan,
+    selective_chunks,
+    {
+        "dt goes through exp instead of softplus": dict(plain=True),
+        "the state is lost at step 30": dict(reset=30),
+        "the state is kept in bf16 between chunks": dict(kind=bf),
+        "the skip term is left out": dict(d_term=0.0),
+        "each step takes the input matrix of the step before": dict(late=1),
+        "the input's weight is the exact hold (exp(dt a) - 1) / a": dict(hold=True),
+    },
+)
 
 
 @seventh(
@@ -175,8 +202,21 @@ def gated_delta_rule(q, k, v, beta, decay):
     return torch.stack(out, 1) * 0.25
 
 
-def delta_by_solving(q, k, v, beta, decay, chunk=20, scale=0.25, raw_decay=False, linear=False, early=False, lost=False,
-                     square=False, kind=None):
+def delta_by_solving(
+    q,
+    k,
+    v,
+    beta,
+    decay,
+    chunk=20,
+    scale=0.25,
+    raw_decay=False,
+    linear=False,
+    early=False,
+    lost=False,
+    square=False,
+    kind=None,
+):
     s, out = q.new_zeros(2, 16, 20), []
     beta = beta * beta if square else beta
     for start in range(0, 40, chunk):
@@ -185,8 +225,9 @@ def delta_by_solving(q, k, v, beta, decay, chunk=20, scale=0.25, raw_decay=False
         fade = (g[:, :, None] - g[:, None]).tril().exp().tril()
         m = (w * (y @ y.mT) * fade).tril(-1) * (0 if linear else 1)
         start_part = g[..., None].exp() * (y @ s) * (0 if lost else 1)
-        e = torch.linalg.solve_triangular(torch.eye(chunk).to(q.dtype) + m, w * (z - start_part), upper=False,
-                                          unitriangular=True)
+        e = torch.linalg.solve_triangular(
+            torch.eye(chunk).to(q.dtype) + m, w * (z - start_part), upper=False, unitriangular=True
+        )
         out.append(((x @ y.mT) * (fade.tril(-1) if early else fade)) @ e + g[..., None].exp() * (x @ s))
         last = g[:, -1:, None]
         s = s * (g[:, -1, None, None] if raw_decay else last).exp() + (y * (last - g[..., None]).exp()).mT @ e
@@ -206,13 +247,18 @@ def delta_steps(q, k, v, beta, decay, ungated=False):
 
 right(gated_delta_rule, "chunks of 20 by a triangular system", delta_by_solving)
 right(gated_delta_rule, "step by step with the transposed state", delta_steps)
-wrong(gated_delta_rule, delta_by_solving, {
-    "the error is taken against the state before its decay": lambda *a: delta_steps(*a, ungated=True),
-    "within a chunk old values are not taken off (plain linear attention)": dict(linear=True),
-    "the state is kept in bf16 between chunks": dict(kind=bf),
-    "a chunk's values are not corrected by the state carried into it": dict(lost=True),
-    "a query is read before its own token is written": dict(early=True),
-    "beta is squared": dict(square=True)})
+wrong(
+    gated_delta_rule,
+    delta_by_solving,
+    {
+        "the error is taken against the state before its decay": lambda *a: delta_steps(*a, ungated=True),
+        "within a chunk old values are not taken off (plain linear attention)": dict(linear=True),
+        "the state is kept in bf16 between chunks": dict(kind=bf),
+        "a chunk's values are not corrected by the state carried into it": dict(lost=True),
+        "a query is read before its own token is written": dict(early=True),
+        "beta is squared": dict(square=True),
+    },
+)
 
 
 @seventh(lambda d: (d(6, 300, scale=3.0),))
@@ -235,16 +281,27 @@ def running_lse(x, tile=50, carry=True, back=False, strict=False, first=None, ba
 
 right(tiled_running_logsumexp, "tiles of 50 with a carried log sum", running_lse)
 right(tiled_running_logsumexp, "sum of exponentials in double precision", lambda x: x.double().exp().cumsum(-1).log())
-wrong(tiled_running_logsumexp, running_lse, {
-    "between tiles the larger log sum is carried, not the sum of both": dict(carry=False),
-    "the carry starts at 0 instead of minus infinity": dict(first=0.0),
-    "the number just before a tile is missing from its carry": lambda x: torch.cat([x[:, :50].logcumsumexp(-1)] + [
-        torch.logaddexp(x[:, s:s + 50].logcumsumexp(-1), x[:, :s - 1].logsumexp(-1, keepdim=True))
-        for s in range(50, 300, 50)], -1),
-    "each tile starts afresh": lambda x: x.unflatten(-1, (6, 50)).logcumsumexp(-1).flatten(1)})
+wrong(
+    tiled_running_logsumexp,
+    running_lse,
+    {
+        "between tiles the larger log sum is carried, not the sum of both": dict(carry=False),
+        "the carry starts at 0 instead of minus infinity": dict(first=0.0),
+        "the number just before a tile is missing from its carry": lambda x: torch.cat(
+            [x[:, :50].logcumsumexp(-1)]
+            + [
+                torch.logaddexp(x[:, s : s + 50].logcumsumexp(-1), x[:, : s - 1].logsumexp(-1, keepdim=True))
+                for s in range(50, 300, 50)
+            ],
+            -1,
+        ),
+        "each tile starts afresh": lambda x: x.unflatten(-1, (6, 50)).logcumsumexp(-1).flatten(1),
+    },
+)
 
 
 # ------------------------------------------------------------------ segments, bags, sampling
+
 
 @seventh(lambda d: (d(200, 4, scale=3.0), torch.cat((d.ints(20, 180), torch.full((20,), 21))).sort().values))
 def segment_softmax(x, seg):
@@ -262,24 +319,41 @@ def segment_runs(x, seg, all_top=False, eps=0.0, heads=False, short=0, late=0):
         if a < b:
             part = x[a:b]
             e = (part - part.amax(0)).exp()
-            z = e[:max(len(e) - short, 1)].sum(0)
+            z = e[: max(len(e) - short, 1)].sum(0)
             z = z.mean() if heads else z
-            out[a + late:b + late] = (e / (z + eps))[:len(out[a + late:b + late])]
+            out[a + late : b + late] = (e / (z + eps))[: len(out[a + late : b + late])]
     return out
 
 
 right(segment_softmax, "segment by segment", segment_runs)
-right(segment_softmax, "one maximum for all, in double precision", lambda x, seg: (lambda e: e / torch.zeros(
-    23, 4, dtype=e.dtype).index_add(0, seg, e)[seg])((x - x.amax()).double().exp()), into=f32)
-wrong(segment_softmax, segment_runs, {
-    "each segment's sum leaves out its last row": dict(short=1),
-    "0.01 is added to each sum": dict(eps=0.01),
-    "the sum is the mean over the four heads": dict(heads=True),
-    "results are written one row late": dict(late=1)})
+right(
+    segment_softmax,
+    "one maximum for all, in double precision",
+    lambda x, seg: (lambda e: e / torch.zeros(23, 4, dtype=e.dtype).index_add(0, seg, e)[seg])(
+        (x - x.amax()).double().exp()
+    ),
+    into=f32,
+)
+wrong(
+    segment_softmax,
+    segment_runs,
+    {
+        "each segment's sum leaves out its last row": dict(short=1),
+        "0.01 is added to each sum": dict(eps=0.01),
+        "the sum is the mean over the four heads": dict(heads=True),
+        "results are written one row late": dict(late=1),
+    },
+)
 
 
-@seventh(lambda d: (d(50, 24, dtype=hf), d.ints(50, 120), torch.tensor([0, 12, 12, 40, 41, 90, 120])[:-1],
-                    d.rand(120).to(hf)))
+@seventh(
+    lambda d: (
+        d(50, 24, dtype=hf),
+        d.ints(50, 120),
+        torch.tensor([0, 12, 12, 40, 41, 90, 120])[:-1],
+        d.rand(120).to(hf),
+    )
+)
 def weighted_bags(table, ids, offsets, w):
     return F.embedding_bag(ids, table, offsets, mode="sum", per_sample_weights=w)
 
@@ -303,11 +377,16 @@ def bags_by_hot(table, ids, offsets, w):
 
 right(weighted_bags, "row after row", bags_kernel)
 right(weighted_bags, "a product with a matrix of weights", bags_by_hot)
-wrong(weighted_bags, bags_kernel, {
-    "each row takes the weight before its own": dict(late=1),
-    "the weights are not used": dict(plain=True),
-    "the last row of the last bag is left out": dict(cut=True),
-    "the running sum is kept in half precision": dict(kind=hf)})
+wrong(
+    weighted_bags,
+    bags_kernel,
+    {
+        "each row takes the weight before its own": dict(late=1),
+        "the weights are not used": dict(plain=True),
+        "the last row of the last bag is left out": dict(cut=True),
+        "the running sum is kept in half precision": dict(kind=hf),
+    },
+)
 
 
 @seventh(lambda d: (d(12, 60, scale=2.0),))
@@ -331,11 +410,16 @@ def top_p_kernel(x, temp=0.8, limit=0.7, without=False, sorted_out=False, plain=
 
 right(top_p_probabilities, "sums of larger ones without sorting", top_p_kernel)
 doubled(top_p_probabilities)
-wrong(top_p_probabilities, top_p_kernel, {
-    "the token that crosses the limit is dropped as well": dict(without=True),
-    "what is kept is not made to sum to 1": dict(plain=True),
-    "results stay in sorted order": dict(sorted_out=True),
-    "the temperature is multiplied in": dict(temp=1.25)})
+wrong(
+    top_p_probabilities,
+    top_p_kernel,
+    {
+        "the token that crosses the limit is dropped as well": dict(without=True),
+        "what is kept is not made to sum to 1": dict(plain=True),
+        "results stay in sorted order": dict(sorted_out=True),
+        "the temperature is multiplied in": dict(temp=1.25),
+    },
+)
 
 
 @seventh(lambda d: (d.ints(30, 4, 25), d(4, 30)))
@@ -349,7 +433,7 @@ def penalties_of_seen_tokens(ids, x):
 def repetition_kernel(ids, x, divide=False, once=False, repeat=False, skip=0, hot=False):
     y = x.clone()
     for b in range(4):
-        count = torch.bincount(ids[b, :25 - skip], minlength=30)
+        count = torch.bincount(ids[b, : 25 - skip], minlength=30)
         for t in range(30):
             for _ in range(int(count[t]) if repeat else int(count[t] > 0)):
                 y[b, t] = y[b, t] / 1.3 if y[b, t] > 0 or divide else y[b, t] * 1.3
@@ -359,11 +443,16 @@ def repetition_kernel(ids, x, divide=False, once=False, repeat=False, skip=0, ho
 
 right(penalties_of_seen_tokens, "token by token from a histogram", repetition_kernel)
 doubled(penalties_of_seen_tokens)
-wrong(penalties_of_seen_tokens, repetition_kernel, {
-    "negative scores are divided as well": dict(divide=True),
-    "a token seen often pays once": dict(once=True),
-    "the factor is applied once for each time a token was seen": dict(repeat=True),
-    "the last token is not counted": dict(skip=1)})
+wrong(
+    penalties_of_seen_tokens,
+    repetition_kernel,
+    {
+        "negative scores are divided as well": dict(divide=True),
+        "a token seen often pays once": dict(once=True),
+        "the factor is applied once for each time a token was seen": dict(repeat=True),
+        "the last token is not counted": dict(skip=1),
+    },
+)
 
 
 @seventh(lambda d: (d(5, 700, dtype=bf, shift=-0.4),))
@@ -386,7 +475,12 @@ def merged_moments(x, blocks=7, ddof=1, cross=True, kind=None, sign=False, lost=
 
 right(blocked_mean_and_spread, "blocks merged by Chan's rule", merged_moments)
 right(blocked_mean_and_spread, "35 blocks merged", merged_moments, blocks=35)
-wrong(blocked_mean_and_spread, merged_moments, {
-    "merging blocks forgets the difference of their means": lambda x: merged_moments(x, blocks=140, cross=False),
-    "the largest is taken without regard to sign": dict(sign=True),
-    "the first block is left out": dict(lost=1)})
+wrong(
+    blocked_mean_and_spread,
+    merged_moments,
+    {
+        "merging blocks forgets the difference of their means": lambda x: merged_moments(x, blocks=140, cross=False),
+        "the largest is taken without regard to sign": dict(sign=True),
+        "the first block is left out": dict(lost=1),
+    },
+)

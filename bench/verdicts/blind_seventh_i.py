@@ -33,12 +33,16 @@ def upward(x):
 
 
 def odd(x):
-    return 2 * ((x - 1) / 2).round() + 1 if x.dtype == torch.int64 else torch.where(
-        (x - x.floor()) == 0.5, 2 * (x / 2).floor() + 1, x.round())
+    return (
+        2 * ((x - 1) / 2).round() + 1
+        if x.dtype == torch.int64
+        else torch.where((x - x.floor()) == 0.5, 2 * (x / 2).floor() + 1, x.round())
+    )
 
 
 def cut16(way):
     """float32 stored as bf16 with ties decided "up" (in size) or "down" (toward zero)."""
+
     def store(x):
         bits = x.view(torch.int32)
         add = 0x8000 if way == "up" else 0x7FFF
@@ -49,41 +53,77 @@ def cut16(way):
 
 # ------------------------------------------------------------------ ties
 
+
 @seventh(lambda d: (d.ints(400, 1200).sub(200) / 2.0,))
 def ties_of_round(x):
     return torch.round(x)
 
 
 same(ties_of_round, "by a magic number of 1.5 times 2^23", lambda x: (x + 12582912.0) - 12582912.0)
-same(ties_of_round, "floor and a test of the half", lambda x: (lambda f: f + ((x - f > 0.5) | (
-    (x - f == 0.5) & (f % 2 == 1))))(x.floor()))
-kept(ties_of_round, None, {"ties go away from zero": away, "ties go toward zero": zeroward, "ties go up": upward,
-                           "ties go to the odd number": odd})
+same(
+    ties_of_round,
+    "floor and a test of the half",
+    lambda x: (lambda f: f + ((x - f > 0.5) | ((x - f == 0.5) & (f % 2 == 1))))(x.floor()),
+)
+kept(
+    ties_of_round,
+    None,
+    {
+        "ties go away from zero": away,
+        "ties go toward zero": zeroward,
+        "ties go up": upward,
+        "ties go to the odd number": odd,
+    },
+)
 
 
-@seventh(lambda d: ((lambda m, e: (m + 256 + d.ints(2, 1500) * 0.5) * torch.exp2(e - 8.0) * (d.ints(2, 1500) * 2 - 1))(
-    d.ints(256, 1500), d.ints(6, 1500)),))
+@seventh(
+    lambda d: (
+        (lambda m, e: (m + 256 + d.ints(2, 1500) * 0.5) * torch.exp2(e - 8.0) * (d.ints(2, 1500) * 2 - 1))(
+            d.ints(256, 1500), d.ints(6, 1500)
+        ),
+    )
+)
 def ties_of_bf16_cast(x):
     return x.to(torch.bfloat16)
 
 
-same(ties_of_bf16_cast, "bit by bit", lambda x: (lambda b: ((b + 0x7FFF + ((b >> 16) & 1)) & -65536).view(f32).to(bf))(
-    x.view(torch.int32)))
-same(ties_of_bf16_cast, "by adding and subtracting a large number", lambda x: (lambda big: (x + big) - big)(
-    torch.exp2(x.abs().log2().floor() + 16) * 1.5).to(bf))
-kept(ties_of_bf16_cast, None, {"ties go away from zero": cut16("up"), "ties go toward zero": cut16("down"),
-                               "all results are cut": lambda x: (x.view(torch.int32) & -65536).view(f32).to(bf)})
+same(
+    ties_of_bf16_cast,
+    "bit by bit",
+    lambda x: (lambda b: ((b + 0x7FFF + ((b >> 16) & 1)) & -65536).view(f32).to(bf))(x.view(torch.int32)),
+)
+same(
+    ties_of_bf16_cast,
+    "by adding and subtracting a large number",
+    lambda x: (lambda big: (x + big) - big)(torch.exp2(x.abs().log2().floor() + 16) * 1.5).to(bf),
+)
+kept(
+    ties_of_bf16_cast,
+    None,
+    {
+        "ties go away from zero": cut16("up"),
+        "ties go toward zero": cut16("down"),
+        "all results are cut": lambda x: (x.view(torch.int32) & -65536).view(f32).to(bf),
+    },
+)
 
 
-@seventh(lambda d: (d.ints(257, 900).sub(128).to(bf), (d.ints(2, 900) * 0.5 + d.ints(2, 900) * 2.0 ** -9).to(bf)))
+@seventh(lambda d: (d.ints(257, 900).sub(128).to(bf), (d.ints(2, 900) * 0.5 + d.ints(2, 900) * 2.0**-9).to(bf)))
 def ties_of_bf16_addition(x, y):
     return x + y
 
 
 right(ties_of_bf16_addition, "added in float32", lambda x, y: x + y)
 right(ties_of_bf16_addition, "added in double precision", lambda x, y: (x.double() + y.double()).float())
-kept(ties_of_bf16_addition, None, {"ties go away from zero": lambda x, y: cut16("up")(x + y),
-                                   "ties go toward zero": lambda x, y: cut16("down")(x + y)})
+kept(
+    ties_of_bf16_addition,
+    None,
+    {
+        "ties go away from zero": lambda x, y: cut16("up")(x + y),
+        "ties go toward zero": lambda x, y: cut16("down")(x + y),
+    },
+)
 
 
 @seventh(lambda d: (d.ints(480, 40, 16).sub(240) * 0.03125, torch.full((40, 1), 0.0625)))
@@ -97,10 +137,15 @@ same(
     lambda x, s: (x * (1 / s)).round().clamp(-128, 127).to(torch.int8),
 )
 same(ties_of_int8_quantize, "clamped first", lambda x, s: (x / s).clamp(-128, 127).round().to(torch.int8))
-kept(ties_of_int8_quantize, None, {
-    "ties go away from zero": lambda x, s: away(x / s).clamp(-128, 127).to(torch.int8),
-    "ties go up": lambda x, s: upward(x / s).clamp(-128, 127).to(torch.int8),
-    "ties go toward zero": lambda x, s: zeroward(x / s).clamp(-128, 127).to(torch.int8)})
+kept(
+    ties_of_int8_quantize,
+    None,
+    {
+        "ties go away from zero": lambda x, s: away(x / s).clamp(-128, 127).to(torch.int8),
+        "ties go up": lambda x, s: upward(x / s).clamp(-128, 127).to(torch.int8),
+        "ties go toward zero": lambda x, s: zeroward(x / s).clamp(-128, 127).to(torch.int8),
+    },
+)
 
 
 @seventh(lambda d: ((d.ints(16, 800) + 16 + d.ints(2, 800) * 0.5) * torch.exp2(d.ints(5, 800) - 2.0),))
@@ -126,7 +171,7 @@ def ties_of_half_pair_mean(x):
 
 def pair_mean(x, how="even"):
     y = (x[:, 0] + x[:, 1]) / 2
-    step = torch.exp2(y.abs().clamp_min(2.0 ** -14).log2().floor() - 10)
+    step = torch.exp2(y.abs().clamp_min(2.0**-14).log2().floor() - 10)
     return ({"even": torch.round, "away": away, "zero": zeroward}[how](y / step) * step).to(hf)
 
 
@@ -146,12 +191,19 @@ def ties_of_two_decimals(x):
 
 same(ties_of_two_decimals, "rounded by a magic number", lambda x: ((x * 100 + 12582912.0) - 12582912.0) / 100)
 same(ties_of_two_decimals, "in double precision", lambda x: ((x.double() * 100).round() / 100).float())
-kept(ties_of_two_decimals, None, {"ties go away from zero": lambda x: away(x * 100) / 100,
-                                  "ties go up": lambda x: upward(x * 100) / 100,
-                                  "results are cut": lambda x: (x * 100).trunc() / 100})
+kept(
+    ties_of_two_decimals,
+    None,
+    {
+        "ties go away from zero": lambda x: away(x * 100) / 100,
+        "ties go up": lambda x: upward(x * 100) / 100,
+        "results are cut": lambda x: (x * 100).trunc() / 100,
+    },
+)
 
 
 # ------------------------------------------------------------------ floor, ceil, remainder
+
 
 @seventh(lambda d: (d.ints(2001, 900).sub(1000), d.ints(9, 900).add(1) * (d.ints(2, 900) * 2 - 1)))
 def steps_of_floor_division(a, b):
@@ -179,10 +231,15 @@ same(
         lambda q: (lambda m: (q - m.long(), a - (q - m.long()) * b))((a - q * b != 0) & ((a < 0) != (b < 0)))
     )(torch.div(a, b, rounding_mode="trunc")),
 )
-kept(steps_of_floor_division, floor_pair, {
-    "the quotient goes toward zero": dict(trunc=True),
-    "the remainder is never negative": dict(absolute=True),
-    "exact multiples of a negative divisor are one step low": dict(one=True)})
+kept(
+    steps_of_floor_division,
+    floor_pair,
+    {
+        "the quotient goes toward zero": dict(trunc=True),
+        "the remainder is never negative": dict(absolute=True),
+        "exact multiples of a negative divisor are one step low": dict(one=True),
+    },
+)
 
 
 @seventh(lambda d: (d(900, scale=7.0), torch.tensor([0.7, -1.3, 2.5])[d.ints(3, 900)]))
@@ -204,10 +261,15 @@ same(
     "in double precision",
     lambda x, y: (torch.remainder(x.double(), y.double()).float(), torch.fmod(x.double(), y.double()).float()),
 )
-kept(steps_of_float_remainder, remainders, {
-    "the remainder has the sign of the dividend": dict(mend=False),
-    "the two are exchanged": dict(swap=True),
-    "the quotient is rounded instead of floored": dict(low=True)})
+kept(
+    steps_of_float_remainder,
+    remainders,
+    {
+        "the remainder has the sign of the dividend": dict(mend=False),
+        "the two are exchanged": dict(swap=True),
+        "the quotient is rounded instead of floored": dict(low=True),
+    },
+)
 
 
 @seventh(lambda d: ((d.ints(81, 500) - 40) / 8.0, torch.arange(-4, 5).float()))
@@ -228,11 +290,16 @@ same(
     "by arithmetic",
     lambda x, e: ((x + 4).ceil().clamp(0, 9).long(), (x + 5).floor().clamp(0, 9).long()),
 )
-kept(steps_of_bucketize, buckets, {
-    "a number on an edge goes above it in the first": dict(left=True),
-    "a number on an edge goes below it in the second": dict(right_=True),
-    "the first counts from 1": dict(base=1),
-    "numbers above all edges land in the last bucket but one": dict(top=8)})
+kept(
+    steps_of_bucketize,
+    buckets,
+    {
+        "a number on an edge goes above it in the first": dict(left=True),
+        "a number on an edge goes below it in the second": dict(right_=True),
+        "the first counts from 1": dict(base=1),
+        "numbers above all edges land in the last bucket but one": dict(top=8),
+    },
+)
 
 
 @seventh(lambda d: (d.ints(4001, 800).sub(2000).to(torch.int32), d.ints(5, 800).to(torch.int32)))
@@ -249,13 +316,21 @@ def shifts(x, k, trunc=False, half=False, low=False, up=False):
 
 
 same(steps_of_shift_and_half, "by division", shifts)
-same(steps_of_shift_and_half, "by bits", lambda x, k: (x.long().bitwise_right_shift(k.long()).to(torch.int32), x >> 1,
-                                                       (x + 15) & ~15))
-kept(steps_of_shift_and_half, shifts, {
-    "shifts of negative numbers go toward zero": dict(trunc=True),
-    "halves go toward zero": dict(half=True),
-    "sizes are rounded down to multiples of 16": dict(low=True),
-    "exact multiples of 16 go one step up": dict(up=True)})
+same(
+    steps_of_shift_and_half,
+    "by bits",
+    lambda x, k: (x.long().bitwise_right_shift(k.long()).to(torch.int32), x >> 1, (x + 15) & ~15),
+)
+kept(
+    steps_of_shift_and_half,
+    shifts,
+    {
+        "shifts of negative numbers go toward zero": dict(trunc=True),
+        "halves go toward zero": dict(half=True),
+        "sizes are rounded down to multiples of 16": dict(low=True),
+        "exact multiples of 16 go one step up": dict(up=True),
+    },
+)
 
 
 @seventh(lambda d: (d.ints(2000, 600).float(), torch.tensor(0.1)))
@@ -274,11 +349,16 @@ def voxels(x, size, shift=0.0, cut=False, low=None):
 
 same(steps_of_voxel_index, "half added before the division", voxels)
 same(steps_of_voxel_index, "in whole numbers", lambda x, s: (x.long(), x.long()))
-kept(steps_of_voxel_index, voxels, {
-    "0.51 of a cell is taken off first: every place falls one cell low": dict(shift=0.051),
-    "the second is rounded instead of ceil minus 1": dict(cut=True),
-    "the quotient is stored in half precision": dict(low=hf),
-    "the quotient is stored in bf16": dict(low=bf)})
+kept(
+    steps_of_voxel_index,
+    voxels,
+    {
+        "0.51 of a cell is taken off first: every place falls one cell low": dict(shift=0.051),
+        "the second is rounded instead of ceil minus 1": dict(cut=True),
+        "the quotient is stored in half precision": dict(low=hf),
+        "the quotient is stored in bf16": dict(low=bf),
+    },
+)
 
 
 @seventh(lambda d: (d.ints(100, 40, 3), torch.tensor([7, 13, 5])))
@@ -305,10 +385,15 @@ same(
         (i % s * torch.tensor([65, 5, 1])).sum(1)
     ),
 )
-kept(steps_of_flat_index, flattened, {
-    "the middle stride is 6, not 5": dict(last=1),
-    "the first index runs fastest": dict(order=True),
-    "the last index wraps at 6": dict(wrap=1)})
+kept(
+    steps_of_flat_index,
+    flattened,
+    {
+        "the middle stride is 6, not 5": dict(last=1),
+        "the first index runs fastest": dict(order=True),
+        "the last index wraps at 6": dict(wrap=1),
+    },
+)
 
 
 mistake(

@@ -16,7 +16,7 @@ def parts_of_k(a, b, step=128, acc=None, lost=None, tail=True, order=1):
     starts = list(range(0, n if tail else n // step * step, step))
     total = a.new_zeros(*a.shape[:-1], b.shape[-1])
     for at in [x for i, x in enumerate(starts) if i != lost][::order]:
-        total = stored(total + a[..., at:at + step] @ b[..., at:at + step, :], acc)
+        total = stored(total + a[..., at : at + step] @ b[..., at : at + step, :], acc)
     return total
 
 
@@ -29,6 +29,7 @@ def cut_low_bits(x, kept, nearest=True):
 
 
 # ------------------------------------------------------------------ dense products
+
 
 @sixth(lambda d: (d(48, 1000, dtype=bf), d(40, 1000, dtype=bf), d(40, dtype=bf, scale=20.0)))
 def split_linear_bias(x, w, b):
@@ -53,12 +54,15 @@ def pairwise_linear(x, w, b):
 sound(split_linear_bias, "eight splits of k", linear_in_splits)
 sound(split_linear_bias, "splits of 32 from the end", linear_in_splits, step=32, order=-1)
 sound(split_linear_bias, "a tree of pairs", pairwise_linear)
-faults(split_linear_bias, linear_in_splits,
-       acc=("partial sums are stored in bf16 after every 128 products", bf),
-       lost=("one of the eight splits loses its addition", 3),
-       tail=("the last 104 products, which do not fill a split, are left out", False),
-       again=("every split adds the bias", True),
-       between=("the product is rounded to bf16 before the bias is added", bf))
+faults(
+    split_linear_bias,
+    linear_in_splits,
+    acc=("partial sums are stored in bf16 after every 128 products", bf),
+    lost=("one of the eight splits loses its addition", 3),
+    tail=("the last 104 products, which do not fill a split, are left out", False),
+    again=("every split adds the bias", True),
+    between=("the product is rounded to bf16 before the bias is added", bf),
+)
 
 
 @sixth(lambda d: (d(3, 70, 96), d(3, 96, 50)))
@@ -70,7 +74,7 @@ def product_with_cuts(a, b, kept=23, nearest=True, stale=False, row=False):
     a, b = cut_low_bits(a, kept, nearest), cut_low_bits(b, kept, nearest)
     out = torch.zeros(3, 70, 50)
     for at in range(0, 96, 16):
-        out += a[:, :, at:at + 16] @ b[:, at:at + 16]
+        out += a[:, :, at : at + 16] @ b[:, at : at + 16]
     if stale:
         out[:, 64:, 48:] = out[:, :6, 48:]
     if row:
@@ -80,21 +84,34 @@ def product_with_cuts(a, b, kept=23, nearest=True, stale=False, row=False):
 
 honest(batched_product_f32, "six steps of 16", product_with_cuts)
 honest(batched_product_f32, "outer products", lambda a, b: sum(a[:, :, i, None] * b[:, i, None] for i in range(96)))
-honest(batched_product_f32, "three bf16 parts of each operand", lambda a, b: (lambda x, y: sum(
-    x[i] @ y[j] for i, j in ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))))(*(
-        (lambda h: (lambda m: (h, m, z - h - m))(stored(z - h, bf)))(stored(z, bf)) for z in (a, b))))
+honest(
+    batched_product_f32,
+    "three bf16 parts of each operand",
+    lambda a, b: (lambda x, y: sum(x[i] @ y[j] for i, j in ((2, 0), (1, 1), (0, 2), (1, 0), (0, 1), (0, 0))))(
+        *((lambda h: (lambda m: (h, m, z - h - m))(stored(z - h, bf)))(stored(z, bf)) for z in (a, b))
+    ),
+)
 mistake(batched_product_f32, "the operands are read as TF32", lambda a, b: product_with_cuts(a, b, 10))
-mistake(batched_product_f32, "the operands are cut off to TF32 without rounding",
-        lambda a, b: product_with_cuts(a, b, 10, False))
-mistake(batched_product_f32, "the corner tile holds the values of the first tile of its column",
-        lambda a, b: product_with_cuts(a, b, stale=True))
-mistake(batched_product_f32, "one row misses its last step of 16, added by another thread too early",
-        lambda a, b: product_with_cuts(a, b, row=True))
+mistake(
+    batched_product_f32,
+    "the operands are cut off to TF32 without rounding",
+    lambda a, b: product_with_cuts(a, b, 10, False),
+)
+mistake(
+    batched_product_f32,
+    "the corner tile holds the values of the first tile of its column",
+    lambda a, b: product_with_cuts(a, b, stale=True),
+)
+mistake(
+    batched_product_f32,
+    "one row misses its last step of 16, added by another thread too early",
+    lambda a, b: product_with_cuts(a, b, row=True),
+)
 
 
 @sixth(lambda d: (d(75, 64, dtype=bf), d(5, 64, 36, dtype=bf), torch.tensor([0, 19, 19, 40, 57, 75])))
 def grouped_gemm_offsets(x, w, ends):
-    return torch.cat([x[ends[e]:ends[e + 1]] @ w[e] for e in range(5)])
+    return torch.cat([x[ends[e] : ends[e + 1]] @ w[e] for e in range(5)])
 
 
 def grouped_by_row_tiles(x, w, ends, tile=1, shift=0, acc=None, skip=False, last=0):
@@ -103,23 +120,40 @@ def grouped_by_row_tiles(x, w, ends, tile=1, shift=0, acc=None, skip=False, last
     if skip:  # groups without rows are not counted
         group = torch.unique(group, return_inverse=True)[1]
     y = parts_of_k(x[:, None], w[(group + shift) % 5], 16, acc)[:, 0]
-    return torch.cat((y[:75 - last], y.new_zeros(last, 36)))
+    return torch.cat((y[: 75 - last], y.new_zeros(last, 36)))
 
 
 sound(grouped_gemm_offsets, "row by row with the group looked up", grouped_by_row_tiles)
-honest(grouped_gemm_offsets, "all groups, then the right one is taken", through(lambda x, w, ends: torch.einsum(
-    "nk,ekm,ne->nm", x, w, F.one_hot(torch.bucketize(torch.arange(75), ends[1:], right=True), 5).float())))
-faults(grouped_gemm_offsets, grouped_by_row_tiles,
-       tile=("a tile of 8 rows that spans two groups takes the first one's weights", 8),
-       skip=("a group without rows is not counted, so later rows take the weights before theirs", True),
-       acc=("sums are kept in half precision", hf),
-       last=("the last 3 rows are not written", 3))
+honest(
+    grouped_gemm_offsets,
+    "all groups, then the right one is taken",
+    through(
+        lambda x, w, ends: torch.einsum(
+            "nk,ekm,ne->nm", x, w, F.one_hot(torch.bucketize(torch.arange(75), ends[1:], right=True), 5).float()
+        )
+    ),
+)
+faults(
+    grouped_gemm_offsets,
+    grouped_by_row_tiles,
+    tile=("a tile of 8 rows that spans two groups takes the first one's weights", 8),
+    skip=("a group without rows is not counted, so later rows take the weights before theirs", True),
+    acc=("sums are kept in half precision", hf),
+    last=("the last 3 rows are not written", 3),
+)
 
 
 # ------------------------------------------------------------------ block scales
 
-@sixth(lambda d: (d(40, 128, scale=80.0).to(E4M3), d(24, 128, scale=40.0).to(E4M3), d.rand(40, 1).add(0.1),
-                  d.rand(1, 24).add(0.1)))
+
+@sixth(
+    lambda d: (
+        d(40, 128, scale=80.0).to(E4M3),
+        d(24, 128, scale=40.0).to(E4M3),
+        d.rand(40, 1).add(0.1),
+        d.rand(1, 24).add(0.1),
+    )
+)
 def scaled_mm_rowwise(a, b, sa, sb):
     return ((a.to(sa.dtype) @ b.to(sa.dtype).mT) * sa * sb).to(sa.dtype)
 
@@ -135,18 +169,19 @@ def scaled_mm_by_steps(a, b, sa, sb, flip=False, acc=None, kind=None, only=False
 
 honest(scaled_mm_rowwise, "four steps of 32", scaled_mm_by_steps)
 honest(scaled_mm_rowwise, "operands scaled first", lambda a, b, sa, sb: (a.float() * sa) @ (b.float() * sb.mT).mT)
-for words, keys in {"each row takes the scale of the row before": {"flip": True},
-                    "sums are kept with bf16's 8 bits between steps": {"acc": bf},
-                    "the codes saturate at 240, another format's largest number": {"kind": 240},
-                    "the columns' scales are left out": {"only": True}}.items():
+for words, keys in {
+    "each row takes the scale of the row before": {"flip": True},
+    "sums are kept with bf16's 8 bits between steps": {"acc": bf},
+    "the codes saturate at 240, another format's largest number": {"kind": 240},
+    "the columns' scales are left out": {"only": True},
+}.items():
     mistake(scaled_mm_rowwise, words, lambda *a, keys=keys: scaled_mm_by_steps(*a, **keys))
 
 
 FOUR = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 
 
-@sixth(lambda d: (d(20, 128, dtype=bf), d.ints(256, 36, 64).to(torch.uint8),
-                  (d.ints(9, 36, 4) + 121).to(torch.uint8)))
+@sixth(lambda d: (d(20, 128, dtype=bf), d.ints(256, 36, 64).to(torch.uint8), (d.ints(9, 36, 4) + 121).to(torch.uint8)))
 def mxfp4_packed_linear(x, codes, exponents):
     c = torch.stack((codes & 15, codes >> 4), -1).flatten(1).long()
     w = (FOUR[c & 7] * (1 - (c >> 3) * 2)).unflatten(1, (4, 32)) * (exponents.double() - 127).exp2()[..., None]
@@ -163,19 +198,22 @@ def mxfp4_block_by_block(x, codes, exponents, swapped=False, bias=127, flush=Fal
     e = exponents.flip(1) if tiled else exponents
     for at in range(0, 128, 16):
         s = torch.ldexp(torch.ones(36), e[:, at // block % 4].int() - bias)
-        out = stored(out + (x[:, at:at + 16] @ w[:, at:at + 16].mT) * s, acc)
+        out = stored(out + (x[:, at : at + 16] @ w[:, at : at + 16].mT) * s, acc)
     return out
 
 
 sound(mxfp4_packed_linear, "16 channels at a time, the scale after the product", mxfp4_block_by_block)
 honest(mxfp4_packed_linear, "float64 inside", through(mxfp4_packed_linear, torch.float64))
-faults(mxfp4_packed_linear, mxfp4_block_by_block,
-       swapped=("the high half of a byte is taken for the even channel", True),
-       bias=("the scales' exponent bias is 128", 128),
-       flush=("the code of 0.5, a subnormal of the format, reads as 0", True),
-       block=("a scale is taken for every 16 channels, not 32", 16),
-       tiled=("the scales of a row are stored back to front", True),
-       acc=("the sums of the blocks are kept in bf16", bf))
+faults(
+    mxfp4_packed_linear,
+    mxfp4_block_by_block,
+    swapped=("the high half of a byte is taken for the even channel", True),
+    bias=("the scales' exponent bias is 128", 128),
+    flush=("the code of 0.5, a subnormal of the format, reads as 0", True),
+    block=("a scale is taken for every 16 channels, not 32", 16),
+    tiled=("the scales of a row are stored back to front", True),
+    acc=("the sums of the blocks are kept in bf16", bf),
+)
 
 
 def two_scales(d):
@@ -196,21 +234,27 @@ def nvfp4_block_by_block(x, codes, local, whole, scale=None, block=16, mapped=Fa
     s = stored(local, scale)
     if mapped:  # rows of scales kept in tiles of four
         s = s.unflatten(0, (7, 4)).transpose(1, 2).reshape(28, 8)
-    out = sum((x[:, at:at + 16] @ w[:, at:at + 16].mT) * s[:, at // block] for at in range(0, 128, 16))
+    out = sum((x[:, at : at + 16] @ w[:, at : at + 16].mT) * s[:, at // block] for at in range(0, 128, 16))
     return out * whole
 
 
 sound(nvfp4_two_scale_linear, "block by block", nvfp4_block_by_block)
 honest(nvfp4_two_scale_linear, "float64 inside", through(nvfp4_two_scale_linear, torch.float64))
-faults(nvfp4_two_scale_linear, nvfp4_block_by_block,
-       scale=("the blocks' scales are read as e5m2, with two bits of fraction", E5M2),
-       block=("a scale is taken for every 32 channels", 32),
-       mapped=("scales tiled by four rows are read as if they were in rows", True),
-       magnitude=("the codes' sign bits are ignored", True))
+faults(
+    nvfp4_two_scale_linear,
+    nvfp4_block_by_block,
+    scale=("the blocks' scales are read as e5m2, with two bits of fraction", E5M2),
+    block=("a scale is taken for every 32 channels", 32),
+    mapped=("scales tiled by four rows are read as if they were in rows", True),
+    magnitude=("the codes' sign bits are ignored", True),
+)
 
 
-@sixth(lambda d: (torch.cat((d(16, 96) * d.rand(16, 96) ** 20, d(16, 96, scale=1e-3), d(8, 96, scale=300.0),
-                             torch.zeros(1, 96))),))
+@sixth(
+    lambda d: (
+        torch.cat((d(16, 96) * d.rand(16, 96) ** 20, d(16, 96, scale=1e-3), d(8, 96, scale=300.0), torch.zeros(1, 96))),
+    )
+)
 def mx_round_trip_e4m3(x):
     b = x.unflatten(1, (3, 32))
     top = b.abs().amax(2, keepdim=True)
@@ -230,21 +274,23 @@ def mx_by_hand(x, step=0, saturate=True, down=False, columns=False, block=32, fl
     y = b / s / unit
     y = (y.trunc() if down else y.round()) * unit
     if flush:
-        y = y * (y.abs() >= 2.0 ** -6)
+        y = y * (y.abs() >= 2.0**-6)
     return ((y.clamp(-448, 448) if saturate else torch.where(y.abs() > 448, torch.nan, y)) * s).flatten(1)
 
 
 honest(mx_round_trip_e4m3, "rounded by hand on a power of two", mx_by_hand)
-for words, keys in {"the shared exponent is one too large": {"step": 1},
-                    "numbers beyond 448 become NaN instead of saturating": {"saturate": False},
-                    "codes are truncated, not rounded to nearest": {"down": True},
-                    "blocks run down the columns": {"columns": True},
-                    "blocks hold 16 numbers, not 32": {"block": 16},
-                    "subnormal codes are flushed to zero": {"flush": True}}.items():
+for words, keys in {
+    "the shared exponent is one too large": {"step": 1},
+    "numbers beyond 448 become NaN instead of saturating": {"saturate": False},
+    "codes are truncated, not rounded to nearest": {"down": True},
+    "blocks run down the columns": {"columns": True},
+    "blocks hold 16 numbers, not 32": {"block": 16},
+    "subnormal codes are flushed to zero": {"flush": True},
+}.items():
     mistake(mx_round_trip_e4m3, words, lambda x, keys=keys: mx_by_hand(x, **keys))
 
 
-@sixth(lambda d: (d(12, 64, shift=0.3), ))
+@sixth(lambda d: (d(12, 64, shift=0.3),))
 def int4_pack_asymmetric(x):
     g = x.unflatten(1, (4, 16))
     low, high = g.amin(2, keepdim=True), g.amax(2, keepdim=True)
@@ -265,16 +311,28 @@ def pack_by_counting(x, most=15, swapped=False, wide=False, down=False, centred=
 
 
 honest(int4_pack_asymmetric, "by counting the borders below", pack_by_counting)
-for words, keys in {"the even channel goes to the high half": {"swapped": True}, "codes reach 14 only": {"most": 14},
-                    "codes are truncated": {"down": True}, "groups hold 32 channels": {"wide": True},
-                    "the range is symmetric about zero": {"centred": True}}.items():
+for words, keys in {
+    "the even channel goes to the high half": {"swapped": True},
+    "codes reach 14 only": {"most": 14},
+    "codes are truncated": {"down": True},
+    "groups hold 32 channels": {"wide": True},
+    "the range is symmetric about zero": {"centred": True},
+}.items():
     mistake(int4_pack_asymmetric, words, lambda x, keys=keys: pack_by_counting(x, **keys))
 
 
 # ------------------------------------------------------------------ adapters, sparse products, losses on products
 
-@sixth(lambda d: (d(18, 64, dtype=bf), d(4, 10, 64, dtype=bf), d(4, 48, 10, dtype=bf, scale=0.3), d(18, 48, dtype=bf),
-                  torch.tensor([2, 2, -1, 0, 0, 0, 3, -1, 1, 1, 2, -1, 3, 3, 0, 1, 1, -1])))
+
+@sixth(
+    lambda d: (
+        d(18, 64, dtype=bf),
+        d(4, 10, 64, dtype=bf),
+        d(4, 48, 10, dtype=bf, scale=0.3),
+        d(18, 48, dtype=bf),
+        torch.tensor([2, 2, -1, 0, 0, 0, 3, -1, 1, 1, 2, -1, 3, 3, 0, 1, 1, -1]),
+    )
+)
 def lora_by_token(x, a, b, base, which):
     delta = torch.einsum("nr,nor->no", torch.einsum("nd,nrd->nr", x, a[which]), b[which]) * 1.6
     return base + delta * (which >= 0)[:, None]
@@ -291,13 +349,16 @@ def lora_by_adapter(x, a, b, base, which, none=False, rank=10, scale=1.6, tile=1
 
 sound(lora_by_token, "adapter by adapter", lora_by_adapter)
 honest(lora_by_token, "float64 inside", through(lora_by_token, torch.float64))
-faults(lora_by_token, lora_by_adapter,
-       none=("tokens without an adapter (-1) take the last one", True),
-       rank=("the rank is cut to 8, the tile", 8),
-       scale=("the delta is scaled by alpha, not by alpha over rank", 16.0),
-       tile=("pairs of tokens share the first one's adapter", 2),
-       mid=("the product of rank 10 is stored in e4m3", E4M3),
-       over=("the delta overwrites the base product", True))
+faults(
+    lora_by_token,
+    lora_by_adapter,
+    none=("tokens without an adapter (-1) take the last one", True),
+    rank=("the rank is cut to 8, the tile", 8),
+    scale=("the delta is scaled by alpha, not by alpha over rank", 16.0),
+    tile=("pairs of tokens share the first one's adapter", 2),
+    mid=("the product of rank 10 is stored in e4m3", E4M3),
+    over=("the delta overwrites the base product", True),
+)
 
 
 def block_sparse(d):
@@ -321,26 +382,39 @@ def block_sparse_rows(crow, col, blocks, dense, turned=False, last=5, keep=False
             tile = torch.zeros(16, 30)
         for i in range(int(crow[r]), int(crow[r + 1])):
             block = blocks[i].mT if turned else blocks[i]
-            part = stored(block, low) @ stored(dense[16 * col[i]:16 * col[i] + 16], low)
+            part = stored(block, low) @ stored(dense[16 * col[i] : 16 * col[i] + 16], low)
             tile = part if over else part + (tile if i > crow[r] else 0)
         out[r] = tile
     return out.flatten(0, 1)
 
 
 honest(block_sparse_product, "row of blocks by row of blocks", block_sparse_rows)
-honest(block_sparse_product, "all blocks at once, added by index", lambda crow, col, blocks, dense: torch.zeros(
-    5, 16, 30).index_add_(0, torch.repeat_interleave(torch.arange(5), crow.diff()),
-                          blocks @ dense.unflatten(0, (6, 16))[col]).flatten(0, 1))
-for words, keys in {"the blocks are read transposed": {"turned": True},
-                    "the last row of blocks is left out": {"last": 4},
-                    "a row without blocks keeps the tile of the row before": {"keep": True},
-                    "a row's blocks overwrite one another instead of adding up": {"over": True},
-                    "the operands are rounded to half precision": {"low": hf}}.items():
+honest(
+    block_sparse_product,
+    "all blocks at once, added by index",
+    lambda crow, col, blocks, dense: (
+        torch.zeros(5, 16, 30)
+        .index_add_(0, torch.repeat_interleave(torch.arange(5), crow.diff()), blocks @ dense.unflatten(0, (6, 16))[col])
+        .flatten(0, 1)
+    ),
+)
+for words, keys in {
+    "the blocks are read transposed": {"turned": True},
+    "the last row of blocks is left out": {"last": 4},
+    "a row without blocks keeps the tile of the row before": {"keep": True},
+    "a row's blocks overwrite one another instead of adding up": {"over": True},
+    "the operands are rounded to half precision": {"low": hf},
+}.items():
     mistake(block_sparse_product, words, lambda *a, keys=keys: block_sparse_rows(*a, **keys))
 
 
-@sixth(lambda d: (d(37, 48, dtype=bf), d(1000, 48, dtype=bf, scale=0.5),
-                  torch.where(d.rand(37) < 0.2, -100, d.ints(1000, 37))))
+@sixth(
+    lambda d: (
+        d(37, 48, dtype=bf),
+        d(1000, 48, dtype=bf, scale=0.5),
+        torch.where(d.rand(37) < 0.2, -100, d.ints(1000, 37)),
+    )
+)
 def linear_cross_entropy_capped(h, w, label):
     z = h.to(w.dtype) @ w.mT
     z = 15 * (z / 15).tanh()
@@ -352,23 +426,27 @@ def linear_cross_entropy_capped(h, w, label):
 def linear_cross_entropy_chunks(h, w, label, size=256, all_rows=False, frozen=False, power=2, cap=True, tail=True):
     top, total, hit = torch.full((37,), -torch.inf), torch.zeros(37), torch.zeros(37)
     for at in range(0, 1000 if tail else 768, size):
-        z = h @ w[at:at + size].mT
+        z = h @ w[at : at + size].mT
         z = 15 * (z / 15).tanh() if cap else z
-        hit += torch.where((label >= at) & (label < at + size),
-                           z.gather(1, (label - at).clamp(0, z.shape[1] - 1)[:, None])[:, 0], 0)
+        hit += torch.where(
+            (label >= at) & (label < at + size), z.gather(1, (label - at).clamp(0, z.shape[1] - 1)[:, None])[:, 0], 0
+        )
         peak = torch.maximum(top, z.amax(1))
         total = (total if frozen else total * (top - peak).exp()) + (z - peak[:, None]).exp().sum(1)
         top = peak
     lse = top + total.log()
     kept = label >= 0
-    return ((lse - hit + 1e-3 * lse ** power) * kept).sum() / (37 if all_rows else kept.sum())
+    return ((lse - hit + 1e-3 * lse**power) * kept).sum() / (37 if all_rows else kept.sum())
 
 
 sound(linear_cross_entropy_capped, "vocabulary in chunks of 256", linear_cross_entropy_chunks)
 sound(linear_cross_entropy_capped, "chunks of 100", linear_cross_entropy_chunks, size=100)
-faults(linear_cross_entropy_capped, linear_cross_entropy_chunks,
-       all_rows=("the mean counts the ignored rows too", True),
-       frozen=("the running sum is not rescaled when a chunk has a larger maximum", True),
-       power=("the z loss is linear in the log sum, not its square", 1),
-       cap=("the logits are not capped", False),
-       tail=("the last chunk of 232 is never visited", False))
+faults(
+    linear_cross_entropy_capped,
+    linear_cross_entropy_chunks,
+    all_rows=("the mean counts the ignored rows too", True),
+    frozen=("the running sum is not rescaled when a chunk has a larger maximum", True),
+    power=("the z loss is linear in the log sum, not its square", 1),
+    cap=("the logits are not capped", False),
+    tail=("the last chunk of 232 is never visited", False),
+)

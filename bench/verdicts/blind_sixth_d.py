@@ -16,6 +16,7 @@ def plain(fn, kernel, words, **keys):
 
 # ------------------------------------------------------------------ experts
 
+
 @sixth(lambda d: (d(80, 16, dtype=bf).mul(4).round().div(4),))
 def router_top_ties(x):
     """The four largest of 16, of equal ones the lower number first; weights renormalised over the four."""
@@ -38,15 +39,24 @@ def router_by_rounds(x, last=False, whole=False, again=1, sig=False, low=None):
 
 
 sound(router_top_ties, "four rounds of a maximum", router_by_rounds)
-sound(router_top_ties, "by counting who stands before", lambda x: (lambda before: (lambda at: (
-    x.gather(1, at).softmax(-1), at))(before.argsort(1)[:, :4]))(
-        ((x[:, None] > x[:, :, None]) | ((x[:, None] == x[:, :, None])
-                                         & (torch.arange(16)[None] < torch.arange(16)[:, None]))).sum(-1)))
-faults(router_top_ties, router_by_rounds,
-       last=("of equal logits the higher number wins", True),
-       whole=("the weights are the softmax over all experts, not renormalised", True),
-       sig=("weights come from a sigmoid", True),
-       low=("the exponentials are kept in e4m3", torch.float8_e4m3fn))
+sound(
+    router_top_ties,
+    "by counting who stands before",
+    lambda x: (lambda before: (lambda at: (x.gather(1, at).softmax(-1), at))(before.argsort(1)[:, :4]))(
+        (
+            (x[:, None] > x[:, :, None])
+            | ((x[:, None] == x[:, :, None]) & (torch.arange(16)[None] < torch.arange(16)[:, None]))
+        ).sum(-1)
+    ),
+)
+faults(
+    router_top_ties,
+    router_by_rounds,
+    last=("of equal logits the higher number wins", True),
+    whole=("the weights are the softmax over all experts, not renormalised", True),
+    sig=("weights come from a sigmoid", True),
+    low=("the exponentials are kept in e4m3", torch.float8_e4m3fn),
+)
 
 
 @sixth(lambda d: (d(64, 24), d(4, 24, 24, scale=0.2), d.ints(4, 64, 2).sort(1).values, d.rand(64, 2).add(0.1)))
@@ -118,6 +128,7 @@ plain(sequence_balance_loss, balance_by_counts, "choices are counted without the
 
 # ------------------------------------------------------------------ sampling
 
+
 @sixth(lambda d: (d(12, 500, scale=3.0),))
 def chained_sampling_filters(x):
     """Temperature 0.7, then the 40 largest, then min-p of 0.05, then top-p of 0.8; renormalised."""
@@ -158,12 +169,18 @@ def race_argmax(x, u):
     return (x / 0.8 - (-u.clamp(min=1e-20).log()).log()).argmax(-1)
 
 
-honest(race_argmax, "a race of exponential times", lambda x, u: (
-    -u.double().clamp(min=1e-20).log() / (x.double() / 0.8).exp()).argmin(-1))
+honest(
+    race_argmax,
+    "a race of exponential times",
+    lambda x, u: (-u.double().clamp(min=1e-20).log() / (x.double() / 0.8).exp()).argmin(-1),
+)
 mistake(race_argmax, "one logarithm is missing", lambda x, u: (x / 0.8 - u.clamp(min=1e-20).log()).argmax(-1))
 mistake(race_argmax, "no temperature", lambda x, u: (x - (-u.clamp(min=1e-20).log()).log()).argmax(-1))
-mistake(race_argmax, "the race is run in bf16", lambda x, u: stored(
-    x / 0.8 - (-u.clamp(min=1e-20).log()).log(), bf).argmax(-1))
+mistake(
+    race_argmax,
+    "the race is run in bf16",
+    lambda x, u: stored(x / 0.8 - (-u.clamp(min=1e-20).log()).log(), bf).argmax(-1),
+)
 
 
 @sixth(lambda d: (d(40, 6, 30).softmax(-1), d(40, 7, 30).softmax(-1), d.ints(30, 40, 6), d.rand(40, 6)))
@@ -197,8 +214,15 @@ plain(speculative_accept_lengths, accept_token_by_token, "drafts after a rejecte
 
 # ------------------------------------------------------------------ losses
 
-@sixth(lambda d: (d(12, 50, scale=0.4, shift=-2.0), d(12, 50, scale=0.4, shift=-2.0), d(12), torch.arange(50)[None]
-                  < torch.tensor([50, 9, 31, 4, 44, 20, 17, 50, 2, 38, 26, 11])[:, None]))
+
+@sixth(
+    lambda d: (
+        d(12, 50, scale=0.4, shift=-2.0),
+        d(12, 50, scale=0.4, shift=-2.0),
+        d(12),
+        torch.arange(50)[None] < torch.tensor([50, 9, 31, 4, 44, 20, 17, 50, 2, 38, 26, 11])[:, None],
+    )
+)
 def sequence_ratio_policy_loss(new, old, reward, keep):
     n = keep.sum(1)
     ratio = (((new - old) * keep).sum(1) / n).exp()
@@ -210,8 +234,8 @@ def sequence_ratio_policy_loss(new, old, reward, keep):
 def sequence_ratio_rows(new, old, reward, keep, padded=False, token=False, high=1.04, count=3, single=False, every=4):
     a, rows = torch.zeros(12), []
     for g in range(0, 12, every):
-        r = reward[g:g + every]
-        a[g:g + every] = (r - r.mean()) / (((r - r.mean()) ** 2).sum().div(every - 4 + count).sqrt() + 1e-4)
+        r = reward[g : g + every]
+        a[g : g + every] = (r - r.mean()) / (((r - r.mean()) ** 2).sum().div(every - 4 + count).sqrt() + 1e-4)
     for b in range(12):
         gap = (new[b] - old[b])[keep[b]]
         ratio = gap.exp() if token else (gap.sum() / (50 if padded else len(gap))).exp()
@@ -222,11 +246,14 @@ def sequence_ratio_rows(new, old, reward, keep, padded=False, token=False, high=
 
 honest(sequence_ratio_policy_loss, "row by row", sequence_ratio_rows)
 honest(sequence_ratio_policy_loss, "float64 inside", through(sequence_ratio_policy_loss, torch.float64))
-for words, keys in {"the log ratio is averaged over the padded length": {"padded": True},
-                    "every token has its own ratio": {"token": True}, "the upper bound is 1.03": {"high": 1.03},
-                    "the rewards' spread divides by n, not n - 1": {"count": 4},
-                    "only the clipped branch is used": {"single": True},
-                    "rewards are normalised over all 12 rows": {"every": 12}}.items():
+for words, keys in {
+    "the log ratio is averaged over the padded length": {"padded": True},
+    "every token has its own ratio": {"token": True},
+    "the upper bound is 1.03": {"high": 1.03},
+    "the rewards' spread divides by n, not n - 1": {"count": 4},
+    "only the clipped branch is used": {"single": True},
+    "rewards are normalised over all 12 rows": {"every": 12},
+}.items():
     plain(sequence_ratio_policy_loss, sequence_ratio_rows, words, **keys)
 
 
@@ -254,12 +281,13 @@ plain(odds_ratio_loss, odds_by_parts, "the probabilities' ratio stands for the o
 
 # ------------------------------------------------------------------ optimizers
 
+
 @sixth(lambda d: (d(2000), d(2000), d.rand(2000).mul(0.1), d(2000, scale=0.3)))
 def schedule_free_adamw(y, z, v, g):
     """Step 10 of 1, 2, ..., equal weights: the new y, z and second moment."""
     x = (y - (1 - 0.9) * z) / 0.9
     v = 0.99 * v + 0.01 * g.square()
-    step = g / ((v / (1 - 0.99 ** 10)).sqrt() + 1e-8) + 0.1 * y
+    step = g / ((v / (1 - 0.99**10)).sqrt() + 1e-8) + 0.1 * y
     z = z - 0.02 * step
     x = x + (z - x) / 10
     return 0.1 * z + 0.9 * x, z, v
@@ -268,7 +296,7 @@ def schedule_free_adamw(y, z, v, g):
 def schedule_free_kernel(y, z, v, g, count=10, fix=True, at_z=False, ahead=False, eps=1e-8, inside=False):
     x = z + (y - z) / 0.9
     v = v + 0.01 * (g * g - v)
-    w = v / (1 - 0.99 ** 10) if fix else v
+    w = v / (1 - 0.99**10) if fix else v
     step = g / ((w + eps).sqrt() if inside else w.sqrt() + eps) + 0.1 * (z if at_z else y)
     old, z = z, z - 0.02 * step
     x = x * (1 - 1 / count) + (old if ahead else z) / count
@@ -277,9 +305,13 @@ def schedule_free_kernel(y, z, v, g, count=10, fix=True, at_z=False, ahead=False
 
 honest(schedule_free_adamw, "as interpolations", schedule_free_kernel)
 honest(schedule_free_adamw, "float64 inside", through(schedule_free_adamw, torch.float64))
-for words, keys in {"the average's weight is one over 11": {"count": 11}, "no bias correction": {"fix": False},
-                    "the decay is taken at z, not at y": {"at_z": True}, "the average takes the old z": {"ahead": True},
-                    "eps of 1e-4 under the root, not 1e-8 after it": {"eps": 1e-4, "inside": True}}.items():
+for words, keys in {
+    "the average's weight is one over 11": {"count": 11},
+    "no bias correction": {"fix": False},
+    "the decay is taken at z, not at y": {"at_z": True},
+    "the average takes the old z": {"ahead": True},
+    "eps of 1e-4 under the root, not 1e-8 after it": {"eps": 1e-4, "inside": True},
+}.items():
     plain(schedule_free_adamw, schedule_free_kernel, words, **keys)
 
 
@@ -307,12 +339,15 @@ def cautious_lion_kernel(p, g, m, one=0.9, zero=0.0, cautious=True, scale=True, 
 
 sound(cautious_lion, "comparisons and differences", cautious_lion_kernel)
 honest(cautious_lion, "float64 inside", through(cautious_lion, torch.float64))
-faults(cautious_lion, cautious_lion_kernel,
-       one=("the two betas are 0.99 and 0.99", 0.99),
-       zero=("the sign of zero counts as plus one", 1.0),
-       cautious=("steps against the gradient are taken too", False),
-       scale=("the kept steps are not enlarged for those left out", False),
-       decay=("no weight decay", 0.0))
+faults(
+    cautious_lion,
+    cautious_lion_kernel,
+    one=("the two betas are 0.99 and 0.99", 0.99),
+    zero=("the sign of zero counts as plus one", 1.0),
+    cautious=("steps against the gradient are taken too", False),
+    scale=("the kept steps are not enlarged for those left out", False),
+    decay=("no weight decay", 0.0),
+)
 
 
 @sixth(lambda d: (d(32, 80, dtype=bf), d(80, 32, dtype=bf)))
@@ -335,7 +370,7 @@ def muon_by_values(wide, tall, rounds=3, same=False, norm="fro", scale=True, fla
         s = s / (s[0] if norm == "top" else s.square().sum().sqrt())
         steps = ((4.0848, -6.8946, 2.9270), (3.9505, -6.3029, 2.6377), (3.7418, -5.5913, 2.3037))
         for a, b, c in [steps[0]] * 3 if same else steps[:rounds]:
-            s = a * s + b * s ** 3 + c * s ** 5
+            s = a * s + b * s**3 + c * s**5
         y = (u * s) @ v
         return (y * (max(1, g.shape[0] / g.shape[1]) ** (0.0 if not scale else 1.0 if flat else 0.5))).float()
 
@@ -344,9 +379,12 @@ def muon_by_values(wide, tall, rounds=3, same=False, norm="fro", scale=True, fla
 
 sound(muon_quintic_rectangles, "the polynomials on the singular values", muon_by_values)
 honest(muon_quintic_rectangles, "float64 inside", through(muon_quintic_rectangles, torch.float64))
-faults(muon_quintic_rectangles, muon_by_values,
-       rounds=("only two of the three steps are taken", 2),
-       same=("every step uses the first step's coefficients", True),
-       norm=("the largest singular value is divided out, not the Frobenius norm", "top"),
-       scale=("the tall matrix lacks its factor", False),
-       flat=("the tall matrix's factor has no square root", True))
+faults(
+    muon_quintic_rectangles,
+    muon_by_values,
+    rounds=("only two of the three steps are taken", 2),
+    same=("every step uses the first step's coefficients", True),
+    norm=("the largest singular value is divided out, not the Frobenius norm", "top"),
+    scale=("the tall matrix lacks its factor", False),
+    flat=("the tall matrix's factor has no square root", True),
+)

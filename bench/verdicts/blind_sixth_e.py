@@ -17,6 +17,7 @@ def slips(fn, kernel, cases):
 
 # ------------------------------------------------------------------ norms
 
+
 @sixth(lambda d: (d(30, 192, dtype=bf, scale=2.0), d(30, 192, dtype=bf), d(192, dtype=bf, scale=0.2), d(192, dtype=bf)))
 def rms_offset_bias_residual(x, skip, w, b):
     h = x + skip
@@ -31,16 +32,20 @@ def rms_residual_rows(x, skip, w, b, one=1.0, n=192, stale=False):
 
 
 sound(rms_offset_bias_residual, "squares summed in 32 lanes", rms_residual_rows)
-faults(rms_offset_bias_residual, rms_residual_rows,
-       one=("the weight lacks its offset of one", 0.0), n=("the mean is taken over the padded 256", 256),
-       stale=("two rows share the first one's scale", True))
+faults(
+    rms_offset_bias_residual,
+    rms_residual_rows,
+    one=("the weight lacks its offset of one", 0.0),
+    n=("the mean is taken over the padded 256", 256),
+    stale=("two rows share the first one's scale", True),
+)
 
 
 @sixth(lambda d: (d(3, 12, 7, 9, shift=2.0), d(3, 12, 7, 9), d(12)))
 def group_norm_backward_all(x, g, w):
     xh = x.unflatten(1, (4, 3)).flatten(2)
     m, r = xh.mean(-1, keepdim=True), torch.rsqrt(xh.var(-1, correction=0, keepdim=True) + 1e-5)
-    xh = ((xh - m) * r)
+    xh = (xh - m) * r
     gw = (g * w[:, None, None]).unflatten(1, (4, 3)).flatten(2)
     dx = r * (gw - gw.mean(-1, keepdim=True) - xh * (gw * xh).mean(-1, keepdim=True))
     return dx.view_as(x), (g * xh.view_as(x)).sum((0, 2, 3)), g.sum((0, 2, 3))
@@ -64,10 +69,17 @@ def group_autograd(x, g, w):
 
 honest(group_norm_backward_all, "sums over the group", group_backward)
 honest(group_norm_backward_all, "automatic differentiation", group_autograd)
-slips(group_norm_backward_all, group_backward, {
-    "three groups of four channels": {"groups": 3}, "the mean of the gradient is not subtracted": {"centre": False},
-    "the variance divides by n - 1": {"unbiased": 1}, "the first image's part of the weight's gradient is lost":
-    {"lost": 1}, "the normalised input is kept in half precision": {"low": hf}})
+slips(
+    group_norm_backward_all,
+    group_backward,
+    {
+        "three groups of four channels": {"groups": 3},
+        "the mean of the gradient is not subtracted": {"centre": False},
+        "the variance divides by n - 1": {"unbiased": 1},
+        "the first image's part of the weight's gradient is lost": {"lost": 1},
+        "the normalised input is kept in half precision": {"low": hf},
+    },
+)
 
 
 @sixth(lambda d: (d.ints(50, 70), d(50, 24, dtype=hf, shift=-4.0), torch.tensor([0, 9, 9, 31, 60])))
@@ -85,23 +97,45 @@ def bags_one_by_one(index, table, starts, empty=0.0, pad=3, last=70, first=-math
 
 
 sound(bag_maxima_padded, "bag by bag", bags_one_by_one)
-faults(bag_maxima_padded, bags_one_by_one, empty=("an empty bag gives minus infinity", -math.inf),
-       pad=("padding takes part in the maxima", -1), last=("the last entry is left out", 69),
-       first=("the maxima start at -3", -3.0))
+faults(
+    bag_maxima_padded,
+    bags_one_by_one,
+    empty=("an empty bag gives minus infinity", -math.inf),
+    pad=("padding takes part in the maxima", -1),
+    last=("the last entry is left out", 69),
+    first=("the maxima start at -3", -3.0),
+)
 
 
 # ------------------------------------------------------------------ convolutions, pools, grids
+
 
 @sixth(lambda d: (d(2, 6, 13, 15), d(8, 6, 3, 3)))
 def conv_tiles_of_four(x, w):
     return F.conv2d(x, w, padding=1)
 
 
-BT = torch.tensor([[4., 0, -5, 0, 1, 0], [0, -4, -4, 1, 1, 0], [0, 4, -4, -1, 1, 0], [0, -2, -1, 2, 1, 0],
-                   [0, 2, -1, -2, 1, 0], [0, 4, 0, -5, 0, 1]])
-GT = torch.tensor([[1 / 4, 0, 0], [-1 / 6, -1 / 6, -1 / 6], [-1 / 6, 1 / 6, -1 / 6], [1 / 24, 1 / 12, 1 / 6],
-                   [1 / 24, -1 / 12, 1 / 6], [0, 0, 1]])
-AT = torch.tensor([[1., 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
+BT = torch.tensor(
+    [
+        [4.0, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ]
+)
+GT = torch.tensor(
+    [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ]
+)
+AT = torch.tensor([[1.0, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 
 
 def winograd_four(x, w, low=None, drop=False, edge="constant", lost=6):
@@ -115,12 +149,21 @@ def winograd_four(x, w, low=None, drop=False, edge="constant", lost=6):
 
 
 honest(conv_tiles_of_four, "Winograd, tiles of 4 by 4", winograd_four)
-honest(conv_tiles_of_four, "unfolded, one product", lambda x, w: (
-    w.flatten(1) @ F.unfold(x, 3, padding=1)).view(2, 8, 13, 15))
-slips(conv_tiles_of_four, winograd_four, {
-    "the transformed tiles are stored in half precision": {"low": hf}, "the last row of tiles is not written":
-    {"drop": True}, "the border repeats the edge instead of zeros": {"edge": "replicate"},
-    "the sum over channels stops at 5 of 6": {"lost": 5}})
+honest(
+    conv_tiles_of_four,
+    "unfolded, one product",
+    lambda x, w: (w.flatten(1) @ F.unfold(x, 3, padding=1)).view(2, 8, 13, 15),
+)
+slips(
+    conv_tiles_of_four,
+    winograd_four,
+    {
+        "the transformed tiles are stored in half precision": {"low": hf},
+        "the last row of tiles is not written": {"drop": True},
+        "the border repeats the edge instead of zeros": {"edge": "replicate"},
+        "the sum over channels stops at 5 of 6": {"lost": 5},
+    },
+)
 
 
 @sixth(lambda d: (d(2, 6, 9, 8, dtype=hf), d(6, 4, 3, 3, dtype=hf)))
@@ -136,15 +179,20 @@ def transposed_by_taps(x, w, turned=False, mixed=False, over=False, pad=1):
         a, b = divmod(i, 3)
         tap = w[:, :, 2 - a, 2 - b] if turned else w[:, :, a, b]
         y = torch.einsum("ngchw,gco->ngohw", x.unflatten(1, (2, 3)), tap.unflatten(0, (2, 3))).flatten(1, 2)
-        view = out[:, :, a:a + 17:2, b:b + 15:2]
+        view = out[:, :, a : a + 17 : 2, b : b + 15 : 2]
         view.copy_(y) if over else view.add_(y)
-    return out[:, :, pad:pad + 18, pad:pad + 16]
+    return out[:, :, pad : pad + 18, pad : pad + 16]
 
 
 sound(transposed_conv_two_groups, "tap by tap", transposed_by_taps)
-faults(transposed_conv_two_groups, transposed_by_taps, turned=("the kernel is turned around", True),
-       mixed=("input channels alternate between the groups", True), pad=("the crop starts at 0, not at 1", 0),
-       over=("taps that meet overwrite each other", True))
+faults(
+    transposed_conv_two_groups,
+    transposed_by_taps,
+    turned=("the kernel is turned around", True),
+    mixed=("input channels alternate between the groups", True),
+    pad=("the crop starts at 0, not at 1", 0),
+    over=("taps that meet overwrite each other", True),
+)
 
 
 @sixth(lambda d: (d(2, 5, 14, 17, dtype=bf, shift=-6.0),))
@@ -160,7 +208,7 @@ def pools_by_windows(x, nine=False, bare=False, zero=False, local=False):
     for i in range(8):
         for j in range(9):
             a, b = int(rows[i]), int(cols[j])
-            w = x[:, :, max(a, 0):a + 3, max(b, 0):b + 3]
+            w = x[:, :, max(a, 0) : a + 3, max(b, 0) : b + 3]
             count = w[0, 0].numel() if bare else (min(a + 3, 15) - a) * (min(b + 3, 18) - b)
             mean[:, :, i, j] = w.sum((2, 3)) / (9 if nine else count)
             if i < 7:
@@ -173,9 +221,14 @@ def pools_by_windows(x, nine=False, bare=False, zero=False, local=False):
 
 
 sound(ceil_pools_with_padding, "window by window", pools_by_windows)
-faults(ceil_pools_with_padding, pools_by_windows, nine=("windows cut at the edge still divide by 9", True),
-       bare=("the padding is not counted", True), zero=("the padding takes part in the maximum as 0", True),
-       local=("places count within the window", True))
+faults(
+    ceil_pools_with_padding,
+    pools_by_windows,
+    nine=("windows cut at the edge still divide by 9", True),
+    bare=("the padding is not counted", True),
+    zero=("the padding takes part in the maximum as 0", True),
+    local=("places count within the window", True),
+)
 
 
 @sixth(lambda d: (d(2, 3, 12, 14), d.rand(2, 8, 9, 2) * 5 - 2.5))
@@ -203,12 +256,19 @@ def reflected_by_corners(x, grid, pixel=False, corners=False, swap=False):
 
 
 honest(grid_sample_reflected, "four corners", reflected_by_corners)
-slips(grid_sample_reflected, reflected_by_corners, {
-    "reflects about the outer pixels' centres, not their edges": {"pixel": True},
-    "the grid's ends are taken for pixel centres": {"corners": True}, "the grid is read as (y, x)": {"swap": True}})
+slips(
+    grid_sample_reflected,
+    reflected_by_corners,
+    {
+        "reflects about the outer pixels' centres, not their edges": {"pixel": True},
+        "the grid's ends are taken for pixel centres": {"corners": True},
+        "the grid is read as (y, x)": {"swap": True},
+    },
+)
 
 
 # ------------------------------------------------------------------ segments, sorts, solves, functions, bits
+
 
 @sixth(lambda d: (torch.cat((d(130, scale=60.0), d(70))), torch.tensor([0, 40, 40, 41, 130, 200])))
 def segment_softmax_ends(x, ends):
@@ -226,9 +286,15 @@ def segment_by_index(x, ends, top=True, whole=False, cap=999, skip=False):
 
 
 honest(segment_softmax_ends, "by index", segment_by_index)
-slips(segment_softmax_ends, segment_by_index, {
-    "no maximum is taken off": {"top": False}, "the sum stops at 64 entries of a segment": {"cap": 64},
-    "one maximum serves all segments": {"whole": True}})
+slips(
+    segment_softmax_ends,
+    segment_by_index,
+    {
+        "no maximum is taken off": {"top": False},
+        "the sum stops at 64 entries of a segment": {"cap": 64},
+        "one maximum serves all segments": {"whole": True},
+    },
+)
 
 
 @sixth(lambda d: (torch.cat((d(300).mul(8).round().div(8), torch.tensor([0.0, -0.0, math.nan, math.inf, -0.0]))),))
@@ -245,8 +311,15 @@ def radix_places(x, split=False, first=False, unstable=False):
 
 
 honest(argsort_signed_zeros, "keys of bits", radix_places)
-slips(argsort_signed_zeros, radix_places, {"-0 stands before +0": {"split": True}, "NaN stands first": {"first": True},
-                                           "equal numbers come in the opposite order": {"unstable": True}})
+slips(
+    argsort_signed_zeros,
+    radix_places,
+    {
+        "-0 stands before +0": {"split": True},
+        "NaN stands first": {"first": True},
+        "equal numbers come in the opposite order": {"unstable": True},
+    },
+)
 
 
 @sixth(lambda d: (d(40, 40).mul(0.2).triu() + 2 * torch.eye(40), d(40, 7)))
@@ -259,16 +332,22 @@ def upper_by_blocks(a, b, unit=False, low=None, block=8, short=False):
     for at in range(40 - block, -1, -block):
         s = slice(at, at + block)
         for i in range(at + block - 1, at - 1, -1):
-            x[i] = (x[i] - a[i, i + 1:at + block] @ x[i + 1:at + block]) / (2.0 if unit else a[i, i])
+            x[i] = (x[i] - a[i, i + 1 : at + block] @ x[i + 1 : at + block]) / (2.0 if unit else a[i, i])
         first = 8 if short else 0
         x[first:at] -= stored(a[first:at, s], low) @ stored(x[s], low) if at > first else 0
     return x
 
 
 honest(upper_solve, "blocks of 8, from below", upper_by_blocks)
-slips(upper_solve, upper_by_blocks, {
-    "the diagonal is taken for 2": {"unit": True}, "updates read their operands in bf16": {"low": bf},
-    "the first block misses its updates": {"short": True}})
+slips(
+    upper_solve,
+    upper_by_blocks,
+    {
+        "the diagonal is taken for 2": {"unit": True},
+        "updates read their operands in bf16": {"low": bf},
+        "the first block misses its updates": {"short": True},
+    },
+)
 
 
 @sixth(lambda d: (torch.cat((d.rand(200) * 36 - 30, torch.tensor([-12.9, -14.5, 0.0]))),))
@@ -276,18 +355,42 @@ def log_normal_tail(x):
     return torch.special.log_ndtr(x)
 
 
-honest(log_normal_tail, "scaled complementary error function", lambda x: (lambda z: torch.where(
-    z < 0, (torch.special.erfcx(-z * 0.5 ** 0.5) / 2).log() - z * z / 2,
-    (-torch.special.erfc(z * 0.5 ** 0.5) / 2).log1p()).float())(x.double()))
+honest(
+    log_normal_tail,
+    "scaled complementary error function",
+    lambda x: (
+        lambda z: torch.where(
+            z < 0,
+            (torch.special.erfcx(-z * 0.5**0.5) / 2).log() - z * z / 2,
+            (-torch.special.erfc(z * 0.5**0.5) / 2).log1p(),
+        ).float()
+    )(x.double()),
+)
 mistake(log_normal_tail, "the logarithm of a probability that underflows", lambda x: torch.special.ndtr(x).log())
-mistake(log_normal_tail, "far out, two terms of the series only", lambda x: torch.where(
-    x < -3, -x * x / 2 - (-x).log() - 0.9189385, torch.special.log_ndtr(x)))
-mistake(log_normal_tail, "right of 0, the logarithm of a number that is rounded to near 1", lambda x: torch.where(
-    x > 0, torch.special.ndtr(x).log(), torch.special.log_ndtr(x)))
+mistake(
+    log_normal_tail,
+    "far out, two terms of the series only",
+    lambda x: torch.where(x < -3, -x * x / 2 - (-x).log() - 0.9189385, torch.special.log_ndtr(x)),
+)
+mistake(
+    log_normal_tail,
+    "right of 0, the logarithm of a number that is rounded to near 1",
+    lambda x: torch.where(x > 0, torch.special.ndtr(x).log(), torch.special.log_ndtr(x)),
+)
 
 
-@sixth(lambda d: (torch.cat((d(4000), d(500, scale=1e-39), d(500).to(bf).float() * (1 + 2.0 ** -8), torch.tensor(
-    [math.inf, -0.0, 3.4e38]))),))
+@sixth(
+    lambda d: (
+        torch.cat(
+            (
+                d(4000),
+                d(500, scale=1e-39),
+                d(500).to(bf).float() * (1 + 2.0**-8),
+                torch.tensor([math.inf, -0.0, 3.4e38]),
+            )
+        ),
+    )
+)
 def bf16_bits_nearest(x):
     return x.to(bf).view(torch.int16)
 
@@ -300,8 +403,15 @@ def bits_by_hand(x, add=0x7FFF, even=True, flush=False):
 
 
 honest(bf16_bits_nearest, "by adding to the bits", bits_by_hand)
-slips(bf16_bits_nearest, bits_by_hand, {"the low bits are cut off": {"add": 0, "even": False}, "subnormals are flushed":
-                                        {"flush": True}, "ties go away from zero": {"add": 0x8000, "even": False}})
+slips(
+    bf16_bits_nearest,
+    bits_by_hand,
+    {
+        "the low bits are cut off": {"add": 0, "even": False},
+        "subnormals are flushed": {"flush": True},
+        "ties go away from zero": {"add": 0x8000, "even": False},
+    },
+)
 
 
 @sixth(lambda d: (d(40, 77), d(30, 77)))
@@ -319,5 +429,12 @@ def packed_hamming(a, b, tail=False, narrow=False, cut=77):
 
 
 honest(hamming_of_signs, "packed in words of 32", packed_hamming)
-slips(hamming_of_signs, packed_hamming, {"the unused bits of the last word differ": {"tail": True}, "bit 31 is lost":
-                                         {"narrow": True}, "the last word is left out": {"cut": 64}})
+slips(
+    hamming_of_signs,
+    packed_hamming,
+    {
+        "the unused bits of the last word differ": {"tail": True},
+        "bit 31 is lost": {"narrow": True},
+        "the last word is left out": {"cut": 64},
+    },
+)

@@ -21,6 +21,7 @@ def step_of(x, dtype):
 
 def rounded(way, dtype, fn, flush=False):
     """The function's exact value, stored in `dtype` by a rule of its own."""
+
     def kernel(*args):
         x = fn(*[a.double() if torch.is_tensor(a) and a.is_floating_point() else a for a in args])
         s = step_of(x, dtype)
@@ -52,7 +53,7 @@ def rounded(way, dtype, fn, flush=False):
 
 def whole(d, bits, *shape):
     """Whole numbers up to 2^bits, of both signs."""
-    return (d.ints(2 ** (bits + 1), *shape) - 2 ** bits).float()
+    return (d.ints(2 ** (bits + 1), *shape) - 2**bits).float()
 
 
 def ways(fn, dtype, names):
@@ -62,6 +63,7 @@ def ways(fn, dtype, names):
 
 # ------------------------------------------------------------------ sums and products
 
+
 @aimed(lambda d: (whole(d, 7, 2000).to(bf), (whole(d, 7, 2000) * 4).to(bf)))
 def aimed_tie_sum(a, b):
     return a + b
@@ -69,8 +71,11 @@ def aimed_tie_sum(a, b):
 
 honest(aimed_tie_sum, "in float32, one rounding", inside(aimed_tie_sum))
 honest(aimed_tie_sum, "the other way round", lambda a, b: b + a)
-ways(aimed_tie_sum, bf, {"up": "ties go towards plus infinity", "away": "ties go away from zero",
-                         "inward": "ties go towards zero"})
+ways(
+    aimed_tie_sum,
+    bf,
+    {"up": "ties go towards plus infinity", "away": "ties go away from zero", "inward": "ties go towards zero"},
+)
 
 
 @aimed(lambda d: (whole(d, 7, 2500).to(hf), whole(d, 7, 2500).to(hf)))
@@ -79,8 +84,15 @@ def aimed_tie_product(a, b):
 
 
 honest(aimed_tie_product, "in double precision", double(aimed_tie_product))
-ways(aimed_tie_product, hf, {"away": "ties go away from zero", "cut": "bits below the last are cut off",
-                             "dither": "a pattern of lots decides, as stochastic rounding does"})
+ways(
+    aimed_tie_product,
+    hf,
+    {
+        "away": "ties go away from zero",
+        "cut": "bits below the last are cut off",
+        "dither": "a pattern of lots decides, as stochastic rounding does",
+    },
+)
 
 
 @aimed(lambda d: (whole(d, 7, 64).to(bf), whole(d, 3, 50).to(bf)))
@@ -95,7 +107,7 @@ ways(aimed_tie_outer, bf, {"up": "ties go towards plus infinity", "odd": "rounds
 
 @aimed(lambda d: (whole(d, 9, 1500).to(hf), whole(d, 10, 1500).to(hf)))
 def aimed_tie_midpoint(a, b):
-    return (a - b) * 2.0 ** -26
+    return (a - b) * 2.0**-26
 
 
 honest(aimed_tie_midpoint, "in float32", inside(aimed_tie_midpoint))
@@ -110,8 +122,15 @@ def aimed_tie_matmul(a, b):
 
 honest(aimed_tie_matmul, "in float32, from the end", inside(lambda a, b: a.flip(1) @ b.flip(0)))
 honest(aimed_tie_matmul, "sums of outer products", inside(lambda a, b: (a[:, :, None] * b).sum(1)))
-ways(aimed_tie_matmul, bf, {"away": "ties go away from zero", "cut": "bits below the last are cut off",
-                            "down": "rounds towards minus infinity"})
+ways(
+    aimed_tie_matmul,
+    bf,
+    {
+        "away": "ties go away from zero",
+        "cut": "bits below the last are cut off",
+        "down": "rounds towards minus infinity",
+    },
+)
 
 
 @aimed(lambda d: ((whole(d, 8, 60, 33) + 100).to(hf),))
@@ -139,19 +158,24 @@ def aimed_tie_addcmul(a, b, c):
 
 
 honest(aimed_tie_addcmul, "product and sum in float32", inside(lambda a, b, c: a * 16 + b * c))
-ways(aimed_tie_addcmul, hf, {"up": "ties go towards plus infinity", "away": "ties go away from zero",
-                             "dither": "a pattern of lots decides"})
+ways(
+    aimed_tie_addcmul,
+    hf,
+    {"up": "ties go towards plus infinity", "away": "ties go away from zero", "dither": "a pattern of lots decides"},
+)
 
 
 # ------------------------------------------------------------------ casts
 
-@aimed(lambda d: (whole(d, 10, 3000) * 2.0 ** -5,))
+
+@aimed(lambda d: (whole(d, 10, 3000) * 2.0**-5,))
 def aimed_tie_cast_bf16(x):
     return x.to(bf)
 
 
 def by_bits(add):
     """float32 to bf16 by whole-number arithmetic on the bits."""
+
     def kernel(x):
         i = x.view(torch.int32)
         more = 0x7FFF + (i >> 16 & 1) if add is None else add
@@ -166,14 +190,18 @@ mistake(aimed_tie_cast_bf16, "by bits: 0x7fff is added, without the last bit kep
 mistake(aimed_tie_cast_bf16, "by bits: the upper half is taken", by_bits(0))
 
 
-@aimed(lambda d: (torch.cat((whole(d, 12, 2000) * 2.0 ** -25, 65519 + d.ints(2, 400).float())),))
+@aimed(lambda d: (torch.cat((whole(d, 12, 2000) * 2.0**-25, 65519 + d.ints(2, 400).float())),))
 def aimed_tie_cast_fp16(x):
     return x.to(hf)
 
 
 honest(aimed_tie_cast_fp16, "through double precision", lambda x: x.double().to(hf))
-for way, words in {"away": "ties go away from zero", "cut": "bits are cut off; 65520 stays finite",
-                   "up": "ties go towards plus infinity", "dither": "a pattern of lots decides"}.items():
+for way, words in {
+    "away": "ties go away from zero",
+    "cut": "bits are cut off; 65520 stays finite",
+    "up": "ties go towards plus infinity",
+    "dither": "a pattern of lots decides",
+}.items():
     mistake(aimed_tie_cast_fp16, words, rounded(way, hf, torch.clone))
 mistake(aimed_tie_cast_fp16, "subnormals are flushed", rounded("even", hf, torch.clone, flush=True))
 mistake(aimed_tie_cast_fp16, "held at the largest number", lambda x: x.clamp(-65504, 65504).to(hf))
@@ -206,7 +234,10 @@ def aimed_tie_codes(x, s):
 
 
 honest(aimed_tie_codes, "times the reciprocal", lambda x, s: (x * (1 / s)).round().clamp(-128, 127).char())
-mistake(aimed_tie_codes, "half away from zero",
-        lambda x, s: (x.sign() * (x.abs() / s + 0.5).floor()).clamp(-128, 127).char())
+mistake(
+    aimed_tie_codes,
+    "half away from zero",
+    lambda x, s: (x.sign() * (x.abs() / s + 0.5).floor()).clamp(-128, 127).char(),
+)
 mistake(aimed_tie_codes, "cut off", lambda x, s: (x / s).trunc().clamp(-128, 127).char())
 mistake(aimed_tie_codes, "the cast wraps instead of holding", lambda x, s: (x / s).round().int().to(torch.int8))

@@ -40,8 +40,16 @@ def group(x, w, b, n=32, eps=1e-5):
 
 
 honest(aimed_factor_group_norm, "two passes", inside(group))
-honest(aimed_factor_group_norm, "batch norm of the groups", inside(lambda x, w, b: F.batch_norm(
-    x.reshape(1, 32, 32), None, None, training=True).view_as(x) * w[:, None, None] + b[:, None, None]))
+honest(
+    aimed_factor_group_norm,
+    "batch norm of the groups",
+    inside(
+        lambda x, w, b: (
+            F.batch_norm(x.reshape(1, 32, 32), None, None, training=True).view_as(x) * w[:, None, None]
+            + b[:, None, None]
+        )
+    ),
+)
 mistake(aimed_factor_group_norm, "the spread is divided by 31", inside(group, n=31))
 mistake(aimed_factor_group_norm, "epsilon is 1e-3", inside(group, eps=1e-3))
 
@@ -57,8 +65,11 @@ def batch(x, w, b, n=2048, eps=1e-5):
 
 
 honest(aimed_factor_batch_norm, "row after row", batch)
-honest(aimed_factor_batch_norm, "one scale and one shift", lambda x, w, b: (lambda s: x * s + (b - x.mean(0) * s))(
-    w / (x.var(0, unbiased=False) + 1e-5).sqrt()))
+honest(
+    aimed_factor_batch_norm,
+    "one scale and one shift",
+    lambda x, w, b: (lambda s: x * s + (b - x.mean(0) * s))(w / (x.var(0, unbiased=False) + 1e-5).sqrt()),
+)
 mistake(aimed_factor_batch_norm, "the spread is divided by n - 1", lambda *a: batch(*a, n=2047))
 mistake(aimed_factor_batch_norm, "epsilon is 1e-4", lambda *a: batch(*a, eps=1e-4))
 
@@ -100,10 +111,16 @@ def aimed_factor_unit_length(x):
 
 
 honest(aimed_factor_unit_length, "reciprocal root", inside(lambda x: x * summed(x * x).rsqrt()[:, None]))
-mistake(aimed_factor_unit_length, "epsilon is added to the length, not a floor", inside(
-    lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-3)))
-mistake(aimed_factor_unit_length, "epsilon is added to the squared length", inside(
-    lambda x: x * (x.square().sum(-1, keepdim=True) + 1e-3).rsqrt()))
+mistake(
+    aimed_factor_unit_length,
+    "epsilon is added to the length, not a floor",
+    inside(lambda x: x / (x.norm(dim=-1, keepdim=True) + 1e-3)),
+)
+mistake(
+    aimed_factor_unit_length,
+    "epsilon is added to the squared length",
+    inside(lambda x: x * (x.square().sum(-1, keepdim=True) + 1e-3).rsqrt()),
+)
 mistake(aimed_factor_unit_length, "lengths of sqrt(512/511)", inside(lambda x: F.normalize(x) * (512 / 511) ** 0.5))
 
 
@@ -112,7 +129,7 @@ def aimed_factor_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
 
-def attend(q, k, v, scale=80 ** -0.5):
+def attend(q, k, v, scale=80**-0.5):
     s = q @ k.mT * scale
     p = (s - s.amax(-1, keepdim=True)).exp()
     return (p @ v) / p.sum(-1, keepdim=True)
@@ -120,7 +137,7 @@ def attend(q, k, v, scale=80 ** -0.5):
 
 honest(aimed_factor_attention, "values first, then the normaliser", inside(attend))
 honest(aimed_factor_attention, "in double precision", double(attend))
-mistake(aimed_factor_attention, "scaled by the padded head of 96", inside(attend, scale=96 ** -0.5))
+mistake(aimed_factor_attention, "scaled by the padded head of 96", inside(attend, scale=96**-0.5))
 mistake(aimed_factor_attention, "scaled by the head of 64", inside(attend, scale=0.125))
 mistake(aimed_factor_attention, "no scale", inside(attend, scale=1.0))
 
@@ -130,8 +147,11 @@ def aimed_factor_temperature(x):
     return (x / 0.7).softmax(-1)
 
 
-honest(aimed_factor_temperature, "powers of two", lambda x: (lambda p: p / summed(p)[:, None])(
-    (x * (1.4426950408889634 / 0.7)).exp2()))
+honest(
+    aimed_factor_temperature,
+    "powers of two",
+    lambda x: (lambda p: p / summed(p)[:, None])((x * (1.4426950408889634 / 0.7)).exp2()),
+)
 mistake(aimed_factor_temperature, "0.7 is stored in bf16", lambda x: (x / 0.69921875).softmax(-1))
 mistake(aimed_factor_temperature, "multiplied by 1.43", lambda x: (x * 1.43).softmax(-1))
 
@@ -148,6 +168,7 @@ mistake(aimed_factor_soft_cap, "multiplied back by 30.5", inside(lambda x: 30.5 
 
 # ------------------------------------------------------------------ backward
 
+
 @aimed(lambda d: (d(6, 1024), d(6, 1024, scale=0.1), d(1024, shift=1.0)))
 def aimed_factor_rms_grad(g, x, w):
     r = (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
@@ -157,7 +178,7 @@ def aimed_factor_rms_grad(g, x, w):
 def rms_grad(g, x, w, n=1024, eps=1e-6, m=1024, cubed=True):
     r = 1 / ((x * x).sum(-1, keepdim=True) / n + eps).sqrt()
     h = g * w
-    return h * r - x * (r ** 3 if cubed else r) * halves(h * x)[:, None] / m
+    return h * r - x * (r**3 if cubed else r) * halves(h * x)[:, None] / m
 
 
 honest(aimed_factor_rms_grad, "two terms apart", rms_grad)
@@ -188,8 +209,9 @@ def layer_grad(g, x, mean, rstd, w, n=768, first=True, extra=1.0):
 honest(aimed_factor_layer_norm_grad, "means by halving", layer_grad)
 honest(aimed_factor_layer_norm_grad, "in double precision", double(layer_grad))
 mistake(aimed_factor_layer_norm_grad, "means by n - 1", lambda *a: layer_grad(*a, n=760))
-mistake(aimed_factor_layer_norm_grad, "the mean of the gradient is not taken off",
-        lambda *a: layer_grad(*a, first=False))
+mistake(
+    aimed_factor_layer_norm_grad, "the mean of the gradient is not taken off", lambda *a: layer_grad(*a, first=False)
+)
 mistake(aimed_factor_layer_norm_grad, "a factor sqrt(767/768)", lambda *a: layer_grad(*a, extra=(767 / 768) ** 0.5))
 
 
@@ -222,7 +244,7 @@ def aimed_factor_unit_length_grad(g, x):
 
 def unit_grad(g, x, eps=0.0, part=1.0):
     q = halves(x * x)[:, None] + eps
-    return g / q.sqrt() - part * x * halves(g * x)[:, None] / q ** 1.5
+    return g / q.sqrt() - part * x * halves(g * x)[:, None] / q**1.5
 
 
 honest(aimed_factor_unit_length_grad, "two quotients", inside(unit_grad))
@@ -235,9 +257,14 @@ def aimed_factor_softmax_grad(g, p):
     return (g - (g * p).sum(-1, keepdim=True)) * p / 0.8
 
 
-honest(aimed_factor_softmax_grad, "two products", inside(
-    lambda g, p: (g * p - p * summed(g * p)[:, None]) * 1.25))
-mistake(aimed_factor_softmax_grad, "the temperature is multiplied, not divided", inside(
-    lambda g, p: (g - (g * p).sum(-1, keepdim=True)) * p * 0.8))
-mistake(aimed_factor_softmax_grad, "the temperature is 0.81", inside(
-    lambda g, p: (g - (g * p).sum(-1, keepdim=True)) * p / 0.81))
+honest(aimed_factor_softmax_grad, "two products", inside(lambda g, p: (g * p - p * summed(g * p)[:, None]) * 1.25))
+mistake(
+    aimed_factor_softmax_grad,
+    "the temperature is multiplied, not divided",
+    inside(lambda g, p: (g - (g * p).sum(-1, keepdim=True)) * p * 0.8),
+)
+mistake(
+    aimed_factor_softmax_grad,
+    "the temperature is 0.81",
+    inside(lambda g, p: (g - (g * p).sum(-1, keepdim=True)) * p / 0.81),
+)

@@ -15,6 +15,7 @@ from .blind_sixth_m import aimed, double, inside, summed
 
 def shaped(fn, fill):
     """The right shapes and formats, filled by `fill`."""
+
     def kernel(*args):
         out = fn(*copy.deepcopy(args))
         return tuple(map(fill, out)) if isinstance(out, (tuple, list)) else fill(out)
@@ -44,8 +45,11 @@ def aimed_empty_depthwise(x, w):
     return F.conv1d(x, w, padding=1, groups=8)
 
 
-honest(aimed_empty_depthwise, "tap by tap", inside(lambda x, w: sum(
-    F.pad(x, (1, 1))[..., i:i + 20] * w[:, 0, i, None] for i in range(3))))
+honest(
+    aimed_empty_depthwise,
+    "tap by tap",
+    inside(lambda x, w: sum(F.pad(x, (1, 1))[..., i : i + 20] * w[:, 0, i, None] for i in range(3))),
+)
 empty(aimed_empty_depthwise, draw_depthwise, lambda x, w: x)
 
 
@@ -89,8 +93,11 @@ def aimed_empty_running_largest(x, y):
     return torch.cummax(x + y, -1).values
 
 
-honest(aimed_empty_running_largest, "largest of each beginning", lambda x, y: torch.stack(
-    [(x + y)[:, :i + 1].amax(-1) for i in range(60)], -1))
+honest(
+    aimed_empty_running_largest,
+    "largest of each beginning",
+    lambda x, y: torch.stack([(x + y)[:, : i + 1].amax(-1) for i in range(60)], -1),
+)
 empty(aimed_empty_running_largest, draw_scan, lambda x, y: x + y, value=3.0)
 
 
@@ -116,8 +123,11 @@ def aimed_empty_moments(x):
     return torch.var_mean(x, -1)
 
 
-honest(aimed_empty_moments, "two passes", inside(lambda x: (
-    (x - x.mean(-1, keepdim=True)).square().sum(-1) / 49, x.mean(-1))))
+honest(
+    aimed_empty_moments,
+    "two passes",
+    inside(lambda x: ((x - x.mean(-1, keepdim=True)).square().sum(-1) / 49, x.mean(-1))),
+)
 empty(aimed_empty_moments, draw_moments)
 
 
@@ -134,7 +144,7 @@ def folds(x):
     out, y = torch.zeros(2, 3, 6, 7), x.view(2, 3, 2, 2, 5, 6)
     for i in range(2):
         for j in range(2):
-            out[:, :, i:i + 5, j:j + 6] += y[:, :, i, j]
+            out[:, :, i : i + 5, j : j + 6] += y[:, :, i, j]
     return out
 
 
@@ -144,6 +154,7 @@ empty(aimed_empty_fold, draw_folds)
 
 # ------------------------------------------------------------------ constant factors and doubled terms
 
+
 @aimed(lambda d: (d(2, 6, 14), d(6, 4, 5, scale=0.3), d(4)))
 def aimed_constant_transposed(x, w, b):
     return F.conv_transpose1d(x, w, b, stride=2)
@@ -152,7 +163,7 @@ def aimed_constant_transposed(x, w, b):
 def spread(x, w, b, factor=1.0, bias=1.0):
     out = torch.zeros(2, 4, 31) + bias * b[:, None]
     for t in range(14):
-        out[:, :, 2 * t:2 * t + 5] += factor * torch.einsum("bi,iok->bok", x[:, :, t], w)
+        out[:, :, 2 * t : 2 * t + 5] += factor * torch.einsum("bi,iok->bok", x[:, :, t], w)
     return out
 
 
@@ -186,8 +197,9 @@ def aimed_constant_bag(w, at, starts):
 
 def bags(w, at, starts, divide=True, over=0, factor=1.0):
     ends = [*starts.tolist()[1:], 60]
-    return torch.stack([w[at[i:j]].sum(0) * factor / (j - i + over if divide else 1)
-                        for i, j in zip(starts.tolist(), ends)])
+    return torch.stack(
+        [w[at[i:j]].sum(0) * factor / (j - i + over if divide else 1) for i, j in zip(starts.tolist(), ends)]
+    )
 
 
 honest(aimed_constant_bag, "sums of rows", inside(bags))
@@ -201,7 +213,7 @@ def aimed_constant_spectrum(x):
     return torch.view_as_real(torch.fft.rfft(x, norm="ortho"))
 
 
-def spectrum(x, over=40 ** 0.5):
+def spectrum(x, over=40**0.5):
     t = torch.arange(40).to(x.dtype)
     angle = 2 * torch.pi / 40 * ((t[:, None] * t[:21]) % 40)
     return torch.stack((x @ angle.cos(), -(x @ angle.sin())), -1) / over
@@ -210,7 +222,7 @@ def spectrum(x, over=40 ** 0.5):
 honest(aimed_constant_spectrum, "a product with sines in double precision", double(spectrum))
 mistake(aimed_constant_spectrum, "not divided by sqrt(n)", double(spectrum, over=1.0))
 mistake(aimed_constant_spectrum, "divided by n", double(spectrum, over=40.0))
-mistake(aimed_constant_spectrum, "a factor of 1.001", double(spectrum, over=40 ** 0.5 / 1.001))
+mistake(aimed_constant_spectrum, "a factor of 1.001", double(spectrum, over=40**0.5 / 1.001))
 
 
 @aimed(lambda d: (d(25, 30, dtype=bf),))
@@ -218,8 +230,11 @@ def aimed_constant_area(y):
     return torch.trapezoid(y, dx=0.25, dim=-1)
 
 
-honest(aimed_constant_area, "inner sum and half the ends", inside(
-    lambda y: (summed(y[:, 1:-1]) + 0.5 * (y[:, 0] + y[:, -1])) * 0.25))
+honest(
+    aimed_constant_area,
+    "inner sum and half the ends",
+    inside(lambda y: (summed(y[:, 1:-1]) + 0.5 * (y[:, 0] + y[:, -1])) * 0.25),
+)
 mistake(aimed_constant_area, "the ends are not halved", inside(lambda y: y.sum(-1) * 0.25))
 mistake(aimed_constant_area, "dx is 0.26", inside(lambda y: torch.trapezoid(y, dx=0.26)))
 mistake(aimed_constant_area, "the two sides are not divided by 2", inside(lambda y: torch.trapezoid(y, dx=0.5)))
@@ -246,8 +261,11 @@ def huber(x, y, half=0.5, factor=1.0):
 
 
 honest(aimed_constant_huber, "two branches", inside(huber))
-honest(aimed_constant_huber, "smooth L1 times delta", inside(lambda x, y: 0.6 * F.smooth_l1_loss(
-    x, y, reduction="none", beta=0.6)))
+honest(
+    aimed_constant_huber,
+    "smooth L1 times delta",
+    inside(lambda x, y: 0.6 * F.smooth_l1_loss(x, y, reduction="none", beta=0.6)),
+)
 mistake(aimed_constant_huber, "the square is not halved", inside(huber, half=1.0))
 mistake(aimed_constant_huber, "divided by delta, as smooth L1", inside(huber, factor=1 / 0.6))
 mistake(aimed_constant_huber, "a factor of 0.95", inside(huber, factor=0.95))

@@ -17,8 +17,15 @@ def fp8(x):
 
 # ------------------------------------------------------------------ whole-number weights
 
-@aimed(lambda d: (d(6, 96, dtype=bf), d.ints(256, 20, 96), d.rand(20, 3).mul(0.02).add(0.005).to(bf),
-                  d.ints(20, 20, 3) + 118))
+
+@aimed(
+    lambda d: (
+        d(6, 96, dtype=bf),
+        d.ints(256, 20, 96),
+        d.rand(20, 3).mul(0.02).add(0.005).to(bf),
+        d.ints(20, 20, 3) + 118,
+    )
+)
 def aimed_block_asymmetric(x, q, s, z):
     w = (q.view(20, 3, 32) - z[..., None]).to(x.dtype) * s[..., None]
     return x @ w.flatten(1).mT
@@ -28,13 +35,23 @@ def asymmetric(x, q, s, z, size=32, signed=False, more=0, roll=0, after=False, l
     at = ((torch.arange(96) + late) // size).clamp(max=2)
     s, z = s.roll(roll, 0)[:, at], z[:, at] + more
     q = torch.where(q > 127, q - 256, q) if signed else q
-    return x @ ((q * s - z if after else (q - z) * s)).mT
+    return x @ (q * s - z if after else (q - z) * s).mT
 
 
 honest(aimed_block_asymmetric, "weights first", inside(asymmetric))
-honest(aimed_block_asymmetric, "group by group, zero points apart", inside(lambda x, q, s, z: (
-    (torch.einsum("big,oig->boi", x.view(6, 3, 32), q.view(20, 3, 32).float())
-     - x.view(6, 3, 32).sum(-1)[:, None] * z) * s).sum(-1)))
+honest(
+    aimed_block_asymmetric,
+    "group by group, zero points apart",
+    inside(
+        lambda x, q, s, z: (
+            (
+                torch.einsum("big,oig->boi", x.view(6, 3, 32), q.view(20, 3, 32).float())
+                - x.view(6, 3, 32).sum(-1)[:, None] * z
+            )
+            * s
+        ).sum(-1)
+    ),
+)
 mistake(aimed_block_asymmetric, "codes are read as signed", inside(asymmetric, signed=True))
 mistake(aimed_block_asymmetric, "zero points are one too high", inside(asymmetric, more=1))
 mistake(aimed_block_asymmetric, "the scale of the row before", inside(asymmetric, roll=1))
@@ -74,16 +91,24 @@ def aimed_block_table(q, s, table):
 
 
 honest(aimed_block_table, "in float32", inside(lambda q, s, t: t[q] * s.repeat_interleave(64)))
-mistake(aimed_block_table, "the table is read from its end", inside(
-    lambda q, s, t: t[15 - q] * s.repeat_interleave(64)))
-mistake(aimed_block_table, "the index is one too high", inside(
-    lambda q, s, t: t[(q + 1).clamp(max=15)] * s.repeat_interleave(64)))
+mistake(
+    aimed_block_table, "the table is read from its end", inside(lambda q, s, t: t[15 - q] * s.repeat_interleave(64))
+)
+mistake(
+    aimed_block_table,
+    "the index is one too high",
+    inside(lambda q, s, t: t[(q + 1).clamp(max=15)] * s.repeat_interleave(64)),
+)
 mistake(aimed_block_table, "scales alternate", inside(lambda q, s, t: t[q] * s.repeat(64)))
-mistake(aimed_block_table, "the last block has the scale of the one before", inside(
-    lambda q, s, t: t[q] * s[[0, 1, 2, 2]].repeat_interleave(64)))
+mistake(
+    aimed_block_table,
+    "the last block has the scale of the one before",
+    inside(lambda q, s, t: t[q] * s[[0, 1, 2, 2]].repeat_interleave(64)),
+)
 
 
 # ------------------------------------------------------------------ fp8 products
+
 
 @aimed(lambda d: (fp8(d(5, 128)), fp8(d(24, 128)), d.rand(5, 4) + 0.5, d.rand(3, 4) + 0.5))
 def aimed_block_fp8_product(a, b, sa, sb):
@@ -94,7 +119,7 @@ def aimed_block_fp8_product(a, b, sa, sb):
 def product(a, b, sa, sb, last=False, rows=8, turn=0, low=None, joint=False):
     total = torch.zeros(5, 24)
     for i in range(4):
-        part = a[:, i * 32:i * 32 + 32] @ b[:, i * 32:i * 32 + 32].mT
+        part = a[:, i * 32 : i * 32 + 32] @ b[:, i * 32 : i * 32 + 32].mT
         t = sb[:, (i + turn) % 4]
         t = t.repeat_interleave(8) if rows == 8 else t[(torch.arange(24) // rows).clamp(max=2)]
         u = sa[:, 3 if last else i, None]
@@ -122,14 +147,16 @@ def shared(q, e, x, bias=127, size=32, swap=False):
     return (q * torch.exp2(e - bias)[:, (torch.arange(64) // size).clamp(max=1)]) @ x
 
 
-honest(aimed_block_shared_exponents, "ldexp", lambda q, e, x: torch.ldexp(
-    q, (e - 127).repeat_interleave(32, 1).int()) @ x)
+honest(
+    aimed_block_shared_exponents, "ldexp", lambda q, e, x: torch.ldexp(q, (e - 127).repeat_interleave(32, 1).int()) @ x
+)
 mistake(aimed_block_shared_exponents, "a bias of 126", lambda *a: shared(*a, bias=126))
 mistake(aimed_block_shared_exponents, "blocks of 16", lambda *a: shared(*a, size=16))
 mistake(aimed_block_shared_exponents, "the two exponents are swapped", lambda *a: shared(*a, swap=True))
 
 
 # ------------------------------------------------------------------ making codes
+
 
 @aimed(lambda d: (d(16, 70), torch.tensor(0.021), torch.tensor(60.0)))
 def aimed_block_make_codes(x, s, z):
@@ -162,13 +189,15 @@ def fake(x, s, z, one=False, low=-128, step=torch.round, sign=1, twice=1):
 
 
 honest(aimed_block_fake_channels, "times the reciprocal", fake)
-honest(aimed_block_fake_channels, "by bounds less the zero point", lambda x, s, z: (x / s[:, None]).round().clamp(
-    (-128 - z)[:, None], (127 - z)[:, None]) * s[:, None])
+honest(
+    aimed_block_fake_channels,
+    "by bounds less the zero point",
+    lambda x, s, z: (x / s[:, None]).round().clamp((-128 - z)[:, None], (127 - z)[:, None]) * s[:, None],
+)
 mistake(aimed_block_fake_channels, "the first channel's scale serves all", lambda *a: fake(*a, one=True))
 mistake(aimed_block_fake_channels, "cut off, not rounded", lambda *a: fake(*a, step=torch.trunc))
 mistake(aimed_block_fake_channels, "the zero point is added back, not taken off", lambda *a: fake(*a, sign=-1))
 mistake(aimed_block_fake_channels, "low codes end at 0", lambda *a: fake(*a, low=0))
-
 
 
 @aimed(lambda d: (d(40, 30, scale=4.0),))
@@ -179,8 +208,9 @@ def aimed_block_fake_whole(x):
 honest(aimed_block_fake_whole, "codes less the zero point", lambda x: ((x * 16).round() + 5).clamp(0, 127).sub(5) / 16)
 mistake(aimed_block_fake_whole, "codes run to 126", lambda x: ((x * 16).round() + 5).clamp(0, 126).sub(5) / 16)
 mistake(aimed_block_fake_whole, "cut off, not rounded", lambda x: ((x * 16).trunc() + 5).clamp(0, 127).sub(5) / 16)
-mistake(aimed_block_fake_whole, "the zero point is not taken off again",
-        lambda x: ((x * 16).round() + 5).clamp(0, 127) / 16)
+mistake(
+    aimed_block_fake_whole, "the zero point is not taken off again", lambda x: ((x * 16).round() + 5).clamp(0, 127) / 16
+)
 
 
 @aimed(lambda d: (d.ints(255, 9, 48) - 127, d.ints(255, 13, 48) - 127, torch.tensor(0.0007), d.ints(200, 13)))
@@ -217,5 +247,8 @@ honest(aimed_block_channel_product, "sums by halving", inside(channelled))
 honest(aimed_block_channel_product, "weights scaled first", inside(lambda x, q, s: x @ (q * s[:, None]).mT))
 mistake(aimed_block_channel_product, "scales are one channel off", inside(channelled, roll=1))
 mistake(aimed_block_channel_product, "scales are applied twice", inside(channelled, square=True))
-mistake(aimed_block_channel_product, "code -127 is read as 0", inside(lambda x, q, s: x @ (
-    torch.where(q < -120, 0, q) * s[:, None]).mT))
+mistake(
+    aimed_block_channel_product,
+    "code -127 is read as 0",
+    inside(lambda x, q, s: x @ (torch.where(q < -120, 0, q) * s[:, None]).mT),
+)

@@ -11,10 +11,12 @@ from .blind_sixth_m import aimed, double, inside
 
 def only(keep, stride, pad, groups, transposed=False, bias=None):
     """One of the three gradients of a convolution."""
+
     def fn(g, x, w):
         n = x.dim() - 2
-        return torch.ops.aten.convolution_backward(g, x, w, bias, [stride] * n, [pad] * n, [1] * n, transposed,
-                                                   [0] * n, groups, [i == keep for i in range(3)])[keep]
+        return torch.ops.aten.convolution_backward(
+            g, x, w, bias, [stride] * n, [pad] * n, [1] * n, transposed, [0] * n, groups, [i == keep for i in range(3)]
+        )[keep]
 
     return fn
 
@@ -25,6 +27,7 @@ def low_inputs(fn, cut):
 
 
 # ------------------------------------------------------------------ weight gradients
+
 
 def draw_image(d, dtype=torch.float32):
     return d(4, 10, 12, 12, dtype=dtype), d(4, 6, 12, 12, dtype=dtype), d(10, 6, 3, 3, dtype=dtype)
@@ -44,15 +47,22 @@ def weight_grad(g, x, w, product=torch.matmul):
 
 
 honest(aimed_reduced_weight_grad, "a product with patches", weight_grad)
-honest(aimed_reduced_weight_grad, "image after image", lambda g, x, w: sum(
-    weight_grad(g[i:i + 1], x[i:i + 1], w) for i in range(4)))
+honest(
+    aimed_reduced_weight_grad,
+    "image after image",
+    lambda g, x, w: sum(weight_grad(g[i : i + 1], x[i : i + 1], w) for i in range(4)),
+)
 honest(aimed_reduced_weight_grad, "in double precision", double(weight_grad))
 mistake(aimed_reduced_weight_grad, "operands in TF32", low_inputs(weight_grad, tf32))
 mistake(aimed_reduced_weight_grad, "operands in bf16", low_inputs(weight_grad, narrow))
-mistake(aimed_reduced_weight_grad, "sums kept in bf16, each 16 positions", lambda g, x, w: weight_grad(
-    g, x, w, slow_matmul))
-mistake(aimed_reduced_weight_grad, "images are added in fp16", lambda g, x, w: sum(
-    weight_grad(g[i:i + 1], x[i:i + 1], w).to(hf) for i in range(4)).float())
+mistake(
+    aimed_reduced_weight_grad, "sums kept in bf16, each 16 positions", lambda g, x, w: weight_grad(g, x, w, slow_matmul)
+)
+mistake(
+    aimed_reduced_weight_grad,
+    "images are added in fp16",
+    lambda g, x, w: sum(weight_grad(g[i : i + 1], x[i : i + 1], w).to(hf) for i in range(4)).float(),
+)
 mistake(aimed_reduced_weight_grad, "the last image is left out", lambda g, x, w: weight_grad(g[:3], x[:3], w))
 
 
@@ -62,12 +72,21 @@ def aimed_reduced_weight_grad_bf16(g, x, w):
 
 
 honest(aimed_reduced_weight_grad_bf16, "a product with patches in float32", inside(weight_grad))
-honest(aimed_reduced_weight_grad_bf16, "image after image", inside(lambda g, x, w: sum(
-    weight_grad(g[i:i + 1], x[i:i + 1], w) for i in range(4))))
-mistake(aimed_reduced_weight_grad_bf16, "sums kept in bf16, each 16 positions",
-        inside(lambda g, x, w: weight_grad(g, x, w, slow_matmul)))
-mistake(aimed_reduced_weight_grad_bf16, "each image's gradient is rounded to bf16 first",
-        inside(lambda g, x, w: sum(narrow(weight_grad(g[i:i + 1], x[i:i + 1], w)) for i in range(4))))
+honest(
+    aimed_reduced_weight_grad_bf16,
+    "image after image",
+    inside(lambda g, x, w: sum(weight_grad(g[i : i + 1], x[i : i + 1], w) for i in range(4))),
+)
+mistake(
+    aimed_reduced_weight_grad_bf16,
+    "sums kept in bf16, each 16 positions",
+    inside(lambda g, x, w: weight_grad(g, x, w, slow_matmul)),
+)
+mistake(
+    aimed_reduced_weight_grad_bf16,
+    "each image's gradient is rounded to bf16 first",
+    inside(lambda g, x, w: sum(narrow(weight_grad(g[i : i + 1], x[i : i + 1], w)) for i in range(4))),
+)
 
 
 @aimed(lambda d: (d(3, 12, 50), d(3, 12, 54), d(12, 1, 5)))
@@ -76,7 +95,7 @@ def aimed_reduced_depthwise_weight_grad(g, x, w):
 
 
 def depthwise(g, x, w, low=lambda t: t):
-    return low(torch.stack([low(g * x[..., i:i + 50]).sum(-1).sum(0) for i in range(5)], -1))[:, None]
+    return low(torch.stack([low(g * x[..., i : i + 50]).sum(-1).sum(0) for i in range(5)], -1))[:, None]
 
 
 honest(aimed_reduced_depthwise_weight_grad, "tap by tap", depthwise)
@@ -86,6 +105,7 @@ mistake(aimed_reduced_depthwise_weight_grad, "the taps are in reversed order", l
 
 
 # ------------------------------------------------------------------ input and bias gradients
+
 
 @aimed(lambda d: (d(2, 10, 7, 7), d(2, 6, 13, 13), d(10, 6, 3, 3, scale=0.3)))
 def aimed_reduced_input_grad(g, x, w):
@@ -98,14 +118,26 @@ def input_grad(g, x, w, product=torch.matmul):
 
 
 honest(aimed_reduced_input_grad, "columns folded", input_grad)
-honest(aimed_reduced_input_grad, "a transposed convolution",
-       lambda g, x, w: F.conv_transpose2d(g, w, stride=2, padding=1))
+honest(
+    aimed_reduced_input_grad, "a transposed convolution", lambda g, x, w: F.conv_transpose2d(g, w, stride=2, padding=1)
+)
 mistake(aimed_reduced_input_grad, "operands in TF32", low_inputs(input_grad, tf32))
-mistake(aimed_reduced_input_grad, "columns are kept in bf16", lambda g, x, w: F.fold(
-    narrow(w.flatten(1).mT @ g.flatten(2)), (13, 13), 3, padding=1, stride=2))
-mistake(aimed_reduced_input_grad, "sums over channels in bf16", lambda g, x, w: F.fold(
-    torch.stack([slow_matmul(w.flatten(1).mT.contiguous(), y, step=4) for y in g.flatten(2)]), (13, 13), 3,
-    padding=1, stride=2))
+mistake(
+    aimed_reduced_input_grad,
+    "columns are kept in bf16",
+    lambda g, x, w: F.fold(narrow(w.flatten(1).mT @ g.flatten(2)), (13, 13), 3, padding=1, stride=2),
+)
+mistake(
+    aimed_reduced_input_grad,
+    "sums over channels in bf16",
+    lambda g, x, w: F.fold(
+        torch.stack([slow_matmul(w.flatten(1).mT.contiguous(), y, step=4) for y in g.flatten(2)]),
+        (13, 13),
+        3,
+        padding=1,
+        stride=2,
+    ),
+)
 
 
 @aimed(lambda d: (d(2, 8, 30, dtype=hf), d(2, 8, 30, dtype=hf), d(8, 4, 3, dtype=hf)))
@@ -117,10 +149,10 @@ def grouped(g, x, w, low=None, swap=False):
     out = []
     for i in range(2):
         j = 1 - i if swap else i
-        h, v = g[:, 4 * i:4 * i + 4], w[4 * j:4 * j + 4]
+        h, v = g[:, 4 * i : 4 * i + 4], w[4 * j : 4 * j + 4]
         y = torch.zeros(2, 4, 32)
         for k in range(3):
-            y[..., k:k + 30] += torch.einsum("bot,oi->bit", h, v[..., k])
+            y[..., k : k + 30] += torch.einsum("bot,oi->bit", h, v[..., k])
             y = y if low is None else y.to(low).float()
         out.append(y[..., 1:-1])
     return torch.cat(out, 1)
@@ -158,7 +190,7 @@ def aimed_reduced_transposed_grad(g, x, w):
 
 def transposed(g, x, w, low=lambda t: t):
     g, x = low(g), low(x)
-    return torch.stack([torch.einsum("bit,bot->io", x, g[..., k:k + 8:2][..., :4]) for k in range(3)], -1)
+    return torch.stack([torch.einsum("bit,bot->io", x, g[..., k : k + 8 : 2][..., :4]) for k in range(3)], -1)
 
 
 honest(aimed_reduced_transposed_grad, "tap by tap", transposed)
@@ -168,8 +200,17 @@ mistake(aimed_reduced_transposed_grad, "operands in fp16", lambda *a: transposed
 
 # ------------------------------------------------------------------ whole modules
 
-@aimed(lambda d: (d(2, 12, 32), d(96, 32, scale=0.2), d(32, 32, scale=0.2), d(64, 32, scale=0.2),
-                  d(32, 64, scale=0.2), d(32, shift=1.0)))
+
+@aimed(
+    lambda d: (
+        d(2, 12, 32),
+        d(96, 32, scale=0.2),
+        d(32, 32, scale=0.2),
+        d(64, 32, scale=0.2),
+        d(32, 64, scale=0.2),
+        d(32, shift=1.0),
+    )
+)
 def aimed_module_block(x, qkv, out, up, down, w):
     h = F.layer_norm(x, (32,), w)
     q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in F.linear(h, qkv).chunk(3, -1))
@@ -177,7 +218,7 @@ def aimed_module_block(x, qkv, out, up, down, w):
     return x + F.linear(F.gelu(F.linear(F.layer_norm(x, (32,), w), up)), down)
 
 
-def block(x, qkv, out, up, down, w, n=32, scale=8 ** -0.5, diagonal=1, gelu="none", low=lambda t: t, skip=1.0):
+def block(x, qkv, out, up, down, w, n=32, scale=8**-0.5, diagonal=1, gelu="none", low=lambda t: t, skip=1.0):
     def norm(t):
         y = t - t.mean(-1, keepdim=True)
         return y / ((y * y).sum(-1, keepdim=True) / n + 1e-5).sqrt() * w
@@ -216,8 +257,14 @@ mistake(aimed_module_conv_norm, "the mean is left out of the folded bias", lambd
 mistake(aimed_module_conv_norm, "relu without its upper bound of 6", lambda *a: folded_conv(*a, top=1e9))
 
 
-@aimed(lambda d: (d(4, 24, dtype=bf), d(40, 24, scale=0.3, dtype=bf), d(40, 24, scale=0.3, dtype=bf),
-                  d(24, 40, scale=0.3, dtype=bf)))
+@aimed(
+    lambda d: (
+        d(4, 24, dtype=bf),
+        d(40, 24, scale=0.3, dtype=bf),
+        d(40, 24, scale=0.3, dtype=bf),
+        d(24, 40, scale=0.3, dtype=bf),
+    )
+)
 def aimed_module_gated(x, gate, up, down):
     return x + (F.silu(x @ gate.mT) * (x @ up.mT)) @ down.mT
 
@@ -252,8 +299,9 @@ mistake(aimed_module_squeeze, "the mean is over 35", lambda *a: squeeze(*a, over
 mistake(aimed_module_squeeze, "the first bias is doubled", lambda *a: squeeze(*a, bias=2.0))
 
 
-@aimed(lambda d: (d(9, 3, 10), d(3, 14), d(42, 10, scale=0.3), d(42, 14, scale=0.3), d(42, scale=0.5),
-                  d(42, scale=0.5)))
+@aimed(
+    lambda d: (d(9, 3, 10), d(3, 14), d(42, 10, scale=0.3), d(42, 14, scale=0.3), d(42, scale=0.5), d(42, scale=0.5))
+)
 def aimed_module_gru(x, h, wi, wh, bi, bh):
     out = []
     for t in range(9):

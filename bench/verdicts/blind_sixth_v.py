@@ -25,16 +25,23 @@ def gradient(fn, *args):
 
 # ------------------------------------------------------------------ a unit of 16 bits, near 2 of its binade
 
+
 @further(lambda d: (d(90, 257, scale=1.39, dtype=bf),))
 def further_deviation(x):
     return x.std(-1)
 
 
-honest(further_deviation, "two passes in float32", inside(
-    lambda x: ((x - summed(x)[:, None] / 257).square().sum(-1) / 256).sqrt()))
+honest(
+    further_deviation,
+    "two passes in float32",
+    inside(lambda x: ((x - summed(x)[:, None] / 257).square().sum(-1) / 256).sqrt()),
+)
 mistake(further_deviation, "n for n - 1", inside(lambda x: x.std(-1, correction=0)))
-mistake(further_deviation, "the mean of absolute deviations, scaled as of normal numbers", inside(
-    lambda x: (x - x.mean(-1, keepdim=True)).abs().mean(-1) * 1.2533))
+mistake(
+    further_deviation,
+    "the mean of absolute deviations, scaled as of normal numbers",
+    inside(lambda x: (x - x.mean(-1, keepdim=True)).abs().mean(-1) * 1.2533),
+)
 mistake(further_deviation, "the last column is left out", inside(lambda x: x[:, :-1].std(-1)))
 
 
@@ -54,14 +61,24 @@ def further_cosine_grad(a, b, g):
 
 
 honest(further_cosine_grad, "in float32", inside(further_cosine_grad))
-mistake(further_cosine_grad, "the part through the length is left out", inside(
-    lambda a, b, g: g[:, None] * b / (a.norm(dim=-1) * b.norm(dim=-1))[:, None]))
-mistake(further_cosine_grad, "1 % more of the part through the length", inside(
-    lambda a, b, g: (lambda n, m, c: g[:, None] * (b / (n * m) - 1.01 * c * a / n**2))(
-        a.norm(dim=-1, keepdim=True), b.norm(dim=-1, keepdim=True), F.cosine_similarity(a, b)[:, None])))
+mistake(
+    further_cosine_grad,
+    "the part through the length is left out",
+    inside(lambda a, b, g: g[:, None] * b / (a.norm(dim=-1) * b.norm(dim=-1))[:, None]),
+)
+mistake(
+    further_cosine_grad,
+    "1 % more of the part through the length",
+    inside(
+        lambda a, b, g: (lambda n, m, c: g[:, None] * (b / (n * m) - 1.01 * c * a / n**2))(
+            a.norm(dim=-1, keepdim=True), b.norm(dim=-1, keepdim=True), F.cosine_similarity(a, b)[:, None]
+        )
+    ),
+)
 
 
 # ------------------------------------------------------------------ steps behind sums
+
 
 @further(lambda d: (levelled(d, 60, 200, 0.5, scale=3.0),))
 def further_fraction(x):
@@ -81,8 +98,11 @@ def further_gate(x, two):
 
 honest(further_gate, "by halves", lambda x, two: torch.where(halves(x) / 160 > 0.25, two[:, 0], two[:, 1]))
 mistake(further_gate, "the mean of both", lambda x, two: two.mean(-1))
-mistake(further_gate, "a sigmoid for the step", lambda x, two: (lambda s: s * two[:, 0] + (1 - s) * two[:, 1])(
-    torch.sigmoid(100 * (x.mean(-1) - 0.25))))
+mistake(
+    further_gate,
+    "a sigmoid for the step",
+    lambda x, two: (lambda s: s * two[:, 0] + (1 - s) * two[:, 1])(torch.sigmoid(100 * (x.mean(-1) - 0.25))),
+)
 mistake(further_gate, "the value of the row before", lambda x, two: further_gate(x, two.roll(1, 0)))
 
 
@@ -108,13 +128,17 @@ mistake(further_floor_of_bf16_mean, "one step more", inside(lambda x: further_fl
 
 # ------------------------------------------------------------------ equal and huge logits
 
+
 @further(lambda d: (torch.full((20, 50), -3e7) + d(20, 1), d.ints(50, 20)))
 def further_huge_loss(x, y):
     return F.cross_entropy(x, y, reduction="none")
 
 
-honest(further_huge_loss, "the largest taken off", lambda x, y: (lambda z: z.exp().sum(-1).log() - z[range(20), y])(
-    x - x.amax(-1, keepdim=True)))
+honest(
+    further_huge_loss,
+    "the largest taken off",
+    lambda x, y: (lambda z: z.exp().sum(-1).log() - z[range(20), y])(x - x.amax(-1, keepdim=True)),
+)
 mistake(further_huge_loss, "log of 49 classes", lambda x, y: torch.full((20,), 49.0).log())
 mistake(further_huge_loss, "nothing is lost", lambda x, y: torch.zeros(20))
 mistake(further_huge_loss, "two for each", lambda x, y: torch.full((20,), 2.0))
@@ -142,6 +166,7 @@ mistake(further_equal_grad, "the label's own part is left out", inside(lambda x,
 
 
 # ------------------------------------------------------------------ ties of exact results
+
 
 def tied(fn, dtype, **ways):
     for way, words in ways.items():
@@ -177,15 +202,25 @@ for way, words in {"away": "ties away from zero", "up": "ties up"}.items():
 
 # ------------------------------------------------------------------ one factor in all rows
 
+
 @further(lambda d: (d(16, 12, 96, scale=0.02), d(12), d(12)))
 def further_batch_norm(x, w, b):
     return F.batch_norm(x, None, None, w, b, True, eps=1e-6)
 
 
-honest(further_batch_norm, "sums in float64", lambda x, w, b: further_batch_norm(x.double(), w.double(), b.double()).float())
+honest(
+    further_batch_norm,
+    "sums in float64",
+    lambda x, w, b: further_batch_norm(x.double(), w.double(), b.double()).float(),
+)
 mistake(further_batch_norm, "epsilon is missing", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, eps=1e-30))
-mistake(further_batch_norm, "n - 1 for n", lambda x, w, b: (lambda v, m: (x - m) * (v + 1e-6).rsqrt() * w[:, None]
-        + b[:, None])(x.var((0, 2), keepdim=True), x.mean((0, 2), keepdim=True)))
+mistake(
+    further_batch_norm,
+    "n - 1 for n",
+    lambda x, w, b: (lambda v, m: (x - m) * (v + 1e-6).rsqrt() * w[:, None] + b[:, None])(
+        x.var((0, 2), keepdim=True), x.mean((0, 2), keepdim=True)
+    ),
+)
 
 
 @further(lambda d: (d(24, 512, scale=0.1), d(512), d(24, 512)))

@@ -11,6 +11,7 @@ from .blind_sixth_v import further, gradient
 
 # ------------------------------------------------------------------ emptied outputs
 
+
 @further(lambda d: (d(300, 200, scale=1e-6, dtype=hf),))
 def further_small_mean(x):
     return x.mean(-1)
@@ -45,6 +46,7 @@ mistake(further_linear, "row 9 is stale zero", lambda x, w: further_linear(x, w)
 
 # ------------------------------------------------------------------ what leaves the range inside
 
+
 @further(lambda d: (d(50, 40, scale=1e-25),))
 def further_tiny_norm(x):
     return x.norm(dim=-1)
@@ -67,8 +69,11 @@ def further_half_softplus_sum(x):
 
 honest(further_half_softplus_sum, "in float32", inside(further_half_softplus_sum))
 mistake(further_half_softplus_sum, "held at 128", inside(lambda x: F.softplus(x).clamp(max=128).mean(-1)))
-mistake(further_half_softplus_sum, "the exponential overflows and becomes zero", inside(
-    lambda x: torch.where(x > 88, 0.0, F.softplus(x)).mean(-1)))
+mistake(
+    further_half_softplus_sum,
+    "the exponential overflows and becomes zero",
+    inside(lambda x: torch.where(x > 88, 0.0, F.softplus(x)).mean(-1)),
+)
 
 
 @further(lambda d: (d(64, 33, scale=1e-30), d(64)))
@@ -88,6 +93,7 @@ mistake(further_tiny_std_grad, "over n", lambda x, g: std_grad(x, g) * 32 / 33)
 
 # ------------------------------------------------------------------ a constant factor
 
+
 @further(lambda d: (d(8, 4, 30, 16, dtype=bf), d(8, 4, 30, 16, dtype=bf), d(8, 4, 30, 16, dtype=bf)))
 def further_scaled_attention(q, k, v):
     return F.scaled_dot_product_attention(q, k, v) * 0.7
@@ -96,8 +102,11 @@ def further_scaled_attention(q, k, v):
 honest(further_scaled_attention, "in float32", inside(further_scaled_attention))
 mistake(further_scaled_attention, "1 % more", inside(lambda *a: further_scaled_attention(*a) * 1.01))
 mistake(further_scaled_attention, "0.75 for 0.7", inside(lambda *a: further_scaled_attention(*a) * (0.75 / 0.7)))
-mistake(further_scaled_attention, "scores over 15 for 16", inside(
-    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1 / 15**0.5) * 0.7))
+mistake(
+    further_scaled_attention,
+    "scores over 15 for 16",
+    inside(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=1 / 15**0.5) * 0.7),
+)
 
 
 @further(lambda d: (d(200, 70), d(200, 70)))
@@ -112,18 +121,27 @@ mistake(further_huber, "over 71", lambda x, y: further_huber(x, y) * 70 / 71)
 
 # ------------------------------------------------------------------ lifted to float64 by itself
 
+
 @further(lambda d: (d(40, 256, dtype=bf), d(256, dtype=bf)))
 def further_float_norm(x, w):
     h = x.float()
     return (h * torch.rsqrt(h.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * w
 
 
-honest(further_float_norm, "rounded once", inside(lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w))
+honest(
+    further_float_norm, "rounded once", inside(lambda x, w: x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w)
+)
 honest(further_float_norm, "rounded twice", further_float_norm)
-mistake(further_float_norm, "the mean square is in bf16", lambda x, w: (
-    x * x.square().mean(-1, keepdim=True).rsqrt().to(bf)) * w)
-mistake(further_float_norm, "the squares' sum is over 255", inside(
-    lambda x, w: x * (x.square().sum(-1, keepdim=True) / 250).rsqrt() * w))
+mistake(
+    further_float_norm,
+    "the mean square is in bf16",
+    lambda x, w: (x * x.square().mean(-1, keepdim=True).rsqrt().to(bf)) * w,
+)
+mistake(
+    further_float_norm,
+    "the squares' sum is over 255",
+    inside(lambda x, w: x * (x.square().sum(-1, keepdim=True) / 250).rsqrt() * w),
+)
 
 
 @further(lambda d: (d(60, 128, dtype=hf, scale=3.0),))
@@ -132,25 +150,44 @@ def further_float_softmax(x):
 
 
 honest(further_float_softmax, "powers over their sum", inside(lambda x: x.exp() / x.exp().sum(-1, keepdim=True)))
-mistake(further_float_softmax, "powers are rounded to half", lambda x: (lambda e: (e.float() / e.float().sum(
-    -1, keepdim=True)).to(hf))((x - x.amax(-1, keepdim=True)).exp()))
-mistake(further_float_softmax, "the last key is not in the sum", inside(
-    lambda x: x.exp() / x.exp()[:, :-1].sum(-1, keepdim=True)))
+mistake(
+    further_float_softmax,
+    "powers are rounded to half",
+    lambda x: (lambda e: (e.float() / e.float().sum(-1, keepdim=True)).to(hf))((x - x.amax(-1, keepdim=True)).exp()),
+)
+mistake(
+    further_float_softmax,
+    "the last key is not in the sum",
+    inside(lambda x: x.exp() / x.exp()[:, :-1].sum(-1, keepdim=True)),
+)
 
 
 # ------------------------------------------------------------------ gradients of convolutions
+
 
 @further(lambda d: (d(4, 3, 12, 12), d(6, 3, 3, 3), d(4, 6, 10, 10)))
 def further_conv_weight_grad(x, w, g):
     return torch.nn.grad.conv2d_weight(x, w.shape, g)
 
 
-honest(further_conv_weight_grad, "image by image", lambda x, w, g: sum(
-    torch.nn.grad.conv2d_weight(x[i:i + 1], w.shape, g[i:i + 1]) for i in range(4)))
-mistake(further_conv_weight_grad, "operands are TF32", lambda x, w, g: torch.nn.grad.conv2d_weight(tf32(x), w.shape, tf32(g)))
-mistake(further_conv_weight_grad, "the gradient is bf16", lambda x, w, g: torch.nn.grad.conv2d_weight(x, w.shape, narrow(g)))
-mistake(further_conv_weight_grad, "the last image is left out", lambda x, w, g: torch.nn.grad.conv2d_weight(
-    x[:3], w.shape, g[:3]))
+honest(
+    further_conv_weight_grad,
+    "image by image",
+    lambda x, w, g: sum(torch.nn.grad.conv2d_weight(x[i : i + 1], w.shape, g[i : i + 1]) for i in range(4)),
+)
+mistake(
+    further_conv_weight_grad,
+    "operands are TF32",
+    lambda x, w, g: torch.nn.grad.conv2d_weight(tf32(x), w.shape, tf32(g)),
+)
+mistake(
+    further_conv_weight_grad, "the gradient is bf16", lambda x, w, g: torch.nn.grad.conv2d_weight(x, w.shape, narrow(g))
+)
+mistake(
+    further_conv_weight_grad,
+    "the last image is left out",
+    lambda x, w, g: torch.nn.grad.conv2d_weight(x[:3], w.shape, g[:3]),
+)
 
 
 @further(lambda d: (d(16, 20, 30),))
@@ -166,6 +203,7 @@ mistake(further_bias_grad, "one of 480 is left out", lambda g: g.sum((0, 2)) - g
 
 # ------------------------------------------------------------------ callables in 16 bits
 
+
 @further(lambda d: (d(24, 32, dtype=bf), d(64, 32, dtype=bf, scale=0.2), d(32, 64, dtype=bf, scale=0.2)))
 def further_perceptron(x, a, b):
     return F.gelu(x @ a.mT) @ b.mT
@@ -174,12 +212,21 @@ def further_perceptron(x, a, b):
 honest(further_perceptron, "in float32", inside(further_perceptron))
 honest(further_perceptron, "as torch does", further_perceptron)
 mistake(further_perceptron, "2 % more", inside(lambda x, a, b: further_perceptron(x, a, b) * 1.02))
-mistake(further_perceptron, "the tanh is a sigmoid", inside(lambda x, a, b: ((lambda h: h * torch.sigmoid(1.702 * h))(
-    x @ a.mT)) @ b.mT))
-mistake(further_perceptron, "one hidden unit of 64 is dead", inside(
-    lambda x, a, b: (F.gelu(x @ a.mT) * (torch.arange(64) != 11)) @ b.mT))
-mistake(further_perceptron, "products keep 5 bits", lambda x, a, b: (lambda h: (F.gelu(h).to(torch.float8_e5m2).to(
-    bf) @ b.mT))(x @ a.mT))
+mistake(
+    further_perceptron,
+    "the tanh is a sigmoid",
+    inside(lambda x, a, b: ((lambda h: h * torch.sigmoid(1.702 * h))(x @ a.mT)) @ b.mT),
+)
+mistake(
+    further_perceptron,
+    "one hidden unit of 64 is dead",
+    inside(lambda x, a, b: (F.gelu(x @ a.mT) * (torch.arange(64) != 11)) @ b.mT),
+)
+mistake(
+    further_perceptron,
+    "products keep 5 bits",
+    lambda x, a, b: (lambda h: F.gelu(h).to(torch.float8_e5m2).to(bf) @ b.mT)(x @ a.mT),
+)
 
 
 @further(lambda d: (d(30, 40, dtype=hf), d(30, 40, dtype=hf)))
@@ -190,7 +237,13 @@ def further_divergence(x, y):
 honest(further_divergence, "in float32", inside(further_divergence))
 honest(further_divergence, "as torch does", further_divergence)
 mistake(further_divergence, "the other way round", inside(lambda x, y: further_divergence(y, x)))
-mistake(further_divergence, "the last class is left out", inside(
-    lambda x, y: (x.softmax(-1) * (x.log_softmax(-1) - y.log_softmax(-1)))[:, :-1].sum(-1)))
-mistake(further_divergence, "1 % is added to each share", inside(
-    lambda x, y: ((x.softmax(-1) * 1.01) * (x.log_softmax(-1) - y.log_softmax(-1))).sum(-1)))
+mistake(
+    further_divergence,
+    "the last class is left out",
+    inside(lambda x, y: (x.softmax(-1) * (x.log_softmax(-1) - y.log_softmax(-1)))[:, :-1].sum(-1)),
+)
+mistake(
+    further_divergence,
+    "1 % is added to each share",
+    inside(lambda x, y: ((x.softmax(-1) * 1.01) * (x.log_softmax(-1) - y.log_softmax(-1))).sum(-1)),
+)

@@ -22,9 +22,9 @@ def kept(x, low):
 
 def widened(fn, **keywords):
     """A kernel that reads narrow inputs, works in float32 and rounds once, when it stores."""
+
     def wrong(*args):
-        out = fn(*(a.float() if torch.is_tensor(a) and a.is_floating_point() else a for a in args),
-                 **keywords)
+        out = fn(*(a.float() if torch.is_tensor(a) and a.is_floating_point() else a for a in args), **keywords)
         return out.to(args[0].dtype)
 
     return wrong
@@ -32,6 +32,7 @@ def widened(fn, **keywords):
 
 def hurt(fn, spoil):
     """fn, whose first result is spoilt in place on its way out."""
+
     def wrong(*args):
         out = fn(*args)
         spoil(out[0] if isinstance(out, tuple) else out)
@@ -50,10 +51,11 @@ def two_rows_swapped(out, i=1, j=3):
 
 def tail_unwritten(out, block=64):
     flat = out.view(-1)
-    flat[flat.numel() // block * block:] = 0
+    flat[flat.numel() // block * block :] = 0
 
 
 # ------------------------------------------------------------------ positions
+
 
 def turn(x, cos, sin):
     a, b = x.chunk(2, -1)
@@ -69,8 +71,7 @@ def rotary_partial(x, pos, part=16, spread=16, first=True, low=None):
     return torch.cat((x[..., :-part], turn(x[..., -part:], angle.cos(), angle.sin())), -1)
 
 
-mistake(rotary_partial, "frequencies spread over the whole head (32), not over the rotated part (16)",
-        spread=32)
+mistake(rotary_partial, "frequencies spread over the whole head (32), not over the rotated part (16)", spread=32)
 mistake(rotary_partial, "rotates the last 16 channels and passes the first 16", first=False)
 mistake(rotary_partial, "the angle is rounded to bf16 before cos and sin", low=bf)
 
@@ -132,6 +133,7 @@ mistake(rotary_ntk, "cosine and sine tables are stored in bf16", low=bf)
 
 # ------------------------------------------------------------------ attention
 
+
 def causal(n, like):
     return like.new_full((n, n), float("-inf")).triu(1)
 
@@ -155,8 +157,7 @@ mistake(alibi_attention, "probabilities are rounded to bf16 before the product w
 @third(lambda d: (d(1, 8, 40, 16), d(1, 2, 40, 16), d(1, 2, 40, 16), d(8)))
 def sink_window_attention(q, k, v, sink, window=12, no_sink=False, strided=False):
     group, n = q.shape[1] // k.shape[1], q.shape[2]
-    spread = (lambda x: x.repeat(1, group, 1, 1)) if strided else (
-        lambda x: x.repeat_interleave(group, 1))
+    spread = (lambda x: x.repeat(1, group, 1, 1)) if strided else (lambda x: x.repeat_interleave(group, 1))
     at = torch.arange(n)
     back = at[:, None] - at[None, :]
     s = q @ spread(k).mT * q.shape[-1] ** -0.5
@@ -172,8 +173,15 @@ mistake(sink_window_attention, "the window holds 13 keys instead of 12", window=
 mistake(sink_window_attention, "query head h reads kv head h % 2 instead of h // 4", strided=True)
 
 
-@third(lambda d: (d(4, 2, 16), d(20, 8, 2, 16), d(20, 8, 2, 16),
-                  torch.randperm(20, generator=d.g).view(4, 5), torch.tensor([37, 12, 29, 5])))
+@third(
+    lambda d: (
+        d(4, 2, 16),
+        d(20, 8, 2, 16),
+        d(20, 8, 2, 16),
+        torch.randperm(20, generator=d.g).view(4, 5),
+        torch.tensor([37, 12, 29, 5]),
+    )
+)
 def paged_decode(q, keys, values, table, lengths, late=0, full_only=False, row=None):
     out = []
     for i in range(len(q)):
@@ -237,8 +245,7 @@ def capped_split_decode(q, k, v, cap=20.0, top=20.0, merge="lse", low=None):
 
 
 mistake(capped_split_decode, "the splits are averaged with equal weights", merge="mean")
-mistake(capped_split_decode, "splits are added without bringing them to a common maximum",
-        merge="unscaled")
+mistake(capped_split_decode, "splits are added without bringing them to a common maximum", merge="unscaled")
 mistake(capped_split_decode, "the cap divides by 20 but multiplies by 30", top=30.0)
 mistake(capped_split_decode, "each split's partial output is stored in bf16", low=bf)
 
@@ -247,7 +254,7 @@ mistake(capped_split_decode, "each split's partial output is stored in bf16", lo
 def latent_attention(q, c, wk, wv, size=16, same=False, low=None):
     c = kept(c, low)
     k, v = torch.einsum("btr,hrd->bhtd", c, wk), torch.einsum("btr,hrd->bhtd", c, wk if same else wv)
-    return (q @ k.mT * size ** -0.5 + causal(q.shape[2], q)).softmax(-1) @ v
+    return (q @ k.mT * size**-0.5 + causal(q.shape[2], q)).softmax(-1) @ v
 
 
 mistake(latent_attention, "the scale uses the latent's size (24), not the head's (16)", size=24)
@@ -256,6 +263,7 @@ mistake(latent_attention, "the latent cache is stored in fp8 (e4m3)", low=torch.
 
 
 # ------------------------------------------------------------------ routing
+
 
 @third(lambda d: (d(48, 24), d(24, 8, scale=0.3), d(8, scale=0.3)))
 def bias_router(x, w, bias, biased=False, norm=True, factor=2.5, k=2):
@@ -285,13 +293,21 @@ def capacity_dispatch(x, expert, capacity=6, first=0, clamp=False):
 
 
 mistake(capacity_dispatch, "slots counted from 1: slot 0 stays empty", first=1)
-mistake(capacity_dispatch, "tokens over capacity overwrite the last slot instead of being dropped",
-        clamp=True)
+mistake(capacity_dispatch, "tokens over capacity overwrite the last slot instead of being dropped", clamp=True)
 mistake(capacity_dispatch, "two experts' buffers are exchanged", hurt(capacity_dispatch, two_rows_swapped))
 
 
-@third(lambda d: (d(24, 16), d(16, 6), d(6, 16, 32, scale=0.3), d(6, 32, 16, scale=0.3),
-                  d(16, 32, scale=0.3), d(32, 16, scale=0.3), d(16, 1)))
+@third(
+    lambda d: (
+        d(24, 16),
+        d(16, 6),
+        d(6, 16, 32, scale=0.3),
+        d(6, 32, 16, scale=0.3),
+        d(16, 32, scale=0.3),
+        d(32, 16, scale=0.3),
+        d(16, 1),
+    )
+)
 def shared_moe(x, wr, w1, w2, s1, s2, wg, gated=True, among="all", low=None):
     score = x @ wr
     g, ids = score.softmax(-1).topk(2, -1)
@@ -317,11 +333,10 @@ def router_losses(logits, per_choice=True, times=8, square_mean=False):
     chosen = torch.zeros_like(p).scatter(-1, logits.topk(2, -1).indices, 1.0)
     share = chosen.mean(1) / (2 if per_choice else 1)
     lse = logits.logsumexp(-1)
-    z = lse.mean(1) ** 2 if square_mean else (lse ** 2).mean(1)
+    z = lse.mean(1) ** 2 if square_mean else (lse**2).mean(1)
     return times * (share * p.mean(1)).sum(-1), z
 
 
-mistake(router_losses, "choices counted per token, not per token and choice (twice too large)",
-        per_choice=False)
+mistake(router_losses, "choices counted per token, not per token and choice (twice too large)", per_choice=False)
 mistake(router_losses, "the balance loss lacks the number of experts", times=1)
 mistake(router_losses, "z-loss squares the mean instead of averaging squares", square_mean=True)

@@ -9,6 +9,7 @@ from .blind_third import hurt, kept, last_rows_unwritten, third, widened
 
 # ------------------------------------------------------------------ recurrences
 
+
 @third(lambda d: (d(2, 32, 4, 8), d(2, 32, 4), d(4), d(4), d(2, 32, 8), d(2, 32, 8), d(4)))
 def head_scan(x, dt, dt_bias, a_log, b, c, skip, late=0, bias_after=False, low=None, no_skip=False):
     dt = F.softplus(dt) + dt_bias if bias_after else F.softplus(dt + dt_bias)
@@ -92,8 +93,9 @@ mistake(wkv, "the denominator does not decay", one_decay=True)
 mistake(wkv, "numerator and denominator are kept in bf16", low=bf)
 
 
-@third(lambda d: (d(2, 20, 16), d.rand(16), d.rand(16), d(16, 32, scale=0.3), d(32, 16, scale=0.3),
-                  d(16, 16, scale=0.3)))
+@third(
+    lambda d: (d(2, 20, 16), d.rand(16), d.rand(16), d(16, 32, scale=0.3), d(32, 16, scale=0.3), d(16, 16, scale=0.3))
+)
 def channel_mix(x, mk, mr, wk, wv, wr, power=2, swapped=False, around=False):
     before = x.roll(1, 1) if around else F.pad(x, (0, 0, 1, 0))[:, :-1]
     now, old = (before, x) if swapped else (x, before)
@@ -112,7 +114,7 @@ def conv_with_state(x, w, bias, state, reverse=False, stale=0, after=False):
     y = F.conv1d(whole, (w.flip(1) if reverse else w)[:, None], groups=12)
     y = F.silu(y) + bias[:, None] if after else F.silu(y + bias[:, None])
     n = whole.shape[-1] - stale
-    return y, whole[..., n - 3:n].clone()
+    return y, whole[..., n - 3 : n].clone()
 
 
 mistake(conv_with_state, "taps are applied in reverse order", reverse=True)
@@ -135,6 +137,7 @@ mistake(fft_conv, "the product of the spectra is stored in bf16", low=bf)
 
 
 # ------------------------------------------------------------------ norms and blocks
+
 
 @third(lambda d: (d(3, 8, 5, 5, shift=3.0), d(8), d(8)))
 def group_norm_silu(x, w, b, groups=4, strided=False, unbiased=0, low=None):
@@ -163,8 +166,11 @@ def weight_norm_linear(x, v, g, bias, over=1, power=1.0):
 mistake(weight_norm_linear, "the norm runs over outputs instead of inputs", over=0)
 mistake(weight_norm_linear, "divides by the squared norm", power=2.0)
 mistake(weight_norm_linear, "one norm for the whole matrix", over=(0, 1))
-mistake(weight_norm_linear, "the last row of the batch is not written (zeros)",
-        hurt(weight_norm_linear, last_rows_unwritten))
+mistake(
+    weight_norm_linear,
+    "the last row of the batch is not written (zeros)",
+    hurt(weight_norm_linear, last_rows_unwritten),
+)
 
 
 @third(lambda d: (d(4, 6, 3, 3, scale=2.0, shift=1.0), d(6), d(6), d(6), d.rand(6) + 0.5))
@@ -173,8 +179,7 @@ def batch_norm_train(x, w, b, mean, var, momentum=0.1, correction=1, running=Fal
     a, c = (mean, var) if running else (m, s)
     y = (x - a[:, None, None]) / (c[:, None, None] + 1e-5).sqrt() * w[:, None, None] + b[:, None, None]
     n = x.numel() // 6
-    return (y, mean + momentum * (m - mean),
-            var + momentum * (s * (n / (n - correction)) - var))
+    return (y, mean + momentum * (m - mean), var + momentum * (s * (n / (n - correction)) - var))
 
 
 mistake(batch_norm_train, "the running variance takes the biased variance", correction=0)

@@ -10,6 +10,7 @@ from .blind_third import hurt, kept, last_rows_unwritten, tail_unwritten, third,
 
 # ------------------------------------------------------------------ quantizers
 
+
 @third(lambda d: (d(24, 24) * (d.rand(24, 1) + 0.2),))
 def int8_channels(w, over=1, signed=False, truncate=False):
     top = (w if signed else w.abs()).amax(over, keepdim=True)
@@ -73,8 +74,13 @@ mistake(int4_pack, "the range is divided by 16 instead of 15", levels=16)
 mistake(int4_pack, "the last row's bytes are not written (zeros)", hurt(int4_pack, last_rows_unwritten))
 
 
-@third(lambda d: (d(20, 256) * (d.rand(20, 1) * 3 + 0.2), d.ints(255, 16, 256).sub(127).to(torch.int8),
-                  d.rand(16) * 0.02 + 0.001))
+@third(
+    lambda d: (
+        d(20, 256) * (d.rand(20, 1) * 3 + 0.2),
+        d.ints(255, 16, 256).sub(127).to(torch.int8),
+        d.rand(16) * 0.02 + 0.001,
+    )
+)
 def int8_dynamic_linear(x, w, ws, per_row=True, narrow_sum=False, late=0):
     top = x.abs().amax(1, keepdim=True) if per_row else x.abs().amax()
     scale = top / 127
@@ -107,6 +113,7 @@ mistake(kv_cache_round_trip, "scale and zero point are stored in bf16", low=bf)
 
 # ------------------------------------------------------------------ activations
 
+
 @third(lambda d: (d(17, 41, scale=3.0),))
 def mish(x, smooth=True, low=None):
     return x * kept(torch.tanh(F.softplus(x) if smooth else x.clamp(min=0)), low)
@@ -114,8 +121,7 @@ def mish(x, smooth=True, low=None):
 
 mistake(mish, "softplus is taken as relu", smooth=False)
 mistake(mish, "tanh(softplus(x)) is rounded to bf16 before the product with x", low=bf)
-mistake(mish, "elements past the last full block of 64 are not written (zeros)",
-        hurt(mish, tail_unwritten))
+mistake(mish, "elements past the last full block of 64 are not written (zeros)", hurt(mish, tail_unwritten))
 
 
 @third(lambda d: (d(16, 40, scale=3.0, dtype=hf), d(40, dtype=hf)))
@@ -170,6 +176,7 @@ mistake(dropout_residual, "the residual is dropped as well", both=True)
 
 # ------------------------------------------------------------------ pooling and sampling
 
+
 @third(lambda d: (d(2, 3, 13, 17),))
 def adaptive_pool(x, rows=5, cols=4, floor_end=False, fixed=False, swapped=False):
     h, w = x.shape[2:]
@@ -177,11 +184,12 @@ def adaptive_pool(x, rows=5, cols=4, floor_end=False, fixed=False, swapped=False
         x, h, w = x.mT, w, h
 
     def bins(n, parts):
-        return [(i * n // parts, (i + 1) * n // parts if floor_end else -(-(i + 1) * n // parts))
-                for i in range(parts)]
+        return [(i * n // parts, (i + 1) * n // parts if floor_end else -(-(i + 1) * n // parts)) for i in range(parts)]
 
-    out = [[x[..., a:b, c:d].sum((2, 3)) / (12.0 if fixed else (b - a) * (d - c))
-            for c, d in bins(w, cols)] for a, b in bins(h, rows)]
+    out = [
+        [x[..., a:b, c:d].sum((2, 3)) / (12.0 if fixed else (b - a) * (d - c)) for c, d in bins(w, cols)]
+        for a, b in bins(h, rows)
+    ]
     return torch.stack([torch.stack(r, -1) for r in out], -2)
 
 
@@ -247,11 +255,15 @@ def pixel_shuffle_scale(x, w, b, swapped=False, last=False, factor=2):
 
 mistake(pixel_shuffle_scale, "rows and columns within a 2 x 2 block are exchanged", swapped=True)
 mistake(pixel_shuffle_scale, "channels are read block first (depth to space), not channel first", last=True)
-mistake(pixel_shuffle_scale, "the two images of the batch are exchanged",
-        hurt(pixel_shuffle_scale, lambda out: two_rows_swapped(out, 0, 1)))
+mistake(
+    pixel_shuffle_scale,
+    "the two images of the batch are exchanged",
+    hurt(pixel_shuffle_scale, lambda out: two_rows_swapped(out, 0, 1)),
+)
 
 
 # ------------------------------------------------------------------ choosing tokens
+
 
 @third(lambda d: (d(10, 40, scale=2.0),))
 def top_p_filter(x, p=0.8, heat=0.7, cross=True, rising=False, norm=True, cold=False):
@@ -316,9 +328,9 @@ mistake(speculative_residual, "the residual is not normalised", norm=False)
 
 # ------------------------------------------------------------------ segments and running products
 
+
 @third(lambda d: (d(30, 16), d.ints(10, 50), torch.tensor([0, 6, 7, 19, 30, 41]), d.rand(50)))
-def embedding_bags(table, ids, starts, weight, padding=3, weighted=True, mean=True, count_all=False,
-                   early=0):
+def embedding_bags(table, ids, starts, weight, padding=3, weighted=True, mean=True, count_all=False, early=0):
     out = []
     ends = torch.cat((starts[1:], torch.tensor([len(ids)]))) - early
     for a, b in zip(starts.tolist(), ends.tolist()):
@@ -357,7 +369,7 @@ def ragged_sum(x, starts, late=0, low=None):
     out = []
     for a, b in zip(starts[:-1].tolist(), starts[1:].tolist()):
         total = torch.zeros_like(x[0])
-        for row in x[a:b + late]:
+        for row in x[a : b + late]:
             total = kept(total + row, low)
         out.append(total)
     return torch.stack(out)
@@ -384,8 +396,14 @@ mistake(render_rays, "the distance between samples is not used", flat=True)
 mistake(render_rays, "the running product is kept in bf16", low=bf)
 
 
-@third(lambda d: (d(4, 3, 6, 6), d(4, 3, 6, 6), torch.linspace(0.9999, 0.98, 50).cumprod(0),
-                  torch.tensor([49, 31, 20, 11])))
+@third(
+    lambda d: (
+        d(4, 3, 6, 6),
+        d(4, 3, 6, 6),
+        torch.linspace(0.9999, 0.98, 50).cumprod(0),
+        torch.tensor([49, 31, 20, 11]),
+    )
+)
 def ddim_step(x, eps, alphas, t, stride=10, root=True, one=1.0, swapped=False, low=None):
     a, b = (alphas[i][:, None, None, None] for i in (t, t - stride))
     if swapped:

@@ -11,6 +11,7 @@ from .blind_third import hurt, kept, last_rows_unwritten, tail_unwritten, third,
 
 # ------------------------------------------------------------------ optimizers
 
+
 @third(lambda d: (d(20, 24, scale=0.2), d(20, 24), d(20, 24, scale=0.3)))
 def lion_step(p, g, m, lr=0.01, b1=0.9, b2=0.99, decay=0.3, late=False, inside=False, bare=False):
     new = b2 * m + (1 - b2) * g
@@ -64,7 +65,7 @@ mistake(muon_update, "the Newton-Schulz rounds run in bf16", low=bf)
 def lamb(p, g, m, v, step, lr=0.02, decay=0.5, inverse=False, after=False, bias=True):
     step = step.to(p.dtype)
     m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
-    mh, vh = (m / (1 - 0.9 ** step), v / (1 - 0.999 ** step)) if bias else (m, v)
+    mh, vh = (m / (1 - 0.9**step), v / (1 - 0.999**step)) if bias else (m, v)
     u = mh / (vh.sqrt() + 1e-6)
     full = u + decay * p
     over = u.norm() if after else full.norm()
@@ -89,12 +90,12 @@ def nesterov_sgd(p, g, buf, lr=0.1, mu=0.9, decay=0.1, nesterov=True, damp=0.0, 
 mistake(nesterov_sgd, "plain momentum instead of Nesterov's", nesterov=False)
 mistake(nesterov_sgd, "weight decay skips the momentum buffer", late=True)
 mistake(nesterov_sgd, "the gradient enters the buffer times 1 - mu", damp=0.9)
-mistake(nesterov_sgd, "elements past the last full block of 64 are not written (zeros)",
-        hurt(nesterov_sgd, tail_unwritten))
+mistake(
+    nesterov_sgd, "elements past the last full block of 64 are not written (zeros)", hurt(nesterov_sgd, tail_unwritten)
+)
 
 
-@third(lambda d: (d(10, 24, scale=0.1), d(10, 24, scale=1e-3), d.rand(10, 24) * 1e-6 + 4e-7,
-                  d(10, 24, scale=1e-4)))
+@third(lambda d: (d(10, 24, scale=0.1), d(10, 24, scale=1e-3), d.rand(10, 24) * 1e-6 + 4e-7, d(10, 24, scale=1e-4)))
 def rmsprop_centered(p, g, sq, avg, lr=0.01, a=0.99, eps=1e-4, centered=True, inside=False, low=None):
     sq = kept(a * sq + (1 - a) * g * g, low)
     avg = a * avg + (1 - a) * g
@@ -135,6 +136,7 @@ mistake(unit_clip, "clips at 0.01 instead of 0.1", clip=0.01)
 
 # ------------------------------------------------------------------ losses
 
+
 @third(lambda d: (d(30, 12, scale=2.0), d.ints(2, 30, 12).float()))
 def detection_focal(x, y, alpha=0.25, gamma=2.0, other=False, low=None):
     p = kept(x.sigmoid(), low)
@@ -154,7 +156,7 @@ def smooth_z_loss(x, t, smooth=0.1, z=0.02, others=False, power=2, counted=False
     at = -logp.gather(1, t.clamp(min=0)[:, None])[:, 0]
     rest = -logp.sum(1)
     spread = (rest - at) / (x.shape[1] - 1) if others else rest / x.shape[1]
-    loss = (1 - smooth) * at + smooth * spread + z * lse ** power
+    loss = (1 - smooth) * at + smooth * spread + z * lse**power
     return loss if counted else loss.masked_fill(t == -100, 0.0)
 
 
@@ -179,8 +181,7 @@ mistake(clip_contrastive, "similarities in tf32", round=tf32)
 
 
 @third(lambda d: tuple(-d.rand(16, 20) * 4 for _ in range(4)) + (d.ints(12, 16) + 8,))
-def dpo(pi_c, pi_r, ref_c, ref_r, length, beta=0.1, smooth=0.1, flip=1.0, outer=False, mean=False,
-        low=None):
+def dpo(pi_c, pi_r, ref_c, ref_r, length, beta=0.1, smooth=0.1, flip=1.0, outer=False, mean=False, low=None):
     mask = torch.arange(20) < length[:, None]
 
     def total(x):
@@ -257,8 +258,10 @@ mistake(batch_hard_triplet, "the nearest negative may be of the same class", min
 def dice_iou(x, y, smooth=1.0, two=2.0, twice=False):
     p = x.sigmoid()
     inter, total = (p * y).sum((2, 3)), (p + y).sum((2, 3))
-    return ((two * inter + smooth) / (total + smooth),
-            (inter + smooth) / ((total if twice else total - inter) + smooth))
+    return (
+        (two * inter + smooth) / (total + smooth),
+        (inter + smooth) / ((total if twice else total - inter) + smooth),
+    )
 
 
 mistake(dice_iou, "the intersection in dice is not doubled", two=1.0)
@@ -266,8 +269,11 @@ mistake(dice_iou, "the union counts the intersection twice", twice=True)
 mistake(dice_iou, "smoothing of 0.001 instead of 1", smooth=1e-3)
 
 
-@third(lambda d: ((lambda a, b: (torch.cat((a, a + 0.5 + d.rand(12, 2)), 1),
-                                 torch.cat((b, b + 0.5 + d.rand(15, 2)), 1)))(d(12, 2), d(15, 2))))
+@third(
+    lambda d: (lambda a, b: (torch.cat((a, a + 0.5 + d.rand(12, 2)), 1), torch.cat((b, b + 0.5 + d.rand(15, 2)), 1)))(
+        d(12, 2), d(15, 2)
+    )
+)
 def pairwise_giou(a, b, clamped=True, union=1.0, swapped=False):
     def area(x):
         return (x[..., 2] - x[..., 0]) * (x[..., 3] - x[..., 1])

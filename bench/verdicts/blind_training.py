@@ -8,9 +8,26 @@ from .blind import family, hf, mistake, narrow, slow_matmul
 
 # ------------------------------------------------------------------ optimizers
 
+
 @family(lambda d: (d(40, 8), d(40, 8, scale=0.1), d(40, 8, scale=0.1), d(40, 8, scale=0.01).pow(2), 7))
-def adamw(p, g, m, v, step, lr=1e-2, b1=0.9, b2=0.99, eps=1e-8, wd=0.1, coupled=False, fix1=True,
-          fix2=True, inside=False, late=0, root=True):
+def adamw(
+    p,
+    g,
+    m,
+    v,
+    step,
+    lr=1e-2,
+    b1=0.9,
+    b2=0.99,
+    eps=1e-8,
+    wd=0.1,
+    coupled=False,
+    fix1=True,
+    fix2=True,
+    inside=False,
+    late=0,
+    root=True,
+):
     if coupled:
         g = g + wd * p
     else:
@@ -31,10 +48,16 @@ mistake(adamw, "weight decay left out", wd=0.0)
 mistake(adamw, "step count one too low in the bias correction", late=-1)
 mistake(adamw, "betas exchanged", b1=0.99, b2=0.9)
 mistake(adamw, "eps inside the root, 1e-8", inside=True)
-mistake(adamw, "second moment stored in bfloat16",
-        lambda p, g, m, v, s: (adamw(p, g, m, v, s)[0], adamw(p, g, m, v, s)[1], narrow(adamw(p, g, m, v, s)[2])))
-mistake(adamw, "learning rate not applied to weight decay",
-        lambda p, g, m, v, s: (adamw(p, g, m, v, s, wd=0.0)[0] - 0.1 * p, *adamw(p, g, m, v, s)[1:]))
+mistake(
+    adamw,
+    "second moment stored in bfloat16",
+    lambda p, g, m, v, s: (adamw(p, g, m, v, s)[0], adamw(p, g, m, v, s)[1], narrow(adamw(p, g, m, v, s)[2])),
+)
+mistake(
+    adamw,
+    "learning rate not applied to weight decay",
+    lambda p, g, m, v, s: (adamw(p, g, m, v, s, wd=0.0)[0] - 0.1 * p, *adamw(p, g, m, v, s)[1:]),
+)
 
 
 @family(lambda d: (d(64), d(64, scale=0.2), d(64, scale=0.2)))
@@ -47,8 +70,11 @@ def sgd_momentum(p, g, buf, lr=0.1, mu=0.9, damp=0.0, nesterov=True, wd=0.01):
 mistake(sgd_momentum, "nesterov left out", nesterov=False)
 mistake(sgd_momentum, "dampening 0.9 applied", damp=0.9)
 mistake(sgd_momentum, "weight decay subtracted instead of added", wd=-0.01)
-mistake(sgd_momentum, "momentum of the old buffer in the nesterov step",
-        lambda p, g, b: (p - 0.1 * (g + 0.01 * p + 0.9 * b), 0.9 * b + g + 0.01 * p))
+mistake(
+    sgd_momentum,
+    "momentum of the old buffer in the nesterov step",
+    lambda p, g, b: (p - 0.1 * (g + 0.01 * p + 0.9 * b), 0.9 * b + g + 0.01 * p),
+)
 
 
 @family(lambda d: (d(30, 20), d(30, 20, scale=0.3), d(30, 20, scale=0.3)))
@@ -75,11 +101,15 @@ def clip_grads(grads, limit=1.0, kind="2"):
 
 mistake(clip_grads, "max norm instead of 2-norm", kind="max")
 mistake(clip_grads, "root of the summed squares left out", kind="sq")
-mistake(clip_grads, "the last gradient is not counted in the norm",
-        lambda g: [t * (1.0 / (torch.stack([x.norm() for x in g[:2]]).norm() + 1e-6)).clamp(max=1.0) for t in g])
+mistake(
+    clip_grads,
+    "the last gradient is not counted in the norm",
+    lambda g: [t * (1.0 / (torch.stack([x.norm() for x in g[:2]]).norm() + 1e-6)).clamp(max=1.0) for t in g],
+)
 
 
 # ------------------------------------------------------------------ losses
+
 
 @family(lambda d: (d(20, 30, scale=2.0), d.ints(30, 20)))
 def smoothed_ce(logits, target, smooth=0.1, mean=True, others=False):
@@ -108,8 +138,16 @@ def weighted_ce(logits, target, weight):
     return F.cross_entropy(logits, target, weight, ignore_index=-100)
 
 
-mistake(weighted_ce, "divides by the batch, not by the weights kept", lambda l, t, w: F.cross_entropy(l, t, w, reduction="sum") / 40)
-mistake(weighted_ce, "divides by the count kept, not by the weights", lambda l, t, w: F.cross_entropy(l, t, w, reduction="sum") / 32)
+mistake(
+    weighted_ce,
+    "divides by the batch, not by the weights kept",
+    lambda l, t, w: F.cross_entropy(l, t, w, reduction="sum") / 40,
+)
+mistake(
+    weighted_ce,
+    "divides by the count kept, not by the weights",
+    lambda l, t, w: F.cross_entropy(l, t, w, reduction="sum") / 32,
+)
 mistake(weighted_ce, "class weights left out", lambda l, t, w: F.cross_entropy(l, t))
 mistake(weighted_ce, "ignored rows counted as class 0", lambda l, t, w: F.cross_entropy(l, t.clamp(min=0), w))
 
@@ -142,8 +180,11 @@ def distill(student, teacher, temp, square=True, swap=False, over="batch"):
 mistake(distill, "temperature not squared back", square=False)
 mistake(distill, "arguments of the divergence exchanged", swap=True)
 mistake(distill, "mean over all elements, not over the batch", over="all")
-mistake(distill, "temperature not applied to the teacher",
-        lambda s, t, c: (t.softmax(-1) * (t.log_softmax(-1) - (s / 2).log_softmax(-1))).sum() / 24 * 4)
+mistake(
+    distill,
+    "temperature not applied to the teacher",
+    lambda s, t, c: (t.softmax(-1) * (t.log_softmax(-1) - (s / 2).log_softmax(-1))).sum() / 24 * 4,
+)
 
 
 @family(lambda d: (d(16, 12), d(16, 12)))
@@ -167,11 +208,16 @@ def huber(a, b):
 
 
 mistake(huber, "smooth l1 (divided by delta)", lambda a, b: F.smooth_l1_loss(a, b, reduction="none", beta=0.7))
-mistake(huber, "linear part without the offset", lambda a, b: torch.where((a - b).abs() < 0.7, 0.5 * (a - b) ** 2, 0.7 * (a - b).abs()))
+mistake(
+    huber,
+    "linear part without the offset",
+    lambda a, b: torch.where((a - b).abs() < 0.7, 0.5 * (a - b) ** 2, 0.7 * (a - b).abs()),
+)
 mistake(huber, "delta 1 instead of 0.7", lambda a, b: F.huber_loss(a, b, reduction="none", delta=1.0))
 
 
 # ------------------------------------------------------------------ quantisers
+
 
 @family(lambda d: (d(20, 64, scale=2.0),))
 def int8_rows(x, levels=127.0, axis=True, floor=False, clip=None):
@@ -182,7 +228,11 @@ def int8_rows(x, levels=127.0, axis=True, floor=False, clip=None):
 
 mistake(int8_rows, "scale of the whole tensor instead of each row", axis=False)
 mistake(int8_rows, "floor instead of round", floor=True)
-mistake(int8_rows, "trunc instead of round", lambda x: (x / (x.abs().amax(-1, keepdim=True) / 127)).trunc() * (x.abs().amax(-1, keepdim=True) / 127))
+mistake(
+    int8_rows,
+    "trunc instead of round",
+    lambda x: (x / (x.abs().amax(-1, keepdim=True) / 127)).trunc() * (x.abs().amax(-1, keepdim=True) / 127),
+)
 mistake(int8_rows, "128 levels instead of 127", levels=128.0)
 
 
@@ -200,7 +250,9 @@ mistake(int4_linear, "scale of the neighbouring group", mix=True)
 mistake(int4_linear, "zero point off by one", offset=1.0)
 mistake(int4_linear, "groups of 64 instead of 32", group=64)
 mistake(int4_linear, "last group of 32 left out of the sum", lambda x, w: int4_linear(x[:, :96], w[:, :96]))
-mistake(int4_linear, "accumulated in float16", lambda x, w: slow_matmul(x.float(), int4_linear(torch.eye(128), w), hf, 8))
+mistake(
+    int4_linear, "accumulated in float16", lambda x, w: slow_matmul(x.float(), int4_linear(torch.eye(128), w), hf, 8)
+)
 
 
 @family(lambda d: (d(16, 48), d(24, 48)))
@@ -213,11 +265,17 @@ def fp8_linear(x, w, cast=True, swap=False):
 
 
 mistake(fp8_linear, "weight's scale left out", lambda x, w: fp8_linear(x, w) / (w.abs().max() / 448))
-mistake(fp8_linear, "scales added instead of multiplied",
-        lambda x, w: fp8_linear(x, w) / (x.abs().max() / 448 * (w.abs().max() / 448)) * (x.abs().max() / 448 + w.abs().max() / 448))
+mistake(
+    fp8_linear,
+    "scales added instead of multiplied",
+    lambda x, w: (
+        fp8_linear(x, w) / (x.abs().max() / 448 * (w.abs().max() / 448)) * (x.abs().max() / 448 + w.abs().max() / 448)
+    ),
+)
 
 
 # ------------------------------------------------------------------ poolings, images
+
 
 @family(lambda d: (d(2, 3, 11, 11),))
 def avg_pool(x, pad=True):
@@ -235,7 +293,11 @@ def max_pool_zero(x):
 
 
 mistake(max_pool_zero, "padded with zeros instead of -inf", lambda x: F.max_pool2d(F.pad(x - 1.0, (1, 1, 1, 1)), 3, 2))
-mistake(max_pool_zero, "window 2 instead of 3", lambda x: F.max_pool2d(F.pad(x - 1.0, (1, 0, 1, 0), value=-9e9), 2, 2)[..., :6, :6])
+mistake(
+    max_pool_zero,
+    "window 2 instead of 3",
+    lambda x: F.max_pool2d(F.pad(x - 1.0, (1, 0, 1, 0), value=-9e9), 2, 2)[..., :6, :6],
+)
 
 
 @family(lambda d: (d(2, 5, 14, 10),))
@@ -256,7 +318,11 @@ def masked_mean(x, keep, all_count=False, extra=0.0):
 
 mistake(masked_mean, "divides by the length, not by the count kept", all_count=True)
 mistake(masked_mean, "mask ignored", lambda x, k: x.mean(1))
-mistake(masked_mean, "first token always kept", lambda x, k: masked_mean(x, torch.cat((torch.ones(3, 1, dtype=torch.bool), k[:, 1:]), 1)))
+mistake(
+    masked_mean,
+    "first token always kept",
+    lambda x, k: masked_mean(x, torch.cat((torch.ones(3, 1, dtype=torch.bool), k[:, 1:]), 1)),
+)
 
 
 @family(lambda d: (d(2, 4, 9, 9), d(6, 4, 3, 3), d(6)))
@@ -266,12 +332,17 @@ def conv2d(x, w, b):
 
 mistake(conv2d, "padding 0 with the output shifted", lambda x, w, b: F.conv2d(F.pad(x, (0, 2, 0, 2)), w, b, stride=2))
 mistake(conv2d, "kernel flipped", lambda x, w, b: F.conv2d(x, w.flip(-1, -2), b, stride=2, padding=1))
-mistake(conv2d, "replicated border instead of zeros", lambda x, w, b: F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), w, b, stride=2))
+mistake(
+    conv2d,
+    "replicated border instead of zeros",
+    lambda x, w, b: F.conv2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), w, b, stride=2),
+)
 mistake(conv2d, "last input channel left out", lambda x, w, b: F.conv2d(x[:, :3], w[:, :3], b, stride=2, padding=1))
 mistake(conv2d, "weights rounded to float16", lambda x, w, b: F.conv2d(x, narrow(w, hf), b, stride=2, padding=1))
 
 
 # ------------------------------------------------------------------ activations and fused pieces
+
 
 @family(lambda d: (d(10, 64), d(10, 64)))
 def swiglu(a, b):
@@ -304,7 +375,7 @@ mistake(linear_residual, "bias added after the activation", lambda x, w, b, r: r
 mistake(linear_residual, "last 8 of K=32 not added", lambda x, w, b, r: r + F.gelu(F.linear(x[:, :24], w[:, :24], b)))
 
 
-@family(lambda d: (d(300, scale=1e-3), ))
+@family(lambda d: (d(300, scale=1e-3),))
 def log_one_plus(x):
     return torch.log1p(x.abs()) - torch.expm1(x) * 0.5
 
@@ -324,6 +395,7 @@ mistake(lora, "scaled twice", lambda x, a, b: lora(x, a, b, alpha=12.0))
 
 # ------------------------------------------------------------------ gradients, segments, embeddings
 
+
 @family(lambda d: (d(12, 40), d(12, 40)))
 def softmax_grad(g, x):
     y = x.softmax(-1)
@@ -332,7 +404,11 @@ def softmax_grad(g, x):
 
 mistake(softmax_grad, "row sum not subtracted", lambda g, x: x.softmax(-1) * g)
 mistake(softmax_grad, "row sum of g alone", lambda g, x: x.softmax(-1) * (g - g.sum(-1, keepdim=True)))
-mistake(softmax_grad, "row sum over the first 32 of 40", lambda g, x: x.softmax(-1) * (g - (g * x.softmax(-1))[:, :32].sum(-1, keepdim=True)))
+mistake(
+    softmax_grad,
+    "row sum over the first 32 of 40",
+    lambda g, x: x.softmax(-1) * (g - (g * x.softmax(-1))[:, :32].sum(-1, keepdim=True)),
+)
 
 
 @family(lambda d: (d(12, 40), d(12, 40), d(40)))
@@ -343,8 +419,20 @@ def rms_grad(g, x, w):
 
 
 mistake(rms_grad, "second term left out", lambda g, x, w: torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * g * w)
-mistake(rms_grad, "sum instead of mean in the second term", lambda g, x, w: (lambda r: r * (g * w - x * r * r * (g * w * x).sum(-1, keepdim=True)))(torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)))
-mistake(rms_grad, "weight left out of the second term", lambda g, x, w: (lambda r: r * (g * w - x * r * r * (g * x).mean(-1, keepdim=True)))(torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)))
+mistake(
+    rms_grad,
+    "sum instead of mean in the second term",
+    lambda g, x, w: (lambda r: r * (g * w - x * r * r * (g * w * x).sum(-1, keepdim=True)))(
+        torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+    ),
+)
+mistake(
+    rms_grad,
+    "weight left out of the second term",
+    lambda g, x, w: (lambda r: r * (g * w - x * r * r * (g * x).mean(-1, keepdim=True)))(
+        torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+    ),
+)
 
 
 @family(lambda d: (d(20, 6), d.ints(5, 20)))
@@ -355,8 +443,16 @@ def segment_mean(x, seg):
 
 
 mistake(segment_mean, "sum instead of mean", lambda x, s: torch.zeros(5, 6).index_add(0, s, x))
-mistake(segment_mean, "lost updates: only the last of each segment is kept", lambda x, s: torch.zeros(5, 6).index_copy(0, s, x))
-mistake(segment_mean, "the last row is not added", lambda x, s: torch.zeros(5, 6).index_add(0, s[:19], x[:19]) / torch.bincount(s, minlength=5).float()[:, None])
+mistake(
+    segment_mean,
+    "lost updates: only the last of each segment is kept",
+    lambda x, s: torch.zeros(5, 6).index_copy(0, s, x),
+)
+mistake(
+    segment_mean,
+    "the last row is not added",
+    lambda x, s: torch.zeros(5, 6).index_add(0, s[:19], x[:19]) / torch.bincount(s, minlength=5).float()[:, None],
+)
 
 
 @family(lambda d: (d.ints(50, 4, 9), d(50, 16), d(9, 16)))

@@ -40,8 +40,7 @@ class Case:
         """torch's own CPU kernel, on the dtypes given or on wider ones."""
         args, kwargs = copy.deepcopy((args, self.kwargs))
         if wide:
-            args = [a.to(wide) if isinstance(a, torch.Tensor) and a.is_floating_point() else a
-                    for a in args]  # fmt: skip
+            args = [a.to(wide) if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
         try:
             out = self.op.fn(*args, **kwargs)
         except Exception as problem:
@@ -87,10 +86,8 @@ class Case:
             made.append((v, self.finish(values)))
         wide, _ = self._native(self.args, torch.float32)
         if wide is not None and not self.op.mutates:
-            self.inner.append(
-                (True, [t.double().numpy() if t.is_floating_point() else None for t in wide]))
-            made.append((variants.Variant("native32", "correct", {}),
-                         [t.to(d) for t, d in zip(wide, self.dtypes)]))  # fmt: skip
+            self.inner.append((True, [t.double().numpy() if t.is_floating_point() else None for t in wide]))
+            made.append((variants.Variant("native32", "correct", {}), [t.to(d) for t, d in zip(wide, self.dtypes)]))
         self.honest = made
         self._measure()
         return made
@@ -143,8 +140,12 @@ class Case:
 
     def _moved(self, k):
         rng = np.random.default_rng((self.key, k))
-        return [a.double() * (1 + 2.0**-20 * torch.from_numpy(rng.choice([-1.0, 1.0], a.shape)))
-                if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in self.args]  # fmt: skip
+        return [
+            a.double() * (1 + 2.0**-20 * torch.from_numpy(rng.choice([-1.0, 1.0], a.shape)))
+            if isinstance(a, torch.Tensor) and a.is_floating_point()
+            else a
+            for a in self.args
+        ]
 
     def weigh(self, tensors):
         """(no fault at all, effective bits by an independent estimate or None)."""

@@ -3,8 +3,7 @@
 
 import torch
 
-BITS = {torch.float32: (torch.int32, 23), torch.bfloat16: (torch.int16, 7),
-        torch.float16: (torch.int16, 10)}  # fmt: skip
+BITS = {torch.float32: (torch.int32, 23), torch.bfloat16: (torch.int16, 7), torch.float16: (torch.int16, 10)}
 
 
 def damaged(name, t, rng):
@@ -100,13 +99,23 @@ def row_stale(t, flat, n, rng):
 
 
 HOW = {
-    "tail_zero": tail_zero, "tail_stale": tail_stale, "tile_zero": tile_zero, "bitflip": bitflip,
-    "scale_small": lambda t, f, n, r: (t.double() * (1 + 2.0**-6)).to(t.dtype)
-    if t.dtype != torch.float32 else t * (1 + 2.0**-11),
+    "tail_zero": tail_zero,
+    "tail_stale": tail_stale,
+    "tile_zero": tile_zero,
+    "bitflip": bitflip,
+    "scale_small": lambda t, f, n, r: (
+        (t.double() * (1 + 2.0**-6)).to(t.dtype) if t.dtype != torch.float32 else t * (1 + 2.0**-11)
+    ),
     "scale_1pc": lambda t, f, n, r: (t.double() * 1.03).to(t.dtype),
-    "add_const": added, "roll_one": lambda t, f, n, r: t.roll(1, -1) if t.dim() else None,
-    "nan_element": one(float("nan")), "inf_element": one(float("inf")), "swallow_nan": swallow_nan,
-    "transposed": transposed, "saturated": saturated, "negated": lambda t, f, n, r: -t,
-    "all_zero": lambda t, f, n, r: torch.zeros_like(t), "two_swapped": two_swapped,
+    "add_const": added,
+    "roll_one": lambda t, f, n, r: t.roll(1, -1) if t.dim() else None,
+    "nan_element": one(float("nan")),
+    "inf_element": one(float("inf")),
+    "swallow_nan": swallow_nan,
+    "transposed": transposed,
+    "saturated": saturated,
+    "negated": lambda t, f, n, r: -t,
+    "all_zero": lambda t, f, n, r: torch.zeros_like(t),
+    "two_swapped": two_swapped,
     "row_stale": row_stale,
-}  # fmt: skip
+}

@@ -120,8 +120,7 @@ def sdpa_views():
 def rms_norm_33():
     x = randn(16, 33)
     square = (x[:, :32] ** 2).sum(-1, keepdim=True) / 33
-    return Shown(F.rms_norm, (x, (33,), None, 1e-6), F.rms_norm(x, (33,), None, 1e-6),
-                 x * torch.rsqrt(square + 1e-6))  # fmt: skip
+    return Shown(F.rms_norm, (x, (33,), None, 1e-6), F.rms_norm(x, (33,), None, 1e-6), x * torch.rsqrt(square + 1e-6))
 
 
 @bug("mps_topk_over_16", "zero|last|tail|not written")
@@ -189,8 +188,13 @@ def scatter_duplicates():
 @bug("mps_cross_entropy_ignore_index", "ignore|mask|factor|multipl|count")
 def ignore_index():
     x, t = randn(30, 12), torch.randint(0, 12, (30,))
-    return Shown(F.cross_entropy, (x, t), F.cross_entropy(x, t, ignore_index=3),
-                 F.cross_entropy(x, t), kwargs={"ignore_index": 3})  # fmt: skip
+    return Shown(
+        F.cross_entropy,
+        (x, t),
+        F.cross_entropy(x, t, ignore_index=3),
+        F.cross_entropy(x, t),
+        kwargs={"ignore_index": 3},
+    )
 
 
 @bug("xpu_nonzero_truncated", "shape|count|elements|truncat|missing|size")
@@ -300,9 +304,22 @@ def adam_state():
 def adam_fn(step, decay, found=None):
     def fn(p, g, m, v):
         more = {"found_inf": found} if found is not None else {}
-        aten._fused_adamw_([p], [g], [m], [v], [], [torch.tensor(step)], lr=1e-3, beta1=0.9,
-                           beta2=0.999, weight_decay=decay, eps=1e-8, amsgrad=False,
-                           maximize=False, **more)  # fmt: skip
+        aten._fused_adamw_(
+            [p],
+            [g],
+            [m],
+            [v],
+            [],
+            [torch.tensor(step)],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=decay,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+            **more,
+        )
 
     return fn
 
@@ -373,8 +390,9 @@ def randperm_runs():
 @bug("mps_multinomial_always_zero", "probab|weight|constant|always|distribution|support")
 def multinomial_zero():
     p = torch.tensor([0.0, 0.3, 0.7])
-    return Shown(torch.multinomial, (p, 500, True), torch.multinomial(p, 500, True),
-                 torch.zeros(500, dtype=torch.int64))  # fmt: skip
+    return Shown(
+        torch.multinomial, (p, 500, True), torch.multinomial(p, 500, True), torch.zeros(500, dtype=torch.int64)
+    )
 
 
 @bug("nccl_one_rank_avg_tail", "last|tail|zero")

@@ -28,9 +28,25 @@ def line(name, shown, outputs, left, klass, cause, seed):
     start = time.thread_time()
     v = ulpscope.judge_call(shown.fn, shown.args, shown.kwargs, outputs, mutated=mutated)
     named = None if cause is None else not is_silent(v.cause) and re.search(cause, v.cause.lower()) is not None
-    return {"op": "documented", "held": False, "profile": "trigger", "dtype": "as reported", "seed": seed,
-            "variant": name if cause else "control", "class": klass, "dropped": False, "true_bits": None,
-            "nominal": None, "verdict": v.verdict, "bits": number(v.effective_bits),
-            "own": number(v.expected_bits), "cause": v.cause, "sentence": v.sentence,
-            "right_cause": named, "silent": is_silent(v.cause), "id": name, "exceeded": 0.0,
-            "seconds": round(time.thread_time() - start, 4)}  # fmt: skip
+    return {
+        "op": "documented",
+        "held": False,
+        "profile": "trigger",
+        "dtype": "as reported",
+        "seed": seed,
+        "variant": name if cause else "control",
+        "class": klass,
+        "dropped": False,
+        "true_bits": None,
+        "nominal": None,
+        "verdict": v.verdict,
+        "bits": number(v.effective_bits),
+        "own": number(v.expected_bits),
+        "cause": v.cause,
+        "sentence": v.sentence,
+        "right_cause": named,
+        "silent": is_silent(v.cause),
+        "id": name,
+        "exceeded": 0.0,
+        "seconds": round(time.thread_time() - start, 4),
+    }

@@ -26,8 +26,7 @@ def judge(case, tensors, standard=None):
     if case.op.mutates:
         left = [t.clone() for t in tensors] + [a for a in case.args[len(tensors) :]]
         mutated = (_left(case, left), case.kwargs)
-    return ulpscope.judge_call(case.op.fn, case.args, case.kwargs, outputs, mutated=mutated,
-                               standard=standard)  # fmt: skip
+    return ulpscope.judge_call(case.op.fn, case.args, case.kwargs, outputs, mutated=mutated, standard=standard)
 
 
 def _left(case, new):
@@ -38,9 +37,18 @@ def _left(case, new):
 
 def record(case, variant, tensors, dropped=False, bits=None, standards=()):
     """What is kept of one judged variant."""
-    line = {"op": case.op.name, "held": case.op.held, "profile": case.profile, "dtype": case.dtype,
-            "seed": case.seed, "variant": variant.name, "class": variant.klass, "dropped": dropped,
-            "true_bits": bits, "nominal": variants.NOMINAL.get(variant.name)}  # fmt: skip
+    line = {
+        "op": case.op.name,
+        "held": case.op.held,
+        "profile": case.profile,
+        "dtype": case.dtype,
+        "seed": case.seed,
+        "variant": variant.name,
+        "class": variant.klass,
+        "dropped": dropped,
+        "true_bits": bits,
+        "nominal": variants.NOMINAL.get(variant.name),
+    }
     if dropped:
         return line
     start = time.thread_time()
@@ -48,9 +56,15 @@ def record(case, variant, tensors, dropped=False, bits=None, standards=()):
         v = judge(case, tensors)
     except Exception as problem:
         return line | {"verdict": "raised", "sentence": repr(problem)[:300]}
-    line |= {"verdict": v.verdict, "bits": number(v.effective_bits), "own": number(v.expected_bits),
-             "cause": v.cause, "sentence": v.sentence, "notes": list(v.notes),
-             "seconds": round(time.thread_time() - start, 4)}  # fmt: skip
+    line |= {
+        "verdict": v.verdict,
+        "bits": number(v.effective_bits),
+        "own": number(v.expected_bits),
+        "cause": v.cause,
+        "sentence": v.sentence,
+        "notes": list(v.notes),
+        "seconds": round(time.thread_time() - start, 4),
+    }
     line["right_cause"] = named(variant, v.cause)
     line["silent"] = is_silent(v.cause)
     line["exceeded"] = max((share_off(case, i, t) for i, t in enumerate(tensors)), default=0.0)
@@ -127,8 +141,18 @@ def safely(job):
         return run_case(job)
     except Exception as problem:
         name, profile, dtype, seed, _ = job
-        return [{"op": name, "profile": profile, "dtype": dtype, "seed": seed, "class": "broken",
-                 "held": False, "variant": "", "sentence": repr(problem)[:300]}]  # fmt: skip
+        return [
+            {
+                "op": name,
+                "profile": profile,
+                "dtype": dtype,
+                "seed": seed,
+                "class": "broken",
+                "held": False,
+                "variant": "",
+                "sentence": repr(problem)[:300],
+            }
+        ]
 
 
 def run(jobs, path, processes, until=None):

@@ -51,8 +51,7 @@ def div(A, x, y):
     return A.input(x) / A.input(y)
 
 
-@op("addcmul", torch.addcmul, lambda g: (two(g)[0] + (g.w(g.size(64)),), {"value": -0.75}),
-    bugs="alpha")  # fmt: skip
+@op("addcmul", torch.addcmul, lambda g: (two(g)[0] + (g.w(g.size(64)),), {"value": -0.75}), bugs="alpha")
 def addcmul(A, x, y, z, value):
     x, y, z = A.input(x), A.input(y), A.input(z)
     return x + y * z if A.bug == "alpha" else x + value * (y * z)
@@ -71,15 +70,13 @@ def lerp(A, x, y, weight):
     return y + weight * (x - y) if A.bug == "swapped" else x + weight * (y - x)
 
 
-@op("clamp", torch.clamp, lambda g: (one(g)[0], {"min": -0.5, "max": 1.25}), bugs="nobound",
-    tags="move")  # fmt: skip
+@op("clamp", torch.clamp, lambda g: (one(g)[0], {"min": -0.5, "max": 1.25}), bugs="nobound", tags="move")
 def clamp(A, x, min, max):
     x = A.input(x)
     return A.maximum(x, min) if A.bug == "nobound" else A.clamp(x, min, max)
 
 
-@op("where", torch.where, lambda g: ((g.bools(g.size(64)), *two(g)[0]), {}), tags="move",
-    bugs="swapped")  # fmt: skip
+@op("where", torch.where, lambda g: ((g.bools(g.size(64)), *two(g)[0]), {}), tags="move", bugs="swapped")
 def where(A, c, x, y):
     x, y = A.input(x), A.input(y)
     return A.where(c.numpy(), y, x) if A.bug == "swapped" else A.where(c.numpy(), x, y)
@@ -90,8 +87,7 @@ def where(A, c, x, y):
 
 def elementary(name, fn, make=one, f=None):
     """Registers a function of one argument that numpy or torch knows in double."""
-    op(name, fn, make, tags="func")(lambda A, x: (f or A.special)(A, A.input(x)) if f
-                                    else A.special(name, A.input(x)))  # fmt: skip
+    op(name, fn, make, tags="func")(lambda A, x: (f or A.special)(A, A.input(x)) if f else A.special(name, A.input(x)))
 
 
 elementary("exp", torch.exp)
@@ -224,8 +220,13 @@ def swiglu(A, x):
 # ---- gradients -------------------------------------------------------------------------
 
 
-@op("tanh_backward", aten.tanh_backward, lambda g: ((g.w(40, 64), torch.tanh(g.x(40, 64))), {}),
-    bugs="square", tags="alt")  # fmt: skip
+@op(
+    "tanh_backward",
+    aten.tanh_backward,
+    lambda g: ((g.w(40, 64), torch.tanh(g.x(40, 64))), {}),
+    bugs="square",
+    tags="alt",
+)
 def tanh_backward(A, g, y):
     g, y = A.input(g), A.input(y)
     if A.alt:
@@ -233,8 +234,13 @@ def tanh_backward(A, g, y):
     return g * (1 - y) if A.bug == "square" else g * (1 - y * y)
 
 
-@op("sigmoid_backward", aten.sigmoid_backward,
-    lambda g: ((g.w(40, 64), torch.sigmoid(g.x(40, 64))), {}), bugs="dropped", tags="alt")  # fmt: skip
+@op(
+    "sigmoid_backward",
+    aten.sigmoid_backward,
+    lambda g: ((g.w(40, 64), torch.sigmoid(g.x(40, 64))), {}),
+    bugs="dropped",
+    tags="alt",
+)
 def sigmoid_backward(A, g, y):
     g, y = A.input(g), A.input(y)
     if A.alt:
@@ -270,8 +276,7 @@ def softplus_backward(A, g, x):
     return A.where(x.v > 20, g, g * e / (e + 1))
 
 
-@op("elu_backward", lambda g, x: aten.elu_backward(g, 1.0, 1, 1, False, x), gradient, tags="func",
-    bugs="atzero")  # fmt: skip
+@op("elu_backward", lambda g, x: aten.elu_backward(g, 1.0, 1, 1, False, x), gradient, tags="func", bugs="atzero")
 def elu_backward(A, g, x):
     g, x = A.input(g), A.input(x)
     if A.bug == "atzero":  # the gradient of relu
@@ -299,9 +304,14 @@ def to_f16(A, x):
     return A.input(x)
 
 
-@op("complex_mul", lambda a, b: torch.view_as_real(torch.view_as_complex(a) * torch.view_as_complex(b)),
-    lambda g: ((g.n(30, 20, 2), g.n(30, 20, 2)), {}), bugs="conjugate", dtypes=("f32",),
-    profiles=("normal",))  # fmt: skip
+@op(
+    "complex_mul",
+    lambda a, b: torch.view_as_real(torch.view_as_complex(a) * torch.view_as_complex(b)),
+    lambda g: ((g.n(30, 20, 2), g.n(30, 20, 2)), {}),
+    bugs="conjugate",
+    dtypes=("f32",),
+    profiles=("normal",),
+)
 def complex_mul(A, a, b):
     a, b = A.input(a), A.input(b)
     ar, ai, br, bi = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]

@@ -15,14 +15,20 @@ FINITE = tuple(p for p in PROFILES if p != "infnan")
 aten = torch.ops.aten
 
 
-@op("mm", torch.mm, lambda g: ((g.x(g.size(20), g.size(96)), g.w(g.size(96), g.size(24))), {}),
-    bugs=DOT, tags="sum dot")  # fmt: skip
+@op(
+    "mm", torch.mm, lambda g: ((g.x(g.size(20), g.size(96)), g.w(g.size(96), g.size(24))), {}), bugs=DOT, tags="sum dot"
+)
 def mm(A, a, b):
     return A.mm(A.input(a), A.input(b))
 
 
-@op("bmm", torch.bmm, lambda g: ((g.x(4, g.size(10), g.size(48)), g.w(4, g.size(48), 12)), {}),
-    bugs="batch", tags="sum dot")  # fmt: skip
+@op(
+    "bmm",
+    torch.bmm,
+    lambda g: ((g.x(4, g.size(10), g.size(48)), g.w(4, g.size(48), 12)), {}),
+    bugs="batch",
+    tags="sum dot",
+)
 def bmm(A, a, b):
     b = A.input(b)
     return A.mm(A.input(a), b[[0, 1, 2, 2]] if A.bug == "batch" else b)
@@ -39,31 +45,43 @@ def linear(A, x, w, b):
     return y if A.bug == "nobias" else y + A.input(b)
 
 
-@op("linear_backward", with_grad(F.linear, 3),
+@op(
+    "linear_backward",
+    with_grad(F.linear, 3),
     lambda g: ((*linear_inputs(g)[0], g.n(g.size(16), g.size(20))), {}),
-    bugs="drop_last", tags="sum dot")  # fmt: skip
+    bugs="drop_last",
+    tags="sum dot",
+)
 def linear_backward(A, x, w, b, g):
     x, w, g = A.input(x), A.input(w), A.input(g)
     return A.mm(g, w), A.mm(g.swap(0, 1), x), A.sum(g, 0, keep=False)
 
 
-@op("addmm", torch.addmm,
+@op(
+    "addmm",
+    torch.addmm,
     lambda g: ((g.n(g.size(20)), g.x(g.size(12), 64), g.w(64, g.size(20))), {"beta": 0.5, "alpha": 2.0}),
-    bugs="beta alpha", tags="sum dot")  # fmt: skip
+    bugs="beta alpha",
+    tags="sum dot",
+)
 def addmm(A, c, a, b, beta, alpha):
     beta = 1.0 if A.bug == "beta" else beta
     alpha = 1.0 if A.bug == "alpha" else alpha
     return beta * A.input(c) + alpha * A.mm(A.input(a), A.input(b))
 
 
-@op("mv", torch.mv, lambda g: ((g.x(g.size(40), g.size(300)), g.w(g.size(300))), {}),
-    bugs=DOT, tags="sum dot")  # fmt: skip
+@op("mv", torch.mv, lambda g: ((g.x(g.size(40), g.size(300)), g.w(g.size(300))), {}), bugs=DOT, tags="sum dot")
 def mv(A, a, b):
     return A.dot(A.input(a), A.input(b))
 
 
-@op("einsum_bhd", lambda a, b: torch.einsum("bhd,khd->bhk", a, b),
-    lambda g: ((g.x(6, 4, g.size(32)), g.w(8, 4, g.size(32))), {}), bugs="drop_last", tags="sum dot")  # fmt: skip
+@op(
+    "einsum_bhd",
+    lambda a, b: torch.einsum("bhd,khd->bhk", a, b),
+    lambda g: ((g.x(6, 4, g.size(32)), g.w(8, 4, g.size(32))), {}),
+    bugs="drop_last",
+    tags="sum dot",
+)
 def einsum_bhd(A, a, b):
     a, b = A.input(a), A.input(b)
     return A.dot(a[:, :, None, :], b.swap(0, 1)[None])
@@ -98,8 +116,7 @@ def scores(A, q, k):
     return A.where(mask, s, -np.inf)
 
 
-@op("attention_causal", attention_fn, heads, bugs="scale shifted strict groups",
-    tags="sum dot func softmax alt")  # fmt: skip
+@op("attention_causal", attention_fn, heads, bugs="scale shifted strict groups", tags="sum dot func softmax alt")
 def attention_causal(A, q, k, v):
     q, k, v = A.input(q), A.input(k), A.input(v)
     if A.alt:  # divided at the end, as flash attention does
@@ -109,8 +126,14 @@ def attention_causal(A, q, k, v):
     return A.mm(A.softmax(scores(A, q, k)), v)
 
 
-@op("attention_backward", with_grad(attention_fn, 3), lambda g: ((*heads(g)[0], g.n(2, 2, g.size(24), 16)), {}),
-    bugs="nosum scale", tags="sum dot func softmax", profiles=FINITE)  # fmt: skip
+@op(
+    "attention_backward",
+    with_grad(attention_fn, 3),
+    lambda g: ((*heads(g)[0], g.n(2, 2, g.size(24), 16)), {}),
+    bugs="nosum scale",
+    tags="sum dot func softmax",
+    profiles=FINITE,
+)
 def attention_backward(A, q, k, v, g):
     q, k, v, g = (A.input(t) for t in (q, k, v, g))
     bug, A.bug = A.bug, "" if A.bug == "scale" else A.bug
@@ -122,9 +145,13 @@ def attention_backward(A, q, k, v, g):
     return A.mm(ds, k), A.mm(ds.swap(-1, -2), q), A.mm(p.swap(-1, -2), g)
 
 
-@op("attention_gqa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+@op(
+    "attention_gqa",
+    lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True),
     lambda g: ((g.x(2, 4, 12, 16), g.w(2, 2, g.size(20), 16), g.w(2, 2, g.size(20), 16)), {}),
-    bugs="heads drop_last", tags="sum dot func softmax")  # fmt: skip
+    bugs="heads drop_last",
+    tags="sum dot func softmax",
+)
 def attention_gqa(A, q, k, v):
     q, k, v = A.input(q), A.input(k), A.input(v)
     of = [0, 1, 0, 1] if A.bug == "heads" else [0, 0, 1, 1]
@@ -200,8 +227,13 @@ def conv_inputs(g):
     return (g.x(2, 5, g.size(11), g.size(11)), g.w(6, 5, 3, 3), g.n(6)), {}
 
 
-@op("conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), conv_inputs,
-    bugs="nobias pad flipped drop_last", tags="sum dot winograd")  # fmt: skip
+@op(
+    "conv2d",
+    lambda x, w, b: F.conv2d(x, w, b, padding=1),
+    conv_inputs,
+    bugs="nobias pad flipped drop_last",
+    tags="sum dot winograd",
+)
 def conv2d(A, x, w, b):
     x, w, b = A.input(x), A.input(w), A.input(b)
     w = w[..., ::-1, ::-1] if A.bug == "flipped" else w
@@ -214,8 +246,13 @@ def conv2d(A, x, w, b):
     return y if A.bug == "nobias" else y + b.reshape(-1, 1, 1)
 
 
-@op("conv2d_strided", lambda x, w: F.conv2d(x, w, stride=2, dilation=2),
-    lambda g: (conv_inputs(g)[0][:2], {}), bugs="dilation", tags="sum dot")  # fmt: skip
+@op(
+    "conv2d_strided",
+    lambda x, w: F.conv2d(x, w, stride=2, dilation=2),
+    lambda g: (conv_inputs(g)[0][:2], {}),
+    bugs="dilation",
+    tags="sum dot",
+)
 def conv2d_strided(A, x, w):
     x, w = A.input(x), A.input(w)
     if A.bug == "dilation":
@@ -224,18 +261,26 @@ def conv2d_strided(A, x, w):
     return conv_of(A, x, w, stride=2, dilation=2)
 
 
-@op("conv2d_input_grad", with_grad(lambda x, w: F.conv2d(x, w, padding=1), 1),
+@op(
+    "conv2d_input_grad",
+    with_grad(lambda x, w: F.conv2d(x, w, padding=1), 1),
     lambda g: ((*conv_inputs(g)[0][:2], g.n(2, 6, g.size(11), g.size(11))), {}),
-    bugs="unflipped", tags="sum dot")  # fmt: skip
+    bugs="unflipped",
+    tags="sum dot",
+)
 def conv2d_input_grad(A, x, w, g):
     w, g = A.input(w), A.input(g)
     w = w if A.bug == "unflipped" else w[..., ::-1, ::-1]
     return (conv_of(A, g, w.swap(0, 1), pad=1),)
 
 
-@op("conv2d_weight_grad", with_grad(lambda w, x: F.conv2d(x, w, padding=1), 1),
-    lambda g: ((lambda a: ((a[1], a[0], g.n(2, 6, g.size(11), g.size(11))), {}))(conv_inputs(g)[0])),
-    bugs="drop_last drop_part", tags="sum dot")  # fmt: skip
+@op(
+    "conv2d_weight_grad",
+    with_grad(lambda w, x: F.conv2d(x, w, padding=1), 1),
+    lambda g: (lambda a: ((a[1], a[0], g.n(2, 6, g.size(11), g.size(11))), {}))(conv_inputs(g)[0]),
+    bugs="drop_last drop_part",
+    tags="sum dot",
+)
 def conv2d_weight_grad(A, w, x, g):
     x, g = A.input(x), A.input(g)
     cols = windows(x.v, 3, pad=1)  # n c h w k k
@@ -244,8 +289,13 @@ def conv2d_weight_grad(A, w, x, g):
     return (A.dot(cols, rows[:, None, None, None, :]),)
 
 
-@op("conv1d_depthwise", lambda x, w: F.conv1d(x, w, padding=3, groups=8)[..., :-3],
-    lambda g: ((g.x(3, 8, g.size(40)), g.w(8, 1, 4)), {}), bugs="reversed acausal", tags="sum dot")  # fmt: skip
+@op(
+    "conv1d_depthwise",
+    lambda x, w: F.conv1d(x, w, padding=3, groups=8)[..., :-3],
+    lambda g: ((g.x(3, 8, g.size(40)), g.w(8, 1, 4)), {}),
+    bugs="reversed acausal",
+    tags="sum dot",
+)
 def conv1d_depthwise(A, x, w):
     x, w = A.input(x), A.input(w)
     w = w[..., ::-1] if A.bug == "reversed" else w
@@ -270,8 +320,12 @@ def avg_pool2d(A, x):
     return s / 9.0
 
 
-@op("avg_pool2d_backward", with_grad(lambda x: F.avg_pool2d(x, 2, 2), 1),
-    lambda g: ((*one_image(g)[0], g.x(2, 4, g.size(7), g.size(7))), {}), bugs="nodivide")  # fmt: skip
+@op(
+    "avg_pool2d_backward",
+    with_grad(lambda x: F.avg_pool2d(x, 2, 2), 1),
+    lambda g: ((*one_image(g)[0], g.x(2, 4, g.size(7), g.size(7))), {}),
+    bugs="nodivide",
+)
 def avg_pool2d_backward(A, x, g):
     g = A.input(g)
     g = g if A.bug == "nodivide" else g / 4.0
@@ -292,8 +346,12 @@ def taps(n, corners):
     return low, np.minimum(low + 1, n - 1), at - low
 
 
-@op("upsample_bilinear", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False),
-    one_image, bugs="corners")  # fmt: skip
+@op(
+    "upsample_bilinear",
+    lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False),
+    one_image,
+    bugs="corners",
+)
 def upsample_bilinear(A, x):
     x = A.input(x)
     r0, r1, rw = taps(x.shape[2], A.bug == "corners")
@@ -307,9 +365,15 @@ def upsample_bilinear(A, x):
 # ---- transforms and solvers -----------------------------------------------------------------
 
 
-@op("rfft", lambda x: torch.view_as_real(torch.fft.rfft(x)), lambda g: ((g.x(6, 32),), {}),
-    bugs="inverse", tags="sum dot", dtypes=("f32",),
-    profiles=("normal", "offset", "heavy", "ties", "cancel", "small"))  # fmt: skip
+@op(
+    "rfft",
+    lambda x: torch.view_as_real(torch.fft.rfft(x)),
+    lambda g: ((g.x(6, 32),), {}),
+    bugs="inverse",
+    tags="sum dot",
+    dtypes=("f32",),
+    profiles=("normal", "offset", "heavy", "ties", "cancel", "small"),
+)
 def rfft(A, x):
     x = A.input(x)
     angle = 2 * np.pi * np.outer(np.arange(17), np.arange(32)) / 32
@@ -322,8 +386,15 @@ def triangle(g):
     return (torch.tril(0.3 * g.n(16, 16)) + 2 * torch.eye(16), g.x(16, 5)), {}
 
 
-@op("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=False), triangle,
-    bugs="unit", tags="order", dtypes=("f32",), profiles=("normal", "heavy", "ties", "wide"))  # fmt: skip
+@op(
+    "solve_triangular",
+    lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
+    triangle,
+    bugs="unit",
+    tags="order",
+    dtypes=("f32",),
+    profiles=("normal", "heavy", "ties", "wide"),
+)
 def solve_triangular(A, a, b):
     a, b = A.input(a), A.input(b)
     rows = []
@@ -335,9 +406,15 @@ def solve_triangular(A, a, b):
     return A.cat(rows, 0)
 
 
-@op("cholesky", torch.linalg.cholesky,
-    lambda g: ((lambda m: ((m @ m.T + 8 * torch.eye(12),), {}))(g.n(12, 12))),
-    bugs="", tags="order", dtypes=("f32",), profiles=("normal",))  # fmt: skip
+@op(
+    "cholesky",
+    torch.linalg.cholesky,
+    lambda g: (lambda m: ((m @ m.T + 8 * torch.eye(12),), {}))(g.n(12, 12)),
+    bugs="",
+    tags="order",
+    dtypes=("f32",),
+    profiles=("normal",),
+)
 def cholesky(A, m):
     m = A.input(m)
     low = A.like(np.zeros((12, 12)))

@@ -11,8 +11,13 @@ from .op import op
 aten = torch.ops.aten
 
 
-@op("embedding", lambda w, i: F.embedding(i, w), lambda g: ((g.x(50, g.size(16)), g.ints(50, 12, 5)), {}),
-    tags="move", bugs="shifted padding")  # fmt: skip
+@op(
+    "embedding",
+    lambda w, i: F.embedding(i, w),
+    lambda g: ((g.x(50, g.size(16)), g.ints(50, 12, 5)), {}),
+    tags="move",
+    bugs="shifted padding",
+)
 def embedding(A, w, i):
     w, i = A.input(w), i.numpy()
     if A.bug == "padding":
@@ -35,37 +40,59 @@ def counted(A, v, i, n, out=None):
     return A.like(acc)
 
 
-@op("embedding_backward", lambda g, i: aten.embedding_dense_backward(g, i, 20, -1, False),
-    lambda g: ((g.x(60, g.size(16)), g.ints(20, 60)), {}), tags="order acc",
-    bugs="overwrite duplicates")  # fmt: skip
+@op(
+    "embedding_backward",
+    lambda g, i: aten.embedding_dense_backward(g, i, 20, -1, False),
+    lambda g: ((g.x(60, g.size(16)), g.ints(20, 60)), {}),
+    tags="order acc",
+    bugs="overwrite duplicates",
+)
 def embedding_backward(A, g, i):
     return counted(A, A.input(g), i.numpy(), 20)
 
 
-@op("index_add", lambda x, i, y: x.index_add(0, i, y),
+@op(
+    "index_add",
+    lambda x, i, y: x.index_add(0, i, y),
     lambda g: ((g.x(20, g.size(16)), g.ints(20, 60), g.w(60, g.size(16))), {}),
-    tags="order acc", bugs="overwrite shifted")  # fmt: skip
+    tags="order acc",
+    bugs="overwrite shifted",
+)
 def index_add(A, x, i, y):
     i = (i.numpy() + (A.bug == "shifted")) % 20
     return counted(A, A.input(y), i, 20, A.input(x))
 
 
-@op("scatter_add", lambda x, i, y: x.scatter_add(0, i[:, None].expand_as(y), y),
+@op(
+    "scatter_add",
+    lambda x, i, y: x.scatter_add(0, i[:, None].expand_as(y), y),
     lambda g: ((g.x(20, g.size(16)), g.ints(20, 60), g.w(60, g.size(16))), {}),
-    tags="order acc", bugs="overwrite")  # fmt: skip
+    tags="order acc",
+    bugs="overwrite",
+)
 def scatter_add(A, x, i, y):
     return counted(A, A.input(y), i.numpy(), 20, A.input(x))
 
 
-@op("embedding_bag_mean", lambda w, i: F.embedding_bag(i, w, mode="mean"),
-    lambda g: ((g.x(50, g.size(16)), g.ints(50, 10, 7)), {}), tags="sum", bugs="drop_last count")  # fmt: skip
+@op(
+    "embedding_bag_mean",
+    lambda w, i: F.embedding_bag(i, w, mode="mean"),
+    lambda g: ((g.x(50, g.size(16)), g.ints(50, 10, 7)), {}),
+    tags="sum",
+    bugs="drop_last count",
+)
 def embedding_bag_mean(A, w, i):
     rows = A.input(w)[i.numpy()]
     return A.sum(rows, 1, keep=False) / float(7 - (A.bug == "count"))
 
 
-@op("gather", lambda x, i: torch.gather(x, -1, i), lambda g: ((g.x(30, g.size(40)), g.ints(40, 30, 20)), {}),
-    tags="move", bugs="shifted axis")  # fmt: skip
+@op(
+    "gather",
+    lambda x, i: torch.gather(x, -1, i),
+    lambda g: ((g.x(30, g.size(40)), g.ints(40, 30, 20)), {}),
+    tags="move",
+    bugs="shifted axis",
+)
 def gather(A, x, i):
     v, i = A.input(x).v, i.numpy()
     if A.bug == "axis":
@@ -73,35 +100,54 @@ def gather(A, x, i):
     return A.like(np.take_along_axis(v, np.maximum(i - (A.bug == "shifted"), 0), -1))
 
 
-@op("index_select", lambda x, i: x.index_select(0, i), lambda g: ((g.x(40, g.size(20)), g.ints(40, 25)), {}),
-    tags="move", bugs="shifted")  # fmt: skip
+@op(
+    "index_select",
+    lambda x, i: x.index_select(0, i),
+    lambda g: ((g.x(40, g.size(20)), g.ints(40, 25)), {}),
+    tags="move",
+    bugs="shifted",
+)
 def index_select(A, x, i):
     return A.input(x)[(i.numpy() + (A.bug == "shifted")) % 40]
 
 
-@op("masked_fill", lambda x, m: x.masked_fill(m, -1e4),
-    lambda g: ((g.x(30, g.size(40)), g.bools(30, g.size(40), share=0.2)), {}), tags="move", bugs="inverted")  # fmt: skip
+@op(
+    "masked_fill",
+    lambda x, m: x.masked_fill(m, -1e4),
+    lambda g: ((g.x(30, g.size(40)), g.bools(30, g.size(40), share=0.2)), {}),
+    tags="move",
+    bugs="inverted",
+)
 def masked_fill(A, x, m):
     m = m.numpy() ^ (A.bug == "inverted")
     return A.where(m, -1e4, A.input(x))
 
 
-@op("contiguous_transpose", lambda x: x.transpose(0, 1).contiguous(),
-    lambda g: ((g.x(g.size(30), g.size(40)),), {}), tags="move", bugs="stride")  # fmt: skip
+@op(
+    "contiguous_transpose",
+    lambda x: x.transpose(0, 1).contiguous(),
+    lambda g: ((g.x(g.size(30), g.size(40)),), {}),
+    tags="move",
+    bugs="stride",
+)
 def contiguous_transpose(A, x):
     x = A.input(x)
     return x.reshape(x.shape[1], x.shape[0]) if A.bug == "stride" else x.swap(0, 1)
 
 
-@op("cat_slice", lambda a, b: torch.cat([a[:, 1:], b[:, ::2]], 1),
-    lambda g: ((g.x(20, g.size(20)), g.w(20, 30)), {}), tags="move", bugs="stride")  # fmt: skip
+@op(
+    "cat_slice",
+    lambda a, b: torch.cat([a[:, 1:], b[:, ::2]], 1),
+    lambda g: ((g.x(20, g.size(20)), g.w(20, 30)), {}),
+    tags="move",
+    bugs="stride",
+)
 def cat_slice(A, a, b):
     a, b = A.input(a), A.input(b)
     return A.cat([a[:, 1:], b[:, :15] if A.bug == "stride" else b[:, ::2]], 1)
 
 
-@op("roll", lambda x: torch.roll(x, 3, -1), lambda g: ((g.x(20, g.size(33)),), {}), tags="move",
-    bugs="direction")  # fmt: skip
+@op("roll", lambda x: torch.roll(x, 3, -1), lambda g: ((g.x(20, g.size(33)),), {}), tags="move", bugs="direction")
 def roll(A, x):
     return A.like(np.roll(A.input(x).v, -3 if A.bug == "direction" else 3, -1))
 
@@ -177,15 +223,27 @@ def round_(A, x):
         return A.like(np.copysign(np.floor(np.abs(v) + 0.5), v) if A.bug == "away" else np.rint(v))
 
 
-@op("floor_divide", lambda x: torch.floor(x * 3.0), lambda g: ((g.x(30, g.size(40)),), {}),
-    tags="", bugs="truncate", profiles=("normal", "offset", "heavy", "ties", "awkward"))  # fmt: skip
+@op(
+    "floor_divide",
+    lambda x: torch.floor(x * 3.0),
+    lambda g: ((g.x(30, g.size(40)),), {}),
+    tags="",
+    bugs="truncate",
+    profiles=("normal", "offset", "heavy", "ties", "awkward"),
+)
 def floor_divide(A, x):
     y = (A.input(x) * 3.0).v
     return A.like(np.trunc(y) if A.bug == "truncate" else np.floor(y))
 
 
-@op("to_int", lambda x: x.to(torch.int32), lambda g: ((g.x(30, g.size(40)),), {}), tags="move",
-    bugs="nearest", profiles=("normal", "offset", "heavy", "ties", "awkward", "cancel"))  # fmt: skip
+@op(
+    "to_int",
+    lambda x: x.to(torch.int32),
+    lambda g: ((g.x(30, g.size(40)),), {}),
+    tags="move",
+    bugs="nearest",
+    profiles=("normal", "offset", "heavy", "ties", "awkward", "cancel"),
+)
 def to_int(A, x):
     v = A.input(x).v
     return (np.rint(v) if A.bug == "nearest" else np.trunc(v)).astype(np.int32)

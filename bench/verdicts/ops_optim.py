@@ -25,8 +25,15 @@ def adamw_fn(p, g, m, v, lr=1e-2, b1=0.9, b2=0.999, eps=1e-8, decay=0.1, step=5)
     return p - (lr / (1 - b1**step)) * (m / root), m, v
 
 
-@op("adamw_step", adamw_fn, state, bugs="step eps_in coupled nocorrection swapped", profiles=NORMAL,
-    dtypes=("f32", "bf16"), tags="alt")  # fmt: skip
+@op(
+    "adamw_step",
+    adamw_fn,
+    state,
+    bugs="step eps_in coupled nocorrection swapped",
+    profiles=NORMAL,
+    dtypes=("f32", "bf16"),
+    tags="alt",
+)
 def adamw(A, p, g, m, v):
     p, g, m, v = (A.input(t) for t in (p, g, m, v))
     return adamw_of(A, p, g, m, v, 5.0)
@@ -53,8 +60,21 @@ def adamw_of(A, p, g, m, v, step, lr=1e-2, b1=0.9, b2=0.999, eps=1e-8, decay=0.1
 
 
 def fused_fn(p, g, m, v):
-    aten._fused_adamw_([p], [g], [m], [v], [], [torch.tensor(5.0)], lr=1e-2, beta1=0.9,
-                       beta2=0.999, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)  # fmt: skip
+    aten._fused_adamw_(
+        [p],
+        [g],
+        [m],
+        [v],
+        [],
+        [torch.tensor(5.0)],
+        lr=1e-2,
+        beta1=0.9,
+        beta2=0.999,
+        weight_decay=0.1,
+        eps=1e-8,
+        amsgrad=False,
+        maximize=False,
+    )
     return p, m, v
 
 
@@ -69,8 +89,7 @@ def sgd_fn(p, g, m):
     return p - 0.1 * m, m
 
 
-@op("sgd_momentum", sgd_fn, lambda g: (state(g)[0][:3], {}), bugs="nodecay dampened",
-    profiles=NORMAL)  # fmt: skip
+@op("sgd_momentum", sgd_fn, lambda g: (state(g)[0][:3], {}), bugs="nodecay dampened", profiles=NORMAL)
 def sgd_momentum(A, p, g, m):
     p, g, m = (A.input(t) for t in (p, g, m))
     d = g if A.bug == "nodecay" else g + 0.01 * p
@@ -83,8 +102,13 @@ def rmsprop_fn(p, g, v):
     return p - 1e-2 * g / (v.sqrt() + 1e-8), v
 
 
-@op("rmsprop_step", rmsprop_fn, lambda g: ((state(g)[0][0], state(g)[0][1], state(g)[0][3]), {}),
-    bugs="eps_in", profiles=NORMAL)  # fmt: skip
+@op(
+    "rmsprop_step",
+    rmsprop_fn,
+    lambda g: ((state(g)[0][0], state(g)[0][1], state(g)[0][3]), {}),
+    bugs="eps_in",
+    profiles=NORMAL,
+)
 def rmsprop(A, p, g, v):
     p, g, v = (A.input(t) for t in (p, g, v))
     v = 0.99 * v + (1 - 0.99) * (g * g)
@@ -92,9 +116,14 @@ def rmsprop(A, p, g, v):
     return p - 1e-2 * (g / root), v
 
 
-@op("clip_norm", lambda g: g * torch.clamp(1.0 / (g.norm() + 1e-6), max=1.0),
-    lambda g: ((g.x(g.size(900)),), {}), bugs="noclamp drop_part", tags="sum",
-    profiles=NORMAL)  # fmt: skip
+@op(
+    "clip_norm",
+    lambda g: g * torch.clamp(1.0 / (g.norm() + 1e-6), max=1.0),
+    lambda g: ((g.x(g.size(900)),), {}),
+    bugs="noclamp drop_part",
+    tags="sum",
+    profiles=NORMAL,
+)
 def clip_norm(A, g):
     g = A.input(g)
     norm = A.sqrt(A.sum(g * g, None))
@@ -102,8 +131,13 @@ def clip_norm(A, g):
     return g * (factor if A.bug == "noclamp" else A.minimum(factor, 1.0))
 
 
-@op("ema_update", lambda a, b: a * 0.999 + b * (1 - 0.999), lambda g: ((g.x(500), g.n(500)), {}),
-    bugs="swapped", profiles=NORMAL)  # fmt: skip
+@op(
+    "ema_update",
+    lambda a, b: a * 0.999 + b * (1 - 0.999),
+    lambda g: ((g.x(500), g.n(500)), {}),
+    bugs="swapped",
+    profiles=NORMAL,
+)
 def ema(A, a, b):
     a, b = A.input(a), A.input(b)
     return a * (1 - 0.999) + b * 0.999 if A.bug == "swapped" else a * 0.999 + b * (1 - 0.999)

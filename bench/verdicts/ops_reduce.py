@@ -27,14 +27,14 @@ def sum_dim(A, x):
     return A.sum(A.input(x), -1, keep=False)
 
 
-@op("sum_all", lambda x: x.sum(), lambda g: ((g.x(g.size(60), g.size(70)),), {}),
-    bugs=SUM, tags="sum")  # fmt: skip
+@op("sum_all", lambda x: x.sum(), lambda g: ((g.x(g.size(60), g.size(70)),), {}), bugs=SUM, tags="sum")
 def sum_all(A, x):
     return A.sum(A.input(x), None, keep=False).reshape(())
 
 
-@op("mean_dim", lambda x: x.mean(0), lambda g: ((g.x(g.size(300), g.size(24)),), {}),
-    bugs="drop_last count", tags="sum")  # fmt: skip
+@op(
+    "mean_dim", lambda x: x.mean(0), lambda g: ((g.x(g.size(300), g.size(24)),), {}), bugs="drop_last count", tags="sum"
+)
 def mean_dim(A, x):
     x = A.input(x)
     n = x.shape[0] - (A.bug == "count")
@@ -46,14 +46,18 @@ def var(A, x):
     return A.moments(A.input(x), -1, 1)[1][..., 0]
 
 
-@op("std_unbiased0", lambda x: x.std(-1, correction=0), lambda g: rows(g, 200), bugs="biased",
-    tags="sum moments")  # fmt: skip
+@op("std_unbiased0", lambda x: x.std(-1, correction=0), lambda g: rows(g, 200), bugs="biased", tags="sum moments")
 def std(A, x):
     return A.sqrt(A.moments(A.input(x), -1, 0)[1][..., 0])
 
 
-@op("norm2", lambda x: torch.linalg.vector_norm(x, dim=-1), lambda g: rows(g, 200),
-    bugs="drop_last", tags="sum alt squares")  # fmt: skip
+@op(
+    "norm2",
+    lambda x: torch.linalg.vector_norm(x, dim=-1),
+    lambda g: rows(g, 200),
+    bugs="drop_last",
+    tags="sum alt squares",
+)
 def norm2(A, x):
     x = A.input(x)
     if A.alt:  # scaled against overflow
@@ -113,9 +117,13 @@ def log_softmax_of(A, x):
     return d - A.log(A.sum(A.exp(d)))
 
 
-@op("masked_softmax", lambda x, m: torch.softmax(x.masked_fill(~m, float("-inf")), -1),
+@op(
+    "masked_softmax",
+    lambda x, m: torch.softmax(x.masked_fill(~m, float("-inf")), -1),
     lambda g: ((g.x(g.size(40), g.size(40)), torch.ones(g.size(40), g.size(40)).tril().bool()), {}),
-    bugs="shifted drop_last finite", tags="sum func softmax")  # fmt: skip
+    bugs="shifted drop_last finite",
+    tags="sum func softmax",
+)
 def masked_softmax(A, x, m):
     m = m.numpy()
     if A.bug == "shifted":
@@ -124,12 +132,16 @@ def masked_softmax(A, x, m):
 
 
 def probabilities(g):
-    return (g.w(g.size(12), g.size(96)), torch.softmax(g.x(g.size(12), g.size(96)).float(), -1)
-            .to(g.dtype)), {}  # fmt: skip
+    return (g.w(g.size(12), g.size(96)), torch.softmax(g.x(g.size(12), g.size(96)).float(), -1).to(g.dtype)), {}
 
 
-@op("softmax_backward", lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype), probabilities,
-    bugs="nosum " + SUM, tags="sum alt")  # fmt: skip
+@op(
+    "softmax_backward",
+    lambda g, y: aten._softmax_backward_data(g, y, -1, y.dtype),
+    probabilities,
+    bugs="nosum " + SUM,
+    tags="sum alt",
+)
 def softmax_backward(A, g, y):
     g, y = A.input(g), A.input(y)
     if A.alt:
@@ -137,9 +149,13 @@ def softmax_backward(A, g, y):
     return g * y if A.bug == "nosum" else y * (g - A.sum(g * y))
 
 
-@op("log_softmax_backward", lambda g, y: aten._log_softmax_backward_data(g, y, -1, y.dtype),
+@op(
+    "log_softmax_backward",
+    lambda g, y: aten._log_softmax_backward_data(g, y, -1, y.dtype),
     lambda g: ((g.w(12, 96), torch.log_softmax(g.x(12, 96).float(), -1).to(g.dtype)), {}),
-    bugs="nosum drop_last", tags="sum func")  # fmt: skip
+    bugs="nosum drop_last",
+    tags="sum func",
+)
 def log_softmax_backward(A, g, y):
     g, y = A.input(g), A.input(y)
     return g if A.bug == "nosum" else g - A.exp(y) * A.sum(g)
@@ -153,8 +169,13 @@ def affine(g, n=96):
     return (g.x(g.size(12), n), g.n(n), g.n(n)), {}
 
 
-@op("layer_norm", lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5), affine,
-    bugs="biased eps_out eps_big onepass drop_last nobias", tags="sum moments rms alt")  # fmt: skip
+@op(
+    "layer_norm",
+    lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5),
+    affine,
+    bugs="biased eps_out eps_big onepass drop_last nobias",
+    tags="sum moments rms alt",
+)
 def layer_norm(A, x, w, b):
     x, w, b = A.input(x), A.input(w), A.input(b)
     mean, variance = A.moments(x)
@@ -173,9 +194,13 @@ def inverse_std(A, variance, eps):
     return A.rsqrt(variance + (eps * 100 if A.bug == "eps_big" else eps))
 
 
-@op("rms_norm", lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6),
-    lambda g: (affine(g, 128)[0][:2], {}), bugs="eps_out eps_big drop_last drop_part centred",
-    tags="sum rms alt")  # fmt: skip
+@op(
+    "rms_norm",
+    lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6),
+    lambda g: (affine(g, 128)[0][:2], {}),
+    bugs="eps_out eps_big drop_last drop_part centred",
+    tags="sum rms alt",
+)
 def rms_norm(A, x, w):
     x, w = A.input(x), A.input(w)
     if A.bug == "centred":
@@ -184,8 +209,13 @@ def rms_norm(A, x, w):
     return (x * w) * r if A.alt else x * r * w
 
 
-@op("rms_norm_plus1", lambda x, w: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * (1 + w),
-    lambda g: (affine(g, 128)[0][:2], {}), bugs="plain", tags="sum rms")  # fmt: skip
+@op(
+    "rms_norm_plus1",
+    lambda x, w: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * (1 + w),
+    lambda g: (affine(g, 128)[0][:2], {}),
+    bugs="plain",
+    tags="sum rms",
+)
 def rms_norm_plus1(A, x, w):
     x, w = A.input(x), A.input(w)
     y = x * A.rsqrt(A.mean(x * x) + 1e-6)
@@ -196,8 +226,13 @@ def images(g, c=6):
     return (g.x(4, c, g.size(8), g.size(8)), g.n(c), g.n(c)), {}
 
 
-@op("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), images,
-    bugs="biased eps_big onepass", tags="sum moments rms alt")  # fmt: skip
+@op(
+    "batch_norm",
+    lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5),
+    images,
+    bugs="biased eps_big onepass",
+    tags="sum moments rms alt",
+)
 def batch_norm(A, x, w, b):
     x, w, b = A.input(x), A.input(w).reshape(-1, 1, 1), A.input(b).reshape(-1, 1, 1)
     mean, variance = A.moments(x, (0, 2, 3))
@@ -207,9 +242,13 @@ def batch_norm(A, x, w, b):
     return (x - mean) * inverse_std(A, variance, 1e-5) * w + b
 
 
-@op("batch_norm_eval", lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, False, 0.1, 1e-5),
+@op(
+    "batch_norm_eval",
+    lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, False, 0.1, 1e-5),
     lambda g: ((images(g)[0][0], g.n(6), g.n(6).abs() + 0.5, *images(g)[0][1:]), {}),
-    bugs="eps_big nomean", tags="rms alt")  # fmt: skip
+    bugs="eps_big nomean",
+    tags="rms alt",
+)
 def batch_norm_eval(A, x, m, v, w, b):
     x = A.input(x)
     m, v, w, b = (A.input(t).reshape(-1, 1, 1) for t in (m, v, w, b))
@@ -219,8 +258,7 @@ def batch_norm_eval(A, x, m, v, w, b):
     return (x if A.bug == "nomean" else x - m) * inverse_std(A, v, 1e-5) * w + b
 
 
-@op("group_norm", lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5), images,
-    bugs="biased groups", tags="sum moments rms")  # fmt: skip
+@op("group_norm", lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5), images, bugs="biased groups", tags="sum moments rms")
 def group_norm(A, x, w, b):
     x, w, b = A.input(x), A.input(w).reshape(-1, 1, 1), A.input(b).reshape(-1, 1, 1)
     groups = 2 if A.bug == "groups" else 3
@@ -246,8 +284,13 @@ def norm_backward_inputs(g):
     return (x, w, b, g.n(*x.shape)), {}
 
 
-@op("layer_norm_backward", with_grad(lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5), 3),
-    norm_backward_inputs, bugs="dropped biased drop_last", tags="sum moments rms")  # fmt: skip
+@op(
+    "layer_norm_backward",
+    with_grad(lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b, 1e-5), 3),
+    norm_backward_inputs,
+    bugs="dropped biased drop_last",
+    tags="sum moments rms",
+)
 def layer_norm_backward(A, x, w, b, g):
     x, w, g = A.input(x), A.input(w), A.input(g)
     mean, variance = A.moments(x)
@@ -258,9 +301,13 @@ def layer_norm_backward(A, x, w, b, g):
     return dx * r, A.sum(g * h, 0, keep=False), A.sum(g, 0, keep=False)
 
 
-@op("rms_norm_backward", with_grad(lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), 2),
-    lambda g: ((lambda a: ((*a[:2], a[3]), {}))(norm_backward_inputs(g)[0])),
-    bugs="dropped drop_last", tags="sum rms")  # fmt: skip
+@op(
+    "rms_norm_backward",
+    with_grad(lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), 2),
+    lambda g: (lambda a: ((*a[:2], a[3]), {}))(norm_backward_inputs(g)[0]),
+    bugs="dropped drop_last",
+    tags="sum rms",
+)
 def rms_norm_backward(A, x, w, g):
     x, w, g = A.input(x), A.input(w), A.input(g)
     r = A.rsqrt(A.mean(x * x) + 1e-6)
@@ -274,9 +321,13 @@ def batch_backward_inputs(g):
     return (x, w, b, g.n(*x.shape)), {}
 
 
-@op("batch_norm_backward",
+@op(
+    "batch_norm_backward",
     with_grad(lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), 3),
-    batch_backward_inputs, bugs="dropped biased", tags="sum moments rms")  # fmt: skip
+    batch_backward_inputs,
+    bugs="dropped biased",
+    tags="sum moments rms",
+)
 def batch_norm_backward(A, x, w, b, g):
     x, w, g = A.input(x), A.input(w), A.input(g)
     axes, n = (0, 2, 3), float(x.v.size // x.shape[1])
@@ -298,8 +349,7 @@ def labelled(g, n=50):
     return (g.x(rows, n), target), {}
 
 
-@op("cross_entropy", F.cross_entropy, labelled, bugs="ignored count smooth drop_last",
-    tags="sum func alt")  # fmt: skip
+@op("cross_entropy", F.cross_entropy, labelled, bugs="ignored count smooth drop_last", tags="sum func alt")
 def cross_entropy(A, x, target):
     x, t = A.input(x), target.numpy()
     live = t >= 0
@@ -318,8 +368,13 @@ def V_of(A, value, live):
     return value[np.nonzero(live)[0]]
 
 
-@op("cross_entropy_backward", with_grad(lambda x, t: F.cross_entropy(x, t, reduction="sum"), 1),
-    lambda g: ((*labelled(g)[0], g.n()), {}), bugs="ignored shifted", tags="sum func")  # fmt: skip
+@op(
+    "cross_entropy_backward",
+    with_grad(lambda x, t: F.cross_entropy(x, t, reduction="sum"), 1),
+    lambda g: ((*labelled(g)[0], g.n()), {}),
+    bugs="ignored shifted",
+    tags="sum func",
+)
 def cross_entropy_backward(A, x, target, g):
     x, t = A.input(x), target.numpy()
     live = t >= 0
@@ -353,8 +408,13 @@ def smooth_l1(A, x, y):
     return A.where(d.v < 1, 0.5 * (d * d), d - c)
 
 
-@op("bce_with_logits", lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
-    lambda g: ((g.x(g.size(24), 30), g.unit(g.size(24), 30)), {}), bugs="nosoft", tags="func alt")  # fmt: skip
+@op(
+    "bce_with_logits",
+    lambda x, y: F.binary_cross_entropy_with_logits(x, y, reduction="none"),
+    lambda g: ((g.x(g.size(24), 30), g.unit(g.size(24), 30)), {}),
+    bugs="nosoft",
+    tags="func alt",
+)
 def bce_with_logits(A, x, y):
     x, y = A.input(x), A.input(y)
     if A.alt:
@@ -363,25 +423,40 @@ def bce_with_logits(A, x, y):
     return hard if A.bug == "nosoft" else hard + A.log1p(A.exp(-abs(x)))
 
 
-@op("kl_div", lambda x, y: F.kl_div(x, y, reduction="batchmean"),
+@op(
+    "kl_div",
+    lambda x, y: F.kl_div(x, y, reduction="batchmean"),
     lambda g: ((torch.log_softmax(g.x(24, 30).float(), -1).to(g.dtype), g.unit(24, 30)), {}),
-    bugs="count", tags="sum func")  # fmt: skip
+    bugs="count",
+    tags="sum func",
+)
 def kl_div(A, x, y):
     x, y = A.input(x), A.input(y)
     s = A.sum(y * (A.log(y) - x), None, keep=False).reshape(())
     return s / float(y.v.size if A.bug == "count" else y.shape[0])
 
 
-@op("nll_gather", lambda x, t: -x.gather(1, t), lambda g: ((g.x(24, 40), g.ints(40, 24, 3)), {}),
-    tags="move", bugs="shifted")  # fmt: skip
+@op(
+    "nll_gather",
+    lambda x, t: -x.gather(1, t),
+    lambda g: ((g.x(24, 40), g.ints(40, 24, 3)), {}),
+    tags="move",
+    bugs="shifted",
+)
 def nll_gather(A, x, t):
     x, t = A.input(x), t.numpy()
     t = (t + 1) % 40 if A.bug == "shifted" else t
     return -A(np.take_along_axis(x.v, t, 1))
 
 
-@op("cosine_similarity", lambda x, y: F.cosine_similarity(x, y, dim=-1), pair, bugs="drop_last",
-    tags="sum", profiles=("normal", "offset", "heavy", "ties", "awkward", "cancel"))  # fmt: skip
+@op(
+    "cosine_similarity",
+    lambda x, y: F.cosine_similarity(x, y, dim=-1),
+    pair,
+    bugs="drop_last",
+    tags="sum",
+    profiles=("normal", "offset", "heavy", "ties", "awkward", "cancel"),
+)
 def cosine_similarity(A, x, y):
     x, y = A.input(x), A.input(y)
     nx, ny = A.sqrt(A.sum(x * x)), A.sqrt(A.sum(y * y))

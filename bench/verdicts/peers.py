@@ -18,9 +18,21 @@ def prepare():
     """Installs on first use. Raises RuntimeError with pip's reason."""
     if not (FOLDER / "ready").exists():
         print(f"first use: installing {' '.join(PACKAGES)} into {FOLDER}", file=sys.stderr)
-        done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--target", str(FOLDER),
-                               "--disable-pip-version-check", *PACKAGES],
-                              capture_output=True, text=True)  # fmt: skip
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--target",
+                str(FOLDER),
+                "--disable-pip-version-check",
+                *PACKAGES,
+            ],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode != 0:
             raise RuntimeError((done.stderr.strip() or "pip failed").splitlines()[-1])
         (FOLDER / "ready").touch()

@@ -6,8 +6,7 @@ import torch
 
 from .rounding import FORMATS, OF_DTYPE
 
-PROFILES = ("normal", "wide", "cancel", "offset", "zeros", "infnan", "large", "heavy", "small",
-            "ties", "awkward")  # fmt: skip
+PROFILES = ("normal", "wide", "cancel", "offset", "zeros", "infnan", "large", "heavy", "small", "ties", "awkward")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 
 

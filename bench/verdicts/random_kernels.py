@@ -45,10 +45,11 @@ def by_hash(n, seed, lane=0):
 
 
 def seed_of(g):
-    return int(torch.randint(2 ** 31, (1,), generator=g))
+    return int(torch.randint(2**31, (1,), generator=g))
 
 
 # ------------------------------------------------------------------ dropout of ones, p = 0.3, 256 x 128
+
 
 def dropped(keep, dtype=torch.float32, scale=1 / 0.7):
     return (keep.to(torch.float32) * scale).to(dtype)
@@ -61,7 +62,7 @@ def dropout_right(g):
 
 @law("dropout(ones(256, 128), 0.3)", "a counter mixed by hand", True)
 def dropout_right_counter(g):
-    return dropped((by_hash(32768, seed_of(g)).double() / 2 ** 32 >= 0.3).view(256, 128))
+    return dropped((by_hash(32768, seed_of(g)).double() / 2**32 >= 0.3).view(256, 128))
 
 
 @law("dropout(ones(256, 128), 0.3)", "every row has the same mask")
@@ -119,6 +120,7 @@ def dropout_bf16_mirror(g):
 
 # ------------------------------------------------------------------ bernoulli(0.25) of 40000, fp16 and float32
 
+
 @law("bernoulli(0.25), (40000,) fp16", "a uniform number below 0.25", True)
 def bernoulli_right(g):
     return (uniform(g, 40000) < 0.25).to(hf)
@@ -150,6 +152,7 @@ def bernoulli_tail(g):
 
 
 # ------------------------------------------------------------------ multinomial of 8 shares, (600, 32)
+
 
 @law("multinomial(P, 32 of each of 600 rows, replacement)", "places in the cumulative sum", True)
 def multinomial_right(g):
@@ -187,6 +190,7 @@ def multinomial_turns(g):
 
 
 # ------------------------------------------------------------------ normal_(0, 1), (300, 64)
+
 
 @law("normal(0, 1), (300, 64)", "Box and Muller", True)
 def normal_right(g):
@@ -239,29 +243,30 @@ def normal_cut(g):
 @law("normal(0, 1), (300, 64)", "rows follow each other with a correlation of 0.2")
 def normal_correlated(g):
     z = torch.randn(301, 64, generator=g)
-    return z[1:] * 0.96 ** 0.5 + 0.2 * z[:-1]
+    return z[1:] * 0.96**0.5 + 0.2 * z[:-1]
 
 
 # ------------------------------------------------------------------ uniform_(0, 1), (50000,) float32 and bf16
 
+
 @law("uniform(0, 1), (50000,)", "24 bits over 2^24", True)
 def uniform_right(g):
-    return torch.randint(2 ** 24, (50000,), generator=g).float() * 2.0 ** -24
+    return torch.randint(2**24, (50000,), generator=g).float() * 2.0**-24
 
 
 @law("uniform(0, 1), (50000,)", "a counter mixed by hand", True)
 def uniform_right_counter(g):
-    return (by_hash(50000, seed_of(g)) >> 8).float() * 2.0 ** -24
+    return (by_hash(50000, seed_of(g)) >> 8).float() * 2.0**-24
 
 
 @law("uniform(0, 1), (50000,)", "only 16 bits: low bits are 0")
 def uniform_sixteen(g):
-    return torch.randint(2 ** 16, (50000,), generator=g).float() * 2.0 ** -16
+    return torch.randint(2**16, (50000,), generator=g).float() * 2.0**-16
 
 
 @law("uniform(0, 1), (50000,)", "the lowest of 24 bits is always 1")
 def uniform_stuck_bit(g):
-    return (torch.randint(2 ** 24, (50000,), generator=g) | 1).float() * 2.0 ** -24
+    return (torch.randint(2**24, (50000,), generator=g) | 1).float() * 2.0**-24
 
 
 @law("uniform(0, 1), (50000,)", "every place with i mod 64 = 63 repeats the place before")
@@ -304,6 +309,7 @@ def uniform_bf16_blocks(g):
 
 # ------------------------------------------------------------------ randint(0, 10), (64, 500)
 
+
 @law("randint(0, 10), (64, 500)", "whole part of ten uniform parts", True)
 def randint_right(g):
     return (uniform(g, 64, 500, dtype=torch.float64) * 10).long()
@@ -311,7 +317,7 @@ def randint_right(g):
 
 @law("randint(0, 10), (64, 500)", "a 31-bit number mod 10", True)
 def randint_right_mod(g):
-    return torch.randint(2 ** 31, (64, 500), generator=g) % 10
+    return torch.randint(2**31, (64, 500), generator=g) % 10
 
 
 @law("randint(0, 10), (64, 500)", "a 5-bit number mod 10: 0 and 1 come too often")
@@ -335,6 +341,7 @@ def randint_shifted(g):
 
 
 # ------------------------------------------------------------------ randperm(20), 1500 times
+
 
 @law("randperm(20), 1500 rows", "keys sorted", True)
 def randperm_right(g):
@@ -383,6 +390,7 @@ def randperm_cycles(g):
 
 # ------------------------------------------------------------------ exponential_(2), poisson(3), gumbel softmax
 
+
 @law("exponential(2), (200, 100)", "minus the log over the rate", True)
 def exponential_right(g):
     return (-(1 - uniform(g, 200, 100, dtype=torch.float64)).log() / 2).float()
@@ -395,7 +403,7 @@ def exponential_rate(g):
 
 @law("exponential(2), (200, 100)", "the log of 11-bit numbers: no large ones, steps between")
 def exponential_few_bits(g):
-    return -((torch.randint(2 ** 11, (200, 100), generator=g) + 1).float() * 2.0 ** -11).log() / 2
+    return -((torch.randint(2**11, (200, 100), generator=g) + 1).float() * 2.0**-11).log() / 2
 
 
 @law("exponential(2), (200, 100)", "a column's mean runs from 0.45 to 0.55")
@@ -420,7 +428,7 @@ def poisson_right_times(g):
 
 @law("poisson(3), (300, 80)", "a rounded normal number, not below 0")
 def poisson_normal(g):
-    return (torch.randn(300, 80, generator=g) * 3 ** 0.5 + 3).round().clamp(min=0)
+    return (torch.randn(300, 80, generator=g) * 3**0.5 + 3).round().clamp(min=0)
 
 
 @law("poisson(3), (300, 80)", "binomial of 12, a quarter each: the mean is right, the spread is not")
@@ -477,7 +485,9 @@ DEFINITIONS = {
     "exponential(2), (200, 100)": (lambda: torch.empty(200, 100).exponential_(2.0), ()),
     "hard gumbel_softmax(zeros(4000, 6))": (lambda x: F.gumbel_softmax(x, hard=True), (torch.zeros(4000, 6),)),
     "multinomial(P, 32 of each of 600 rows, replacement)": (
-        lambda p: torch.multinomial(p, 32, True), (P.expand(600, 8).contiguous(),)),
+        lambda p: torch.multinomial(p, 32, True),
+        (P.expand(600, 8).contiguous(),),
+    ),
     "normal(0, 1), (300, 64)": (lambda: torch.randn(300, 64), ()),
     "poisson(3), (300, 80)": (torch.poisson, (torch.full((300, 80), 3.0),)),
     "randint(0, 10), (64, 500)": (lambda: torch.randint(0, 10, (64, 500)), ()),

@@ -112,6 +112,12 @@ def math_attention(case):
 
 
 DEVICES = {
-    "native": native, "channels_last": channels_last, "strided": strided, "no_onednn": without_onednn,
-    "math_attention": math_attention, "inductor": compiled, "jax": real_jax.run, "onnxruntime": real_ort.run,
-}  # fmt: skip
+    "native": native,
+    "channels_last": channels_last,
+    "strided": strided,
+    "no_onednn": without_onednn,
+    "math_attention": math_attention,
+    "inductor": compiled,
+    "jax": real_jax.run,
+    "onnxruntime": real_ort.run,
+}

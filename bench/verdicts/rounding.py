@@ -12,8 +12,7 @@ FORMATS = {
     "tf32": (11, -126, 127),
     "f64": (53, -1022, 1023),
 }
-OF_DTYPE = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16",
-            torch.float64: "f64"}  # fmt: skip
+OF_DTYPE = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64"}
 
 
 def quantum(x, name):

@@ -48,8 +48,12 @@ def _planted(lines):
             print(f"\n== {title} ==")
             _summary(part)
     judged = [x for x in lines if not x["dropped"]]
-    for title, field in (("operator", "op"), ("profile", "profile"), ("dtype", "dtype"),
-                         ("variant or fault", "variant")):  # fmt: skip
+    for title, field in (
+        ("operator", "op"),
+        ("profile", "profile"),
+        ("dtype", "dtype"),
+        ("variant or fault", "variant"),
+    ):
         _by(title, field, judged)
     _standards(judged)
 
@@ -86,8 +90,7 @@ def is_named_else(line):
 
 def bits_known(lines):
     """Accused reduced outputs whose bits the independent estimate knows."""
-    return [x for x in of(lines, "reduced")
-            if x["true_bits"] is not None and x.get("bits") is not None and alarm(x)]  # fmt: skip
+    return [x for x in of(lines, "reduced") if x["true_bits"] is not None and x.get("bits") is not None and alarm(x)]
 
 
 def near(line, field):
@@ -106,8 +109,10 @@ def _by(title, field, lines):
         known = bits_known(group)
         off = f"{sum(not near(x, 'true_bits') for x in known)}/{len(known)}"
         unjudged = Counter(x["verdict"] for x in good)["unjudged"]
-        print(f"{name:36} {len(good):7} {sum(map(alarm, good)):6} {unjudged:8} |"
-              f" {len(bad):6} {sum(not alarm(x) for x in bad):6} | {right:13.0f} | {off:>8}")  # fmt: skip
+        print(
+            f"{name:36} {len(good):7} {sum(map(alarm, good)):6} {unjudged:8} |"
+            f" {len(bad):6} {sum(not alarm(x) for x in bad):6} | {right:13.0f} | {off:>8}"
+        )
 
 
 # ---- other rules on the same cases ---------------------------------------------------------
@@ -167,10 +172,16 @@ def _real(lines):
         alarms = [x for x in group if alarm(x)]
         sure = sum(x["confirmed"] for x in alarms)
         unjudged = sum(x["verdict"] == "unjudged" for x in group)
-        print(f"{device:16} {dtype:6} {len(group) - unjudged:7} {unjudged:8} {len(alarms):7}"
-              f" {sure:9} {len(alarms) - sure:6}")  # fmt: skip
-    print("\nfloat32 alarms, each with the share of elements that are not the correct rounding\n(and that of an honest kernel)")
+        print(
+            f"{device:16} {dtype:6} {len(group) - unjudged:7} {unjudged:8} {len(alarms):7}"
+            f" {sure:9} {len(alarms) - sure:6}"
+        )
+    print(
+        "\nfloat32 alarms, each with the share of elements that are not the correct rounding\n(and that of an honest kernel)"
+    )
     for x in sorted(lines, key=lambda x: (x["op"], x["profile"])):
         if alarm(x) and x["dtype"] == "f32":
-            print(f"{x['op']:20} {x['profile']:8} {x['variant']:12} confirmed={x['confirmed']!s:5} "
-                  f"{100 * x['exceeded']:5.1f} ({100 * x['honest']:.1f}) %  {x['sentence'][:110]}")  # fmt: skip
+            print(
+                f"{x['op']:20} {x['profile']:8} {x['variant']:12} confirmed={x['confirmed']!s:5} "
+                f"{100 * x['exceeded']:5.1f} ({100 * x['honest']:.1f}) %  {x['sentence'][:110]}"
+            )

@@ -200,17 +200,32 @@ def moe_arguments():
 CASES = {
     "gqa tiled": (gqa, lambda: attention_arguments(4, 2), {"repeat": False}, "repeat|tile|heads|interleav"),
     "attention scale 1/d": (gqa, lambda: attention_arguments(), {"scale": 1 / 16}, r"scale|factor|multipl"),
-    "no softcap": (capped, lambda: tuple(4 * t for t in attention_arguments()), {"softcap": False}, "tanh.*(left out|ignored|missing)|(left out|without).*tanh"),
+    "no softcap": (
+        capped,
+        lambda: tuple(4 * t for t in attention_arguments()),
+        {"softcap": False},
+        "tanh.*(left out|ignored|missing)|(left out|without).*tanh",
+    ),
     "softcap 30": (capped, lambda: tuple(4 * t for t in attention_arguments()), {"cap": 30.0}, r"30|20"),
     "window one longer": (window, lambda: attention_arguments(), {"size": 5}, "size|mask|window|>= |ge|4.*5"),
-    "alibi sign": (alibi, lambda: (*attention_arguments(), torch.tensor([0.5, 0.25, 0.1, 0.05])), {"sign": 1.0}, "sign|negat|-1"),
+    "alibi sign": (
+        alibi,
+        lambda: (*attention_arguments(), torch.tensor([0.5, 0.25, 0.1, 0.05])),
+        {"sign": 1.0},
+        "sign|negat|-1",
+    ),
     "no sink": (sink, lambda: (*attention_arguments(), torch.tensor(1.0)), {"used": False}, "extra|dropp|missing|last"),
     "rope base": (rope, lambda: (r(2, 12, 16),), {"base": 5e5}, "base|10000|500000|constant"),
     "rope interleaved": (rope, lambda: (r(2, 12, 16),), {"half": False}, "interleav"),
     "rope sign": (rope, lambda: (r(2, 12, 16),), {"sign": -1.0}, "sign|negat|sin"),
     "rope from 1": (rope, lambda: (r(2, 12, 16),), {"start": 1}, "start|shift|position|arange"),
     "rms sum": (rms, lambda: (r(12, 32), r(32)), {"mean": False}, "sum|mean"),
-    "rms plain weight": (lambda x, w: rms(x, w, offset=1.0), lambda: (r(12, 32), 0.2 * r(32)), lambda x, w: rms(x, w), r"1 .*(missing|ignored|left out)|add|offset|\+ 1"),
+    "rms plain weight": (
+        lambda x, w: rms(x, w, offset=1.0),
+        lambda: (r(12, 32), 0.2 * r(32)),
+        lambda x, w: rms(x, w),
+        r"1 .*(missing|ignored|left out)|add|offset|\+ 1",
+    ),
     "gate after norm": (gated_norm, lambda: (r(12, 32), r(12, 32), r(32)), {"first": True}, "order|gate|before"),
     "residual after norm": (layer, lambda: (r(12, 32), r(32), r(32), r(12, 32)), {"after": False}, "residual|order"),
     "groups 2 for 4": (lambda x: group(x, 4), lambda: (r(3, 8, 5, 5),), lambda x: group(x, 2), "group"),
@@ -223,18 +238,48 @@ CASES = {
     "focal gamma 1": (focal, lambda: (r(20, 30), (r(20, 30) > 0).float()), {"gamma": 1.0}, "pow|exponent|gamma|2"),
     "distill no t^2": (distill, lambda: (r(20, 30), r(20, 30)), {"squared": False}, "multipl|factor|0.111|1/9"),
     "contrast t 0.1": (contrast, lambda: (r(16, 32), r(16, 32)), {"t": 0.1}, r"0\.1|0\.07|div"),
-    "zloss not squared": (zloss, lambda: (r(20, 50),), lambda x: x.logsumexp(-1) * 1.01 - x[..., 0], "square|dropp|missing|left out|pow"),
-    "ssm euler": (scan, lambda: (r(10, 4, 6), 0.3 * torch.rand(10, 4, 6), -torch.rand(4, 6), r(10, 4, 6)), {"euler": True}, r"exp\b|euler|first order|1 \+"),
-    "gate squared": (decayed, lambda: (r(10, 6), r(10, 6), r(10, 8), torch.tensor(0.9)), lambda q, k, v, g: decayed(q, k, v, g * g), "gate|square|0.81"),
-    "decay without lr": (adamw, optimizer_arguments, {"nolr": True}, r"\blr|decay|0\.999.*were 0\.9\b|0\.9 instead of 0\.999"),
+    "zloss not squared": (
+        zloss,
+        lambda: (r(20, 50),),
+        lambda x: x.logsumexp(-1) * 1.01 - x[..., 0],
+        "square|dropp|missing|left out|pow",
+    ),
+    "ssm euler": (
+        scan,
+        lambda: (r(10, 4, 6), 0.3 * torch.rand(10, 4, 6), -torch.rand(4, 6), r(10, 4, 6)),
+        {"euler": True},
+        r"exp\b|euler|first order|1 \+",
+    ),
+    "gate squared": (
+        decayed,
+        lambda: (r(10, 6), r(10, 6), r(10, 8), torch.tensor(0.9)),
+        lambda q, k, v, g: decayed(q, k, v, g * g),
+        "gate|square|0.81",
+    ),
+    "decay without lr": (
+        adamw,
+        optimizer_arguments,
+        {"nolr": True},
+        r"\blr|decay|0\.999.*were 0\.9\b|0\.9 instead of 0\.999",
+    ),
     "coupled decay": (adamw, optimizer_arguments, {"coupled": True}, "coupled|decay"),
     "no bias correction": (adamw, optimizer_arguments, {"correct": False}, "correction"),
     "beta2 0.95": (adamw, optimizer_arguments, {"b2": 0.95}, r"0\.95|beta|0\.999"),
     "step one late": (adamw, optimizer_arguments, {"step": 4}, "step|correction"),
-    "lion betas": (lion, lambda: optimizer_arguments()[:3], lambda p, g, m: lion(p, g, m, b1=0.99, b2=0.9), r"0\.9\b.*0\.99|0\.99 .*0\.9\b|exchang|swap"),
+    "lion betas": (
+        lion,
+        lambda: optimizer_arguments()[:3],
+        lambda p, g, m: lion(p, g, m, b1=0.99, b2=0.9),
+        r"0\.9\b.*0\.99|0\.99 .*0\.9\b|exchang|swap",
+    ),
     "muon two steps": (muon, lambda: (r(12, 20),), {"steps": 2}, "step|twice|last|dropp|left out|missing"),
-    "scales one group late": (dequantized, lambda: (torch.randint(0, 16, (8, 64)).float(), torch.rand(8, 4), torch.randint(6, 10, (8, 4)).float()), {"shift": 1}, "shift|scale|index|roll|moved"),
-}  # fmt: skip
+    "scales one group late": (
+        dequantized,
+        lambda: (torch.randint(0, 16, (8, 64)).float(), torch.rand(8, 4), torch.randint(6, 10, (8, 4)).float()),
+        {"shift": 1},
+        "shift|scale|index|roll|moved",
+    ),
+}
 
 
 def mla(q, k, v, up, first=True):
@@ -303,23 +348,43 @@ def guided(a, b, weight=7.5, mine=False):
 
 # A second set, written after the bar was set.
 LATER = {
-    "latent transposed": (mla, lambda: (r(2, 9, 16), r(2, 9, 16), r(2, 9, 16), r(16, 16)), {"first": False}, "transpos|stride"),
+    "latent transposed": (
+        mla,
+        lambda: (r(2, 9, 16), r(2, 9, 16), r(2, 9, 16), r(16, 16)),
+        {"first": False},
+        "transpos|stride",
+    ),
     "key not normed": (qk_normed, lambda: attention_arguments(), {"both": False}, "norm|rsqrt|factor|left out|missing"),
     "relative clip 3": (relative, lambda: (*attention_arguments(), r(9)), {"clip": 3}, "clip|clamp|min|max"),
     "conv not causal": (conv_state, lambda: (r(2, 6, 20), r(6, 1, 4), r(6)), {"causal": False}, "pad|shift"),
     "smoothing over one more": (smoothed, lambda: (r(20, 50), torch.randint(0, 50, (20,))), {"n": 51}, "51|50"),
-    "dice not twice": (dice, lambda: (r(20, 50), (r(20, 50) > 0).float()), {"twice": False}, r"factor.*2.*missing|\b2\b"),
+    "dice not twice": (
+        dice,
+        lambda: (r(20, 50), (r(20, 50) > 0).float()),
+        {"twice": False},
+        r"factor.*2.*missing|\b2\b",
+    ),
     "dice no smooth": (dice, lambda: (r(20, 50), (r(20, 50) > 0).float()), {"smooth": 0.0}, "term|add|smooth|constant"),
-    "adafactor sum": (adafactor, lambda: (r(12, 20), torch.rand(12), torch.rand(20)), {"mean": False}, "sum instead of mean|multiplied"),
+    "adafactor sum": (
+        adafactor,
+        lambda: (r(12, 20), torch.rand(12), torch.rand(20)),
+        {"mean": False},
+        "sum instead of mean|multiplied",
+    ),
     "quantize by 128": (quantized, lambda: (r(8, 64),), {"symmetric": False}, "128"),
     "quantize by tensor": (quantized, lambda: (r(8, 64),), {"axis": (0, 1)}, "amax|per tensor|dim is"),
-    "retention strict": (retention, lambda: tuple(t[0] for t in attention_arguments()), {"strict": True}, "mask|gt|diagonal|shift"),
+    "retention strict": (
+        retention,
+        lambda: tuple(t[0] for t in attention_arguments()),
+        {"strict": True},
+        "mask|gt|diagonal|shift",
+    ),
     "retention 0.8": (retention, lambda: tuple(t[0] for t in attention_arguments()), {"gamma": 0.8}, r"0\.8"),
     "sin before cos": (embedded, lambda: (torch.rand(20) * 100,), {"swapped": True}, "exchang|halves|swap|order"),
     "film without one": (film, lambda: (r(12, 32), r(32), r(32)), {"one": False}, "1 of add|term"),
     "guidance from the other": (guided, lambda: (r(30, 20), r(30, 20)), {"mine": True}, "exchang|swap|argument"),
     "guidance 8": (guided, lambda: (r(30, 20), r(30, 20)), {"weight": 8.0}, r"\b8\b"),
-}  # fmt: skip
+}
 
 
 def caused(name):

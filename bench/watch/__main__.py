@@ -30,9 +30,16 @@ def options(arguments: list[str]) -> argparse.Namespace:
     p.add_argument("--seed", type=int, default=0, help="seed of the schedules (default 0)")
     p.add_argument("--repeats", type=int, default=2, help="flips of each field of bits at each site (default 2)")
     p.add_argument("--work", nargs="*", default=list(WORKS), choices=list(WORKS), help="workloads")
-    p.add_argument("--minutes", type=float, default=9.0, help="of trials in one process, at the most (default 9; 0: none)")
-    p.add_argument("--over", type=float, default=2.0, metavar="MINUTES",
-                   help="for each of DDP and FSDP2 on 2 and 4 processes (default 2; 0: none)")  # fmt: skip
+    p.add_argument(
+        "--minutes", type=float, default=9.0, help="of trials in one process, at the most (default 9; 0: none)"
+    )
+    p.add_argument(
+        "--over",
+        type=float,
+        default=2.0,
+        metavar="MINUTES",
+        help="for each of DDP and FSDP2 on 2 and 4 processes (default 2; 0: none)",
+    )
     p.add_argument("-j", type=int, default=os.cpu_count(), help="processes for trials of one process")
     p.add_argument("--lines", type=Path, default=BUILD / "watch.jsonl", help="file of JSON lines")
     p.add_argument("--table", type=Path, nargs="*", metavar="FILE", help="only print the tables of files")
@@ -45,8 +52,15 @@ def of_one(work: str, dtype: str, o: argparse.Namespace, seconds: float) -> Iter
     w = watched.Watched(Training(work, dtype))
     losses, alarms = watched.clean_losses(w)
     until = time.monotonic() + seconds
-    yield {"run": "clean", "work": work, "dtype": dtype, "kind": "", "steps": watched.CLEAN + 5 * watched.WINDOW,
-           "alarms": alarms, "said": [e.sentence for e in w.early["ours"]]}  # fmt: skip
+    yield {
+        "run": "clean",
+        "work": work,
+        "dtype": dtype,
+        "kind": "",
+        "steps": watched.CLEAN + 5 * watched.WINDOW,
+        "alarms": alarms,
+        "said": [e.sentence for e in w.early["ours"]],
+    }
     planned = plant.trials(w.t, 1, o.seed, o.repeats, watched.CLEAN)
     random.Random(o.seed).shuffle(planned)
     for trial in planned:
@@ -74,10 +88,22 @@ def alone(o: argparse.Namespace) -> None:
     running: list[subprocess.Popen[bytes]] = []
     while jobs or running:
         while jobs and len(running) < j:
-            more = ["--one", *jobs.pop(), str(seconds), "--lines", str(o.lines), "--seed", str(o.seed),
-                    "--repeats", str(o.repeats)] + ["--quick"] * o.quick  # fmt: skip
-            running.append(subprocess.Popen([sys.executable, "-m", "bench.watch", *more], cwd=ROOT,
-                                            env=dict(os.environ, OMP_NUM_THREADS="1")))  # fmt: skip
+            more = [
+                "--one",
+                *jobs.pop(),
+                str(seconds),
+                "--lines",
+                str(o.lines),
+                "--seed",
+                str(o.seed),
+                "--repeats",
+                str(o.repeats),
+            ] + ["--quick"] * o.quick
+            running.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "bench.watch", *more], cwd=ROOT, env=dict(os.environ, OMP_NUM_THREADS="1")
+                )
+            )
         running[0].wait(timeout=None if len(running) == j or not jobs else 1)
         for run in [r for r in running if r.poll() is not None]:
             running.remove(run)

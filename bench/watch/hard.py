@@ -80,9 +80,16 @@ def odd_batch(t: Training, i: int, batch: Batch) -> float:
 
 
 SCENARIOS: dict[str, Callable[[Training, int, Batch], float]] = {
-    "plain": plain, "warm-up": warm_up, "loss scale": loss_scale, "batch ramp": batch_ramp,
-    "data spike": data_spike, "routing shift": routing_shift, "other order": other_order,
-    "one row only": odd_batch, "resume": plain}  # fmt: skip
+    "plain": plain,
+    "warm-up": warm_up,
+    "loss scale": loss_scale,
+    "batch ramp": batch_ramp,
+    "data spike": data_spike,
+    "routing shift": routing_shift,
+    "other order": other_order,
+    "one row only": odd_batch,
+    "resume": plain,
+}
 
 
 def _resumed(w: Watched) -> Watched:
@@ -130,10 +137,15 @@ def run(work: str, dtype: str, name: str, steps: int = STEPS) -> dict[str, Any]:
     torch.set_num_threads(1)
     told.append(_alarms(w))
     w.close()
-    return {"run": name, "work": work, "dtype": dtype, "steps": steps,
-            "alarms": {k: sum(t[0][k] for t in told) for k in told[0][0]},
-            "said": [s for t in told for s in t[1]],
-            "scores": {k: [x for t in told for x in t[2][k]] for k in told[0][2]}}  # fmt: skip
+    return {
+        "run": name,
+        "work": work,
+        "dtype": dtype,
+        "steps": steps,
+        "alarms": {k: sum(t[0][k] for t in told) for k in told[0][0]},
+        "said": [s for t in told for s in t[1]],
+        "scores": {k: [x for t in told for x in t[2][k]] for k in told[0][2]},
+    }
 
 
 def rate_bound(alarms: int, steps: int) -> float:

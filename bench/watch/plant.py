@@ -107,7 +107,9 @@ class Plant:
 
         return hook
 
-    def _backward(self, given: tuple[torch.Tensor | None, ...], weight: torch.Tensor, name: str) -> tuple[torch.Tensor | None, ...]:
+    def _backward(
+        self, given: tuple[torch.Tensor | None, ...], weight: torch.Tensor, name: str
+    ) -> tuple[torch.Tensor | None, ...]:
         """The weight's gradient has its number of elements and its axes; a vector is the bias's."""
         of_weight = {tuple(weight.shape), tuple(weight.T.shape) if weight.ndim == 2 else ()}
         results = [None if g is None else g.clone() for g in given]
@@ -212,8 +214,20 @@ def names_of(training: Training, site: str) -> list[str]:
 
 def sites_of(training: Training) -> list[str]:
     over_ranks = {"": (), "ddp": REDUCED, "fsdp2": ("sent", "received", "gathered")}[training.kind]
-    sites = ["batch", "forward", "activation", "dgrad", "wgrad", "grad", *over_ranks,
-             "update", "weight", "moment1", "moment2", "buffer"]  # fmt: skip
+    sites = [
+        "batch",
+        "forward",
+        "activation",
+        "dgrad",
+        "wgrad",
+        "grad",
+        *over_ranks,
+        "update",
+        "weight",
+        "moment1",
+        "moment2",
+        "buffer",
+    ]
     if training.kind == "fsdp2":
         sites.remove("grad")  # wgrad is all that there is before the reduction
     return [s for s in sites if names_of(training, s)]
@@ -254,8 +268,14 @@ def trials(training: Training, world: int, seed: int, repeats: int, first: int) 
         plans: list[tuple[str, str, dict[str, object]]] = []
         for field, (low, high) in FIELDS[training.dtype].items():
             if site != "batch":
-                plans += [("F1" if site in (*COMPUTED, *REDUCED, "gathered", "update") else "F10", field,
-                           {"fault": "flip", "bit": r.randint(low, high)}) for _ in range(repeats)]  # fmt: skip
+                plans += [
+                    (
+                        "F1" if site in (*COMPUTED, *REDUCED, "gathered", "update") else "F10",
+                        field,
+                        {"fault": "flip", "bit": r.randint(low, high)},
+                    )
+                    for _ in range(repeats)
+                ]
         if site == "batch":
             plans = [("F10", "", {"fault": "flip"}) for _ in range(repeats)]
         for _ in range(max(1, repeats // 2)):
@@ -263,6 +283,19 @@ def trials(training: Training, world: int, seed: int, repeats: int, first: int) 
         for code, field, what in plans:
             rank, name = r.randrange(world), r.choice(names)
             line = {"step": first + r.randint(2, 5), "rank": rank, "site": site, "name": name} | what
-            found.append(Trial(training.work, training.dtype, training.kind, world, code, site, field, name, rank,
-                               r.randrange(1 << 30), json.dumps(line)))  # fmt: skip
+            found.append(
+                Trial(
+                    training.work,
+                    training.dtype,
+                    training.kind,
+                    world,
+                    code,
+                    site,
+                    field,
+                    name,
+                    rank,
+                    r.randrange(1 << 30),
+                    json.dumps(line),
+                )
+            )
     return found

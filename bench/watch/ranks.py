@@ -20,8 +20,10 @@ from . import plant, traincheck, watched
 from .work import Training
 
 ROOT = Path(__file__).resolve().parents[2]
-WORKS_OF = {"ddp": (("mlp", "float32"), ("gpt", "bfloat16"), ("moe", "float32"), ("cnn", "bfloat16")),
-            "fsdp2": (("gpt", "float32"), ("mlp", "bfloat16"))}  # fmt: skip
+WORKS_OF = {
+    "ddp": (("mlp", "float32"), ("gpt", "bfloat16"), ("moe", "float32"), ("cnn", "bfloat16")),
+    "fsdp2": (("gpt", "float32"), ("mlp", "bfloat16")),
+}
 CLEAN, STEPS = 24, 10  # a step over processes costs more
 
 
@@ -60,8 +62,17 @@ def trials(kind: str, world: int, seconds: float, seed: int, put: Any) -> None:
         until = time.monotonic() + seconds / len(works)
         w = watched.Watched(Training(work, dtype, kind, dist.get_rank()), CLEAN)
         losses, alarms = watched.clean_losses(w, 3, STEPS)
-        put({"run": "clean", "work": work, "dtype": dtype, "kind": kind, "world": world, "steps": CLEAN + 3 * STEPS,
-             "alarms": alarms})  # fmt: skip
+        put(
+            {
+                "run": "clean",
+                "work": work,
+                "dtype": dtype,
+                "kind": kind,
+                "world": world,
+                "steps": CLEAN + 3 * STEPS,
+                "alarms": alarms,
+            }
+        )
         planned = plant.trials(w.t, world, seed + i, 1, CLEAN)
         order = torch.randperm(len(planned), generator=torch.Generator().manual_seed(seed)).tolist()
         for k in order:
@@ -77,6 +88,7 @@ def main(arguments: list[str]) -> int:
     dist.init_process_group("gloo")
     first = dist.get_rank() == 0
     with open(path, "a") if first else contextlib.nullcontext() as file:
+
         def put(row: dict[str, Any]) -> None:
             if file is not None:
                 file.write(json.dumps(row) + "\n")

@@ -13,7 +13,20 @@ from .hard import rate_bound
 from .plant import FIELDS
 
 Rows = list[dict[str, Any]]
-NAMES = ("ours", "audit", "neighbour", "default", "v3", "v3+sum", "v2", "megatron", "turbulence", "zscore", "nan", "replicas")
+NAMES = (
+    "ours",
+    "audit",
+    "neighbour",
+    "default",
+    "v3",
+    "v3+sum",
+    "v2",
+    "megatron",
+    "turbulence",
+    "zscore",
+    "nan",
+    "replicas",
+)
 FACTORS = (0.5, 0.7, 1.0, 1.4, 2.0)
 
 
@@ -91,26 +104,37 @@ def attribution(rows: Rows, name: str) -> tuple[str, str]:
     firsts = [(r, r["seen"][name][0]) for r in rows if r["seen"].get(name) and len(r["seen"][name][0]) > 1]
     if not firsts:
         return "-", "-"
-    module = {id(r): r["name"].rpartition(".")[0] if r["name"].endswith((".weight", ".bias")) else r["name"] for r, _ in firsts}
+    module = {
+        id(r): r["name"].rpartition(".")[0] if r["name"].endswith((".weight", ".bias")) else r["name"]
+        for r, _ in firsts
+    }
     tensor = sum(first[2].startswith(module[id(r)]) for r, first in firsts)
     rank = sum(any(e[3] == r["rank"] for e in r["seen"][name]) for r, _ in firsts)
     return f"{100 * tensor / len(firsts):.0f}", f"{100 * rank / len(firsts):.0f}"
 
 
 def summary(rows: Rows, clean: Rows, names: tuple[str, ...]) -> None:
-    header("all faults: % seen; of those that change the loss by more than another order of sums does; weighted by harm\n"
-           "(share of the loss, at most 1); steps until it is seen; % of first events that name tensor and rank; alarms\n"
-           "on clean runs that are hard, 95 % bound in 10^6 steps")  # fmt: skip
-    print(f"{'':11}{'seen':>6}{'felt':>6}{'harm':>6}{'median, p95':>13}{'tensor':>8}{'rank':>6}{'alarms':>8}{'steps':>8}{'bound':>10}")
+    header(
+        "all faults: % seen; of those that change the loss by more than another order of sums does; weighted by harm\n"
+        "(share of the loss, at most 1); steps until it is seen; % of first events that name tensor and rank; alarms\n"
+        "on clean runs that are hard, 95 % bound in 10^6 steps"
+    )
+    print(
+        f"{'':11}{'seen':>6}{'felt':>6}{'harm':>6}{'median, p95':>13}{'tensor':>8}{'rank':>6}{'alarms':>8}{'steps':>8}{'bound':>10}"
+    )
     felt = [r for r in rows if r["outside"]]
     steps = sum(r["steps"] for r in clean)
     for name in names:
         late = [r["seen"][name][0][0] - r["planted"] for r in rows if hit(r, name)]
         tensor, rank = attribution(rows, name)
         alarms = sum(r["alarms"].get(name, 0) for r in clean)
-        print(f"{name:11}{percent(rows, name):>6}{percent(felt, name):>6}{weighted(rows, name):6.0f}{_middle(late):>13}"
-              f"{tensor:>8}{rank:>6}{alarms:8}{steps:8}{rate_bound(alarms, steps):10.0f}")  # fmt: skip
-    print(f"{len(rows)} trials, {len(felt)} of them felt, {sum(r['harm'] > 0.01 for r in rows)} cost more than 1 % of the loss")
+        print(
+            f"{name:11}{percent(rows, name):>6}{percent(felt, name):>6}{weighted(rows, name):6.0f}{_middle(late):>13}"
+            f"{tensor:>8}{rank:>6}{alarms:8}{steps:8}{rate_bound(alarms, steps):10.0f}"
+        )
+    print(
+        f"{len(rows)} trials, {len(felt)} of them felt, {sum(r['harm'] > 0.01 for r in rows)} cost more than 1 % of the loss"
+    )
 
 
 def hard_runs(clean: Rows) -> None:
@@ -118,11 +142,16 @@ def hard_runs(clean: Rows) -> None:
     header("steps with an alarm on clean runs")
     print(f"{'run':16}{'steps':>7}" + "".join(f"{n:>11}" for n in names))
     for (run,), of in grouped(clean, "run").items():
-        print(f"{run:16}{sum(r['steps'] for r in of):7}"
-              + "".join(f"{sum(r['alarms'].get(n, 0) for r in of):11}" for n in names))  # fmt: skip
+        print(
+            f"{run:16}{sum(r['steps'] for r in of):7}"
+            + "".join(f"{sum(r['alarms'].get(n, 0) for r in of):11}" for n in names)
+        )
     for r in clean:
         if r.get("said"):
-            print(f"  {r['run']}, {r['work']} {r['dtype']}: {r['said'][0]}" + (f" (+{len(r['said']) - 1})" if len(r["said"]) > 1 else ""))
+            print(
+                f"  {r['run']}, {r['work']} {r['dtype']}: {r['said'][0]}"
+                + (f" (+{len(r['said']) - 1})" if len(r["said"]) > 1 else "")
+            )
 
 
 def curve(rows: Rows, clean: Rows) -> None:
@@ -142,12 +171,16 @@ def curve(rows: Rows, clean: Rows) -> None:
 def unseen(rows: Rows, most: int = 8) -> None:
     """What ours has not seen although it cost more than 1 % of the loss."""
     header("not seen although the loss moved by more than 1 %, by site: number, share of the site's harm")
-    for (site,), of in sorted(grouped(rows, "site").items(), key=lambda kv: -sum(r["harm"] for r in kv[1] if not hit(r, "ours"))):
+    for (site,), of in sorted(
+        grouped(rows, "site").items(), key=lambda kv: -sum(r["harm"] for r in kv[1] if not hit(r, "ours"))
+    ):
         missed = [r for r in of if r["harm"] > 0.01 and not hit(r, "ours")]
         if missed and (most := most - 1) >= 0:
             codes = collections.Counter(r["code"] for r in missed).most_common(4)
-            print(f"  {site:11}{len(missed):4} of {sum(r['harm'] > 0.01 for r in of):4}, {100 - weighted(of, 'ours'):3.0f} %  "
-                  + ", ".join(f"{n} {c}" for c, n in codes))  # fmt: skip
+            print(
+                f"  {site:11}{len(missed):4} of {sum(r['harm'] > 0.01 for r in of):4}, {100 - weighted(of, 'ours'):3.0f} %  "
+                + ", ".join(f"{n} {c}" for c, n in codes)
+            )
 
 
 def bugs(rows: Rows, no_numbers: dict[str, str]) -> None:

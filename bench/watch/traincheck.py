@@ -33,8 +33,13 @@ def rank_of() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, each: Callable[[int], None] = lambda step: None,
-          forward: Callable[[int], nn.Module] | None = None, zero: bool = True) -> list[Any]:  # fmt: skip
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    each: Callable[[int], None] = lambda step: None,
+    forward: Callable[[int], nn.Module] | None = None,
+    zero: bool = True,
+) -> list[Any]:
     """Events of a run; `each` comes between backward and the optimizer's step."""
     w = ulpscope.watch(model, optimizer, weights_every=1, matmul_every=1)
     for step in range(STEPS):
@@ -127,17 +132,31 @@ def lossy_transport(bug: bool) -> list[Any]:
     return train(model, adam(model), lose)
 
 
-ALONE = {"accelerate-2665": unknown_to_the_optimizer, "pytorch-forum-84911": frozen_but_norms,
-         "stackoverflow-60335387": no_zero_grad, "pytorch-115607": frozen_later}  # fmt: skip
-OVER_RANKS = {"deepspeed-1801": one_rank_clips, "pytorch-104336": out_of_sync, "x-jxmnop-ddp-out-of-sync": out_of_sync,
-              "pytorch-84803": lossy_transport, "pytorch-96600": lossy_transport, "baichuan2-86": lossy_transport}  # fmt: skip
+ALONE = {
+    "accelerate-2665": unknown_to_the_optimizer,
+    "pytorch-forum-84911": frozen_but_norms,
+    "stackoverflow-60335387": no_zero_grad,
+    "pytorch-115607": frozen_later,
+}
+OVER_RANKS = {
+    "deepspeed-1801": one_rank_clips,
+    "pytorch-104336": out_of_sync,
+    "x-jxmnop-ddp-out-of-sync": out_of_sync,
+    "pytorch-84803": lossy_transport,
+    "pytorch-96600": lossy_transport,
+    "baichuan2-86": lossy_transport,
+}
 NO_NUMBERS = {
     "lightning-thunder-725": "autocast left out: the numbers are better than asked for",
     "transformers-33844": "dropout in evaluation: no training step",
     "stackoverflow-67180955": "workers augment alike: data, not arithmetic",
     "deepspeed-5794": "ranks wait for each other: a hang",
-    "pytorch-51800": "initialisation", "mmpretrain-702": "data processing", "transformers-17877": "generation",
-    "transformers-23723": "data processing", "transformers-34204": "generation"}  # fmt: skip
+    "pytorch-51800": "initialisation",
+    "mmpretrain-702": "data processing",
+    "transformers-17877": "generation",
+    "transformers-23723": "data processing",
+    "transformers-34204": "generation",
+}
 
 
 def run(cases: dict[str, Callable[[bool], list[Any]]]) -> list[dict[str, Any]]:
@@ -146,7 +165,15 @@ def run(cases: dict[str, Callable[[bool], list[Any]]]) -> list[dict[str, Any]]:
     for name, case in cases.items():
         events, clean = case(True), case(False)
         first = events[0] if events else None
-        rows.append({"id": name, "seen": len(events), "clean": len(clean),
-                     "detector": first.detector if first else "", "step": first.step if first else None,
-                     "said": first.sentence if first else "", "clean_said": [e.sentence for e in clean][:3]})  # fmt: skip
+        rows.append(
+            {
+                "id": name,
+                "seen": len(events),
+                "clean": len(clean),
+                "detector": first.detector if first else "",
+                "step": first.step if first else None,
+                "said": first.sentence if first else "",
+                "clean_said": [e.sentence for e in clean][:3],
+            }
+        )
     return rows

@@ -28,8 +28,15 @@ CLEAN, WINDOW = 48, 24  # steps before the checkpoint, and of a trial from there
 ALL = {"weights_every": 1, "matmul_every": 1}  # of ours: every check at every step
 #: Detectors of other tools, as they are at their best: all tensors, no cooldown. "v3+sum" is v3 or its
 #: checksum, held to every forward matmul of bfloat16 although it is to some minutes after three alarms.
-PEERS = {"v3": "asd", "v2": "asd-v2", "megatron": "megatron", "turbulence": "turbulence", "zscore": "zscore",
-         "nan": "nan", "replicas": "replicas"}  # fmt: skip
+PEERS = {
+    "v3": "asd",
+    "v2": "asd-v2",
+    "megatron": "megatron",
+    "turbulence": "turbulence",
+    "zscore": "zscore",
+    "nan": "nan",
+    "replicas": "replicas",
+}
 OURS = ("ours", "default", "audit", "neighbour")
 FLUSH = 3  # steps behind a window, until what ranks computed of each other's last micro-batches has been told
 logging.getLogger("ulpscope.watch").addHandler(logging.NullHandler())
@@ -42,8 +49,9 @@ class Fan:
 
     def __init__(self, watch: Any) -> None:
         self.core = watch.core
-        self.peers = {name: _core.Watch(f"detectors:{of},grad_sample_interval:1", world=watch.world)
-                      for name, of in PEERS.items()}  # fmt: skip
+        self.peers = {
+            name: _core.Watch(f"detectors:{of},grad_sample_interval:1", world=watch.world) for name, of in PEERS.items()
+        }
         for peer in self.peers.values():
             for (name, dtype), p in zip(watch.names, watch.parameters.values(), strict=True):
                 peer.tensor(name, dtype, p.ndim, hasattr(p, "to_local"))
@@ -122,8 +130,11 @@ class Watched:
     def __init__(self, training: Training, clean: int = CLEAN) -> None:
         self.t = training
         self.plant = Plant(training)
-        options = {"": {"ours": ALL, "default": {}, "audit": {"audit": 1}},
-                   "ddp": {"ours": ALL, "neighbour": {"neighbour": 1}}, "fsdp2": {"ours": ALL}}[training.kind]  # fmt: skip
+        options = {
+            "": {"ours": ALL, "default": {}, "audit": {"audit": 1}},
+            "ddp": {"ours": ALL, "neighbour": {"neighbour": 1}},
+            "fsdp2": {"ours": ALL},
+        }[training.kind]
         self.watches = {name: ulpscope.watch(training.model, training.optimizer, **o) for name, o in options.items()}  # type: ignore[arg-type]
         self.fan = Fan(self.watches["ours"])
         self.watches["ours"].core = self.fan
@@ -191,7 +202,7 @@ class Watched:
         end = self.t.step
         if self.neighbours():
             self.run(FLUSH)
-        events = {name: found[before[name]:] for name, found in self.drain().items()}
+        events = {name: found[before[name] :] for name, found in self.drain().items()}
         for near in self.neighbours():
             if near.off:
                 raise RuntimeError(f"nothing goes to other ranks any more: {near.off}")
@@ -210,17 +221,24 @@ class Watched:
         return min((s for s in told if s is not None), default=None)
 
     def _seen(self, events: dict[str, list[Any]], since: float, end: int) -> dict[str, list[Any]]:
-        seen = {name: [[e.step, e.kind, e.tensor, e.rank] for e in found
-                       if since <= e.step < end + (FLUSH if name == "neighbour" else 0)]
-                for name, found in events.items()}  # fmt: skip
+        seen = {
+            name: [
+                [e.step, e.kind, e.tensor, e.rank]
+                for e in found
+                if since <= e.step < end + (FLUSH if name == "neighbour" else 0)
+            ]
+            for name, found in events.items()
+        }
         for name in PEERS:
             seen[name] = [[s] for s, score in self.fan.scores[name].items() if since <= s < end and score > 1]
         seen["v3+sum"] = sorted(seen["v3"] + [[s] for s in set(self.checksum.found) if s >= since])
         return seen
 
     def _scores(self, since: float, end: int) -> dict[str, float]:
-        return {name: max((x for s, x in scores.items() if since <= s < end), default=0.0)
-                for name, scores in self.fan.scores.items()}  # fmt: skip
+        return {
+            name: max((x for s, x in scores.items() if since <= s < end), default=0.0)
+            for name, scores in self.fan.scores.items()
+        }
 
     def close(self) -> None:
         for w in self.watches.values():

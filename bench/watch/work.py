@@ -43,8 +43,15 @@ class Cnn(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1),
-            nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(256, CLASSES))  # fmt: skip
+            nn.Conv2d(1, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 16, 3, stride=2, padding=1),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(256, CLASSES),
+        )
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self.layers(x).float(), y)
@@ -79,7 +86,8 @@ class Experts(nn.Module):
         super().__init__()
         self.router = nn.Linear(WIDTH, EXPERTS, bias=False)
         self.experts = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)) for _ in range(EXPERTS))  # fmt: skip
+            nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)) for _ in range(EXPERTS)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         flat = x.flatten(0, -2)

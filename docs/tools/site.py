@@ -36,4 +36,7 @@ def on_page_markdown(markdown, page, **_):
         return link[1] if out else link[0]
 
     parts = re.split(r"(^```.*?^```|`[^`\n]+`)", markdown, flags=re.S | re.M)
-    return "".join(part if i % 2 else re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)", told, part) for i, part in enumerate(parts))
+    return "".join(
+        part if i % 2 else re.sub(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)", told, part)
+        for i, part in enumerate(parts)
+    )

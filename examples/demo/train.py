@@ -19,9 +19,7 @@ from torch import Tensor, nn
 
 _library = torch.library.Library("demo", "DEF")
 _library.define("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor")
-_library.define(
-    "rms_norm_backward(Tensor grad, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)"
-)
+_library.define("rms_norm_backward(Tensor grad, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)")
 
 
 def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -94,8 +92,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, vocabulary: int, width: int = 64, heads: int = 4, layers: int = 2,
-                 context: int = 64):
+    def __init__(self, vocabulary: int, width: int = 64, heads: int = 4, layers: int = 2, context: int = 64):
         super().__init__()
         self.token = nn.Embedding(vocabulary, width)
         self.position = nn.Embedding(context, width)

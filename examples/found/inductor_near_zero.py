@@ -10,9 +10,17 @@ import torch
 import ulpscope
 
 x = torch.logspace(-9, -1, 4000)
-for name, fn, sign in (("expm1", torch.expm1, 1), ("elu", torch.nn.functional.elu, -1),
-                       ("erf", torch.erf, 1), ("atanh", torch.atanh, 1)):
+for name, fn, sign in (
+    ("expm1", torch.expm1, 1),
+    ("elu", torch.nn.functional.elu, -1),
+    ("erf", torch.erf, 1),
+    ("atanh", torch.atanh, 1),
+):
     y, truth = torch.compile(fn)(sign * x), fn(sign * x.double())
     print(name, ulpscope.judge_call(fn, (sign * x,), outputs=y))
-    print("  largest relative error: compiled", float(((y - truth) / truth).abs().max()),
-          "eager", float(((fn(sign * x) - truth) / truth).abs().max()))
+    print(
+        "  largest relative error: compiled",
+        float(((y - truth) / truth).abs().max()),
+        "eager",
+        float(((fn(sign * x) - truth) / truth).abs().max()),
+    )

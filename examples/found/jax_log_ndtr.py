@@ -15,5 +15,9 @@ x = torch.linspace(2, 5, 400)
 y = torch.from_numpy(np.array(jax.scipy.special.log_ndtr(jax.numpy.asarray(x.numpy()))))
 print(ulpscope.judge_call(torch.special.log_ndtr, (x,), outputs=y))
 truth = torch.tensor([float(mpmath.log(mpmath.ncdf(float(v)))) for v in x], dtype=torch.float64)
-print("largest relative error, against mpmath: JAX", float(((y - truth) / truth).abs().max()), "torch float32",
-      float(((torch.special.log_ndtr(x) - truth) / truth).abs().max()))
+print(
+    "largest relative error, against mpmath: JAX",
+    float(((y - truth) / truth).abs().max()),
+    "torch float32",
+    float(((torch.special.log_ndtr(x) - truth) / truth).abs().max()),
+)

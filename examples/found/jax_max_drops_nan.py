@@ -16,9 +16,13 @@ wrong = 0
 for rows in (2, 8, 32, 64):
     x = np.full((rows, 256), np.nan, np.float32)
     high, low = np.asarray(jnp.max(jnp.asarray(x), 0)), np.asarray(jnp.min(jnp.asarray(x), 0))
-    print(f"{rows} x 256, all NaN: {int(np.isnan(high).sum())} of 256 maxima and {int(np.isnan(low).sum())} minima are NaN, "
-          f"numpy {int(np.isnan(np.max(x, 0)).sum())}; the first is {high[0]}")
+    print(
+        f"{rows} x 256, all NaN: {int(np.isnan(high).sum())} of 256 maxima and {int(np.isnan(low).sum())} minima are NaN, "
+        f"numpy {int(np.isnan(np.max(x, 0)).sum())}; the first is {high[0]}"
+    )
     wrong += not np.isnan(high).all() or not np.isnan(low).all()
-pool = jax.lax.reduce_window(jnp.full((15, 3, 31, 3), jnp.nan), -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+pool = jax.lax.reduce_window(
+    jnp.full((15, 3, 31, 3), jnp.nan), -jnp.inf, jax.lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID"
+)
 print(f"max pool of 15 x 3 x 31 x 3, all NaN: {int(jnp.isnan(pool).sum())} of {pool.size} are NaN")
 sys.exit(wrong > 0)

@@ -19,5 +19,7 @@ theirs = torch.nn.functional.interpolate(torch.from_numpy(row)[None, None], size
 # Half-pixel centres: output i lies at (i + 0.5) / 2 - 0.5, between pixels 0 and 1 up to i = 2.
 print("JAX  ", ours[0])
 print("torch", theirs[0])
-print(f"of the 13 pixels that lie between ones, JAX has {int((ours[0, 3:] == 1).sum())} right, torch {int((theirs[0, 3:] == 1).sum())}")
+print(
+    f"of the 13 pixels that lie between ones, JAX has {int((ours[0, 3:] == 1).sum())} right, torch {int((theirs[0, 3:] == 1).sum())}"
+)
 sys.exit(not bool((ours[0, 3:] == 1).all()))

@@ -39,7 +39,9 @@ for function, number, truth in ((torch.log1p, 1e-8, mpmath.log1p), (torch.specia
     x = torch.tensor([number])
     got, nodes = exported(function, x)
     right = float(truth(mpmath.mpf(float(x[0]))))
-    print(f"{function.__name__.removeprefix('special_')}({number:g}) is {got[0]:g}, expected {right:g}; exported as {nodes}")
+    print(
+        f"{function.__name__.removeprefix('special_')}({number:g}) is {got[0]:g}, expected {right:g}; exported as {nodes}"
+    )
     wrong += abs(got[0] - right) > 1e-3 * abs(right)
 got, nodes = exported(lambda x: torch.atan2(x, x), torch.tensor([nan, 1.0]))
 print(f"atan2(NaN, NaN) is {got[0]:g}")

@@ -14,5 +14,9 @@ x = -torch.logspace(-8, 0, 2000)
 for name, fn in (("Elu", F.elu), ("Selu", F.selu), ("Celu", F.celu)):
     y, truth = run(name, x), fn(x.double())
     print(name, ulpscope.judge_call(fn, (x,), outputs=y))
-    print("  largest relative error: onnxruntime", float(((y - truth) / truth).abs().max()),
-          "torch float32", float(((fn(x) - truth) / truth).abs().max()))
+    print(
+        "  largest relative error: onnxruntime",
+        float(((y - truth) / truth).abs().max()),
+        "torch float32",
+        float(((fn(x) - truth) / truth).abs().max()),
+    )

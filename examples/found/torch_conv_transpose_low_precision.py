@@ -21,5 +21,8 @@ for n, f in ((1, F.conv_transpose1d), (2, F.conv_transpose2d), (3, F.conv_transp
         assert float(right) == large + 8 == float(right.to(dtype))
         if float(got) != float(right):
             wrong[at] = float(got)
-    print(f"{dtype} {f.__name__}: {len(wrong)} of 9 places of the large weight give", sorted(set(wrong.values())),
-          f"instead of {large + 8:.0f}")  # fmt: skip
+    print(
+        f"{dtype} {f.__name__}: {len(wrong)} of 9 places of the large weight give",
+        sorted(set(wrong.values())),
+        f"instead of {large + 8:.0f}",
+    )

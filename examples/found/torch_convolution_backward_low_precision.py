@@ -43,5 +43,4 @@ for dtype in (torch.bfloat16, torch.float16):
     for name, d, r, s in zip(("input", "weight"), found, truth, single):
         off = [float((t.to(dtype) != r.to(dtype)).double().mean()) for t in (d, s)]
         print(f"  {name}: {off[0]:.1%} of the elements not the correct rounding, from float32 {off[1]:.1%}")
-    print("  rebuilt bit by bit:", torch.equal(taps_added(g, w), found[0]),
-          torch.equal(samples_added(g, x), found[1]))  # fmt: skip
+    print("  rebuilt bit by bit:", torch.equal(taps_added(g, w), found[0]), torch.equal(samples_added(g, x), found[1]))

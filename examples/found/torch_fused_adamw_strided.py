@@ -30,5 +30,10 @@ for fused in (False, True):
     weight = torch.nn.Parameter(whole[:, :30])
     weight.grad = torch.ones(8, 30)
     torch.optim.AdamW([weight], lr=1e-2, weight_decay=0, fused=fused).step()
-    print(f"plain count, fused={fused}:", int((weight == 1).sum()), "of 240 not updated,",
-          int((whole[:, 30:] != 1).sum()), "written beside them")
+    print(
+        f"plain count, fused={fused}:",
+        int((weight == 1).sum()),
+        "of 240 not updated,",
+        int((whole[:, 30:] != 1).sum()),
+        "written beside them",
+    )

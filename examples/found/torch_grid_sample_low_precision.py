@@ -19,6 +19,8 @@ for dtype in (torch.bfloat16, torch.float16):
     found = torch.nn.functional.grid_sample(image[None, None, None], points, align_corners=True)[0, 0, 0]
     right = [float((Fraction(x) + 1) * 199 / 2) for x in grid.tolist()]  # the image is its own place
     off = (found.double() - torch.tensor(right, dtype=torch.float64)).abs().max()
-    print(dtype, f"largest error: {float(off):.3g} pixels; half a unit of the format is {64 * torch.finfo(dtype).eps:.3g}")
+    print(
+        dtype, f"largest error: {float(off):.3g} pixels; half a unit of the format is {64 * torch.finfo(dtype).eps:.3g}"
+    )
     wrong += float(off) > 80 * torch.finfo(dtype).eps
 sys.exit(wrong > 0)

@@ -20,4 +20,6 @@ if __name__ == "__main__":
         along = float((torch.autograd.grad(total(x), x)[0] * way).sum())
         with torch.no_grad():
             slopes = [float(total(x + h * way) - total(x - h * way)) / (2 * h) for h in (1e-4, 1e-5, 1e-6)]
-        print(f"values 2, 1, {small}, atol=0.5: gradient {along:.7f}; the values rise by", *(f"{s:.7f}" for s in slopes))
+        print(
+            f"values 2, 1, {small}, atol=0.5: gradient {along:.7f}; the values rise by", *(f"{s:.7f}" for s in slopes)
+        )

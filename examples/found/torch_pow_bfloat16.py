@@ -11,4 +11,6 @@ for dtype in (torch.bfloat16, torch.float16):
     x = torch.randn(4096).to(dtype)
     y, right = x**3, (x.double() ** 3).to(dtype)
     print(ulpscope.judge_call(torch.pow, (x, 3), outputs=y))
-    print("  equal to x*x*x:", float((y == x * x * x).float().mean()), "not nearest:", float((y != right).float().mean()))
+    print(
+        "  equal to x*x*x:", float((y == x * x * x).float().mean()), "not nearest:", float((y != right).float().mean())
+    )

@@ -47,17 +47,53 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["CallVerdict", "CheckFailed", "OutputVerdict", "capture", "cast", "check_call",
-           "deterministic", "fallback", "fp32_collectives", "fuzz", "fuzzing", "judge_call", "live_check",
-           "WatchAlarm", "nan_tracker", "observe", "operator", "reference", "seed_all", "step", "substitute", "testing",
-           "time_ops", "watch"]  # fmt: skip
+__all__ = [
+    "CallVerdict",
+    "CheckFailed",
+    "OutputVerdict",
+    "capture",
+    "cast",
+    "check_call",
+    "deterministic",
+    "fallback",
+    "fp32_collectives",
+    "fuzz",
+    "fuzzing",
+    "judge_call",
+    "live_check",
+    "WatchAlarm",
+    "nan_tracker",
+    "observe",
+    "operator",
+    "reference",
+    "seed_all",
+    "step",
+    "substitute",
+    "testing",
+    "time_ops",
+    "watch",
+]
 
-_HOMES = {"operator": "program.operators", "fuzz": "fuzzing", "capture": "program.capture", "step": "program.capture",
-          "live_check": "program.live", "CheckFailed": "program.live",
-          "nan_tracker": "program.nan", "__version__": "_core", "fallback": "program.reroute",
-          "watch": "watching.watch", "WatchAlarm": "watching.watch", "cast": "program.reroute", "substitute": "program.reroute",
-          "fp32_collectives": "program.reroute", "time_ops": "program.timing", "observe": "program.observing",
-          "deterministic": "program.repeatable", "seed_all": "program.repeatable"}  # fmt: skip
+_HOMES = {
+    "operator": "program.operators",
+    "fuzz": "fuzzing",
+    "capture": "program.capture",
+    "step": "program.capture",
+    "live_check": "program.live",
+    "CheckFailed": "program.live",
+    "nan_tracker": "program.nan",
+    "__version__": "_core",
+    "fallback": "program.reroute",
+    "watch": "watching.watch",
+    "WatchAlarm": "watching.watch",
+    "cast": "program.reroute",
+    "substitute": "program.reroute",
+    "fp32_collectives": "program.reroute",
+    "time_ops": "program.timing",
+    "observe": "program.observing",
+    "deterministic": "program.repeatable",
+    "seed_all": "program.repeatable",
+}
 _MODULES = ("fuzzing", "reference", "testing")
 
 

@@ -10,8 +10,12 @@ import sys
 
 MARK = "ulpscope doctor begins here"
 FOLDERS = {"cuda": "/dev/nvidia0", "npu": "/dev/davinci0", "musa": "/dev/mtgpu.0", "mlu": "/dev/cambricon_dev0"}
-HIDES = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES", "musa": "MUSA_VISIBLE_DEVICES",
-         "mlu": "MLU_VISIBLE_DEVICES"}  # fmt: skip
+HIDES = {
+    "cuda": "CUDA_VISIBLE_DEVICES",
+    "npu": "ASCEND_RT_VISIBLE_DEVICES",
+    "musa": "MUSA_VISIBLE_DEVICES",
+    "mlu": "MLU_VISIBLE_DEVICES",
+}
 
 
 def tell(name, value):
@@ -112,7 +116,9 @@ def device_there(torch, name):
             seen = os.access(path, os.R_OK | os.W_OK)
             tell("node", f"{path} {'open' if seen else 'closed' if os.path.exists(path) else 'absent'}")
     if kind == "cuda":
-        tell("built_for", getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "the CPU alone")
+        tell(
+            "built_for", getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "the CPU alone"
+        )
     if module is not None and hasattr(module, "is_available"):
         tell("available", int(module.is_available()))
         if module.is_available() and hasattr(module, "device_count"):
@@ -153,8 +159,13 @@ def look_at_import(name):
     import_it(name)
 
 
-QUESTIONS = {"torch": look_at_torch, "core": look_at_core, "glue": look_at_glue, "device": look_at_device,
-             "import": look_at_import}  # fmt: skip
+QUESTIONS = {
+    "torch": look_at_torch,
+    "core": look_at_core,
+    "glue": look_at_glue,
+    "device": look_at_device,
+    "import": look_at_import,
+}
 
 
 def main():

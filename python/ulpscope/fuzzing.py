@@ -31,6 +31,25 @@ from .fuzzer.generators import (
     shapes,
 )
 
-__all__ = ["DEVICE", "Generator", "bools", "broadcasting", "call", "constant", "contracting", "dtypes", "floats", "fuzz",
-           "generator", "ints", "layer", "nothing", "oneof", "pooling", "random_or_nothing", "shapes", "tensor",
-           "torch"]  # fmt: skip
+__all__ = [
+    "DEVICE",
+    "Generator",
+    "bools",
+    "broadcasting",
+    "call",
+    "constant",
+    "contracting",
+    "dtypes",
+    "floats",
+    "fuzz",
+    "generator",
+    "ints",
+    "layer",
+    "nothing",
+    "oneof",
+    "pooling",
+    "random_or_nothing",
+    "shapes",
+    "tensor",
+    "torch",
+]

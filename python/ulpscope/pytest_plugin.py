@@ -21,9 +21,10 @@ SENT = "ulpscope_rows"  # workeroutput key
 def pytest_addoption(parser):
     group = parser.getgroup("ulpscope")
     group.addoption(
-        "--ulpscope-report", metavar="DIR",
+        "--ulpscope-report",
+        metavar="DIR",
         help="write the report over every call that ulpscope judged in this session into DIR",
-    )  # fmt: skip
+    )
 
 
 def pytest_configure(config):
@@ -46,9 +47,7 @@ def ulpscope_check(request):
         unknown = sorted(mark.kwargs.keys() - set(KEYS))
         if unknown or mark.args:
             what = unknown[0] if unknown else repr(mark.args[0])
-            raise pytest.UsageError(
-                f"{request.node.nodeid}: the ulpscope marker knows {', '.join(KEYS)}, not {what}"
-            )
+            raise pytest.UsageError(f"{request.node.nodeid}: the ulpscope marker knows {', '.join(KEYS)}, not {what}")
         defaults.update(mark.kwargs)
 
     def check(fn, reference, *args, **kwargs):
@@ -86,8 +85,14 @@ class ResultRecorder:
 
         source = {"call": len(self.rows) + 1, "op": name, "module": self.test}
         if call is None:
-            self.rows.append({**source, "verdict": verdict.verdict, "notes": "; ".join(verdict.notes),
-                              "sentence": wording.sentence(name, verdict)})  # fmt: skip
+            self.rows.append(
+                {
+                    **source,
+                    "verdict": verdict.verdict,
+                    "notes": "; ".join(verdict.notes),
+                    "sentence": wording.sentence(name, verdict),
+                }
+            )
             return
         call.row, call.op = {"tensors": []}, name
         timing = verdict.operands.timing.row() if verdict.operands else {}
@@ -121,10 +126,14 @@ class ResultRecorder:
         from .session import identity
 
         run = {
-            "trace": f"pytest {' '.join(config.invocation_params.args)}", "trace_id": "",
-            "device": "tests", "standard": "ulpscope", "faults": "", "options": "{}",
+            "trace": f"pytest {' '.join(config.invocation_params.args)}",
+            "trace_id": "",
+            "device": "tests",
+            "standard": "ulpscope",
+            "faults": "",
+            "options": "{}",
             "environment": json.dumps(identity.environment()),
-        }  # fmt: skip
+        }
         with _core.Result(self.out, run, True) as result:
             result.set("n_selected", str(len(self.rows)))
             for row in self.rows:

@@ -36,9 +36,13 @@ class Nan:
     and `kept`, a folder with more."""
 
     def __init__(self, options):
-        self.mode = nan_tracker(ops=options.get("ops"), steps=options.get("steps"),
-                                step_by=options.get("step_by"), keep_calls=int(options.get("keep", 0)),
-                                output=options.get("trace", "ulpscope-nan"))  # fmt: skip
+        self.mode = nan_tracker(
+            ops=options.get("ops"),
+            steps=options.get("steps"),
+            step_by=options.get("step_by"),
+            keep_calls=int(options.get("keep", 0)),
+            output=options.get("trace", "ulpscope-nan"),
+        )
 
     @property
     def n_calls(self):
@@ -86,10 +90,15 @@ class Check:
     def __init__(self, options):
         self.out = options.get("out", "ulpscope-out")
         self.mode = _Checked(
-            ops=options.get("ops"), steps=options.get("steps"), step_by=options.get("step_by"),
-            every=int(options.get("every", 1)), distinct="distinct" in options,
+            ops=options.get("ops"),
+            steps=options.get("steps"),
+            step_by=options.get("step_by"),
+            every=int(options.get("every", 1)),
+            distinct="distinct" in options,
             budget=float(options["budget"]) if "budget" in options else None,
-            output=self.out, force="force" in options)  # fmt: skip
+            output=self.out,
+            force="force" in options,
+        )
 
     @property
     def n_calls(self):
@@ -128,7 +137,7 @@ def _placed(findings):
 
 
 def _steps(steps):
-    """"step 3", "steps 0-4,7", of rising numbers."""
+    """ "step 3", "steps 0-4,7", of rising numbers."""
     spans = []
     for step in steps:
         if spans and step == spans[-1][1] + 1:
@@ -337,7 +346,20 @@ class ModesRun:
             return
         rank, world = capture.rank_and_world()
         calls = mode.n_calls
-        self.report(f"reroute{i}", rank, world, sum(calls.values()), 0, 0, "", "", "", "", mode.NOUN, *mode.said_calls(MOST_SAID))
+        self.report(
+            f"reroute{i}",
+            rank,
+            world,
+            sum(calls.values()),
+            0,
+            0,
+            "",
+            "",
+            "",
+            "",
+            mode.NOUN,
+            *mode.said_calls(MOST_SAID),
+        )
 
     def report(self, name, *words):
         """A file of words for the launcher, whole or not at all."""

@@ -236,21 +236,31 @@ def run(program, words):
     """Runs the program as one of several ranks; its exit code. A rank that cannot work leaves its
     part to the others, and has nothing to say to torchrun: that would end them all."""
     ranks = ShareRanks(os.environ)
-    print(f"ulpscope check: rank {ranks.rank} of {ranks.n}, at {ranks.place[0]}:{ranks.place[1]}", file=sys.stderr,
-          flush=True)  # fmt: skip
+    print(
+        f"ulpscope check: rank {ranks.rank} of {ranks.n}, at {ranks.place[0]}:{ranks.place[1]}",
+        file=sys.stderr,
+        flush=True,
+    )
     try:
         code = ranks.ended()
         if code is not None:
             return code if ranks.rank == 0 else 0
         shares = Shares(ranks)
     except RuntimeError as problem:
-        print(f"ulpscope check: rank {ranks.rank}: no store at {ranks.place[0]}:{ranks.place[1]} ({problem}); unset RANK "
-              "to check alone", file=sys.stderr)  # fmt: skip
+        print(
+            f"ulpscope check: rank {ranks.rank}: no store at {ranks.place[0]}:{ranks.place[1]} ({problem}); unset RANK "
+            "to check alone",
+            file=sys.stderr,
+        )
         return 2
     from_us, to_us = os.pipe(), os.pipe()
     numbers = ranks.rank, ranks.n, ranks.local, ranks.n_local, from_us[0], to_us[1], os.getpid()
-    child = subprocess.Popen([program, *words], executable=program, pass_fds=(from_us[0], to_us[1]),
-                             env={**os.environ, "ULPSCOPE_SHARES": " ".join(map(str, numbers))})  # fmt: skip
+    child = subprocess.Popen(
+        [program, *words],
+        executable=program,
+        pass_fds=(from_us[0], to_us[1]),
+        env={**os.environ, "ULPSCOPE_SHARES": " ".join(map(str, numbers))},
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: child.send_signal(number))
     os.close(from_us[0])

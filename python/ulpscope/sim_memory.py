@@ -13,28 +13,57 @@ GUARDS = ("strict", "pages", "open")
 
 
 class _Error(ctypes.Structure):  # usc_error
-    _fields_ = [("status", ctypes.c_int), ("where", ctypes.c_int64),
-                ("text", ctypes.c_char * 512)]
+    _fields_ = [("status", ctypes.c_int), ("where", ctypes.c_int64), ("text", ctypes.c_char * 512)]
 
 
 class _Stats(ctypes.Structure):  # usc_sim_stats
-    _fields_ = [(name, ctypes.c_int64) for name in (
-        "allocated_size", "peak_size", "reserved_size", "n_allocs", "n_maps", "n_opens",
-        "n_waits", "requested_size", "waiting_size", "peak_reserved", "n_live", "n_segments",
-        "n_retries", "n_ooms")]
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in (
+            "allocated_size",
+            "peak_size",
+            "reserved_size",
+            "n_allocs",
+            "n_maps",
+            "n_opens",
+            "n_waits",
+            "requested_size",
+            "waiting_size",
+            "peak_reserved",
+            "n_live",
+            "n_segments",
+            "n_retries",
+            "n_ooms",
+        )
+    ]
 
 
 class _Block(ctypes.Structure):  # usc_sim_block_info
-    _fields_ = [("device", ctypes.c_int), ("stream", ctypes.c_int64), ("segment", ctypes.c_size_t),
-                ("address", ctypes.c_size_t), ("segment_size", ctypes.c_size_t), ("size", ctypes.c_size_t),
-                ("asked", ctypes.c_size_t), ("live", ctypes.c_bool), ("waits", ctypes.c_bool),
-                ("small", ctypes.c_bool), ("allocated", ctypes.c_char_p)]
+    _fields_ = [
+        ("device", ctypes.c_int),
+        ("stream", ctypes.c_int64),
+        ("segment", ctypes.c_size_t),
+        ("address", ctypes.c_size_t),
+        ("segment_size", ctypes.c_size_t),
+        ("size", ctypes.c_size_t),
+        ("asked", ctypes.c_size_t),
+        ("live", ctypes.c_bool),
+        ("waits", ctypes.c_bool),
+        ("small", ctypes.c_bool),
+        ("allocated", ctypes.c_char_p),
+    ]
 
 
 class _Action(ctypes.Structure):  # usc_sim_action_info
-    _fields_ = [("action", ctypes.c_int), ("device", ctypes.c_int), ("stream", ctypes.c_int64),
-                ("address", ctypes.c_size_t), ("size", ctypes.c_size_t), ("time", ctypes.c_int64),
-                ("label", ctypes.c_char_p)]
+    _fields_ = [
+        ("action", ctypes.c_int),
+        ("device", ctypes.c_int),
+        ("stream", ctypes.c_int64),
+        ("address", ctypes.c_size_t),
+        ("size", ctypes.c_size_t),
+        ("time", ctypes.c_int64),
+        ("label", ctypes.c_char_p),
+    ]
 
 
 _Visit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_Block))
@@ -80,14 +109,21 @@ def memory_stats(device: object = None) -> dict[str, int]:
     the names that torch.cuda.memory_stats has."""
     stats = _lib.usc_sim_memory_stats(_index(device))
     mine = {name: getattr(stats, name) for name, _ in _Stats._fields_}
-    return {**mine,
-            "allocated_bytes.all.current": stats.allocated_size, "allocated_bytes.all.peak": stats.peak_size,
-            "reserved_bytes.all.current": stats.reserved_size, "reserved_bytes.all.peak": stats.peak_reserved,
-            "requested_bytes.all.current": stats.requested_size,
-            "active_bytes.all.current": stats.allocated_size + stats.waiting_size,
-            "allocation.all.current": stats.n_live, "allocation.all.allocated": stats.n_allocs,
-            "segment.all.current": stats.n_segments, "num_alloc_retries": stats.n_retries,
-            "num_ooms": stats.n_ooms, "num_device_alloc": stats.n_maps}
+    return {
+        **mine,
+        "allocated_bytes.all.current": stats.allocated_size,
+        "allocated_bytes.all.peak": stats.peak_size,
+        "reserved_bytes.all.current": stats.reserved_size,
+        "reserved_bytes.all.peak": stats.peak_reserved,
+        "requested_bytes.all.current": stats.requested_size,
+        "active_bytes.all.current": stats.allocated_size + stats.waiting_size,
+        "allocation.all.current": stats.n_live,
+        "allocation.all.allocated": stats.n_allocs,
+        "segment.all.current": stats.n_segments,
+        "num_alloc_retries": stats.n_retries,
+        "num_ooms": stats.n_ooms,
+        "num_device_alloc": stats.n_maps,
+    }
 
 
 def memory_allocated(device: object = None) -> int:
@@ -153,15 +189,27 @@ def reset_accumulated_memory_stats(device: object = None) -> None:
 def memory_summary(device: object = None, abbreviated: bool = False) -> str:
     """A table of the counters, for people."""
     stats, (free, total) = memory_stats(device), mem_get_info(device)
-    rows = [("allocated", "allocated_size"), ("peak allocated", "peak_size"), ("requested", "requested_size"),
-            ("reserved", "reserved_size"), ("peak reserved", "peak_reserved"),
-            ("freed, used by other streams", "waiting_size")]
+    rows = [
+        ("allocated", "allocated_size"),
+        ("peak allocated", "peak_size"),
+        ("requested", "requested_size"),
+        ("reserved", "reserved_size"),
+        ("peak reserved", "peak_reserved"),
+        ("freed, used by other streams", "waiting_size"),
+    ]
     lines = [f"{name:<30}{stats[key] / 2**20:>14.2f} MiB" for name, key in rows]
     lines += [f"{name:<30}{n / 2**20:>14.2f} MiB" for name, n in (("free", free), ("total", total))]
     if not abbreviated:
-        lines += [f"{name:<30}{stats[key]:>14}" for name, key in (
-            ("blocks", "n_live"), ("mappings", "n_segments"), ("requests", "n_allocs"),
-            ("requests after a collection", "n_retries"), ("requests refused", "n_ooms"))]
+        lines += [
+            f"{name:<30}{stats[key]:>14}"
+            for name, key in (
+                ("blocks", "n_live"),
+                ("mappings", "n_segments"),
+                ("requests", "n_allocs"),
+                ("requests after a collection", "n_retries"),
+                ("requests refused", "n_ooms"),
+            )
+        ]
     return "\n".join([f"memory of sim:{_index(device)}", *lines])
 
 
@@ -179,16 +227,36 @@ def memory_snapshot(mempool_id: object = None, include_traces: bool = True) -> l
 
     def visit(_, found):
         b = found.contents
-        segment = segments.setdefault((b.device, b.segment), {
-            "device": b.device, "address": b.segment, "total_size": b.segment_size, "allocated_size": 0,
-            "active_size": 0, "requested_size": 0, "stream": b.stream, "is_expandable": False, "frames": [],
-            "segment_type": "small" if b.small else "large", "segment_pool_id": (0, 0), "blocks": []})
+        segment = segments.setdefault(
+            (b.device, b.segment),
+            {
+                "device": b.device,
+                "address": b.segment,
+                "total_size": b.segment_size,
+                "allocated_size": 0,
+                "active_size": 0,
+                "requested_size": 0,
+                "stream": b.stream,
+                "is_expandable": False,
+                "frames": [],
+                "segment_type": "small" if b.small else "large",
+                "segment_pool_id": (0, 0),
+                "blocks": [],
+            },
+        )
         state = "active_allocated" if b.live else "active_pending_free" if b.waits else "inactive"
         segment["allocated_size"] += b.size if b.live else 0
         segment["active_size"] += b.size if b.live or b.waits else 0
         segment["requested_size"] += b.asked
-        segment["blocks"].append({"address": b.address, "size": b.size, "requested_size": b.asked, "state": state,
-                                  "frames": _frames(b.allocated) if b.live else []})
+        segment["blocks"].append(
+            {
+                "address": b.address,
+                "size": b.size,
+                "requested_size": b.asked,
+                "state": state,
+                "frames": _frames(b.allocated) if b.live else [],
+            }
+        )
 
     _lib.usc_sim_snapshot(_Visit(visit), None)
     return sorted(segments.values(), key=lambda s: s["address"])
@@ -204,17 +272,28 @@ def _history() -> list[list[dict]]:
     traces: list[list[dict]] = [[] for _ in range(_device_count())]
     one, i = _Action(), 0
     while _lib.usc_sim_history_get(i, ctypes.byref(one)):
-        traces[one.device].append({
-            "action": _lib.usc_sim_action_name(one.action).decode(), "addr": one.address, "size": one.size,
-            "stream": one.stream, "time_us": one.time // 1000, "frames": _frames(one.label)})
+        traces[one.device].append(
+            {
+                "action": _lib.usc_sim_action_name(one.action).decode(),
+                "addr": one.address,
+                "size": one.size,
+                "stream": one.stream,
+                "time_us": one.time // 1000,
+                "frames": _frames(one.label),
+            }
+        )
         i += 1
     return traces
 
 
 def _snapshot(device: object = None) -> dict:
     """What torch's memory viewer reads: segments and the history."""
-    return {"segments": memory_snapshot(), "device_traces": _history(), "allocator_settings": {},
-            "external_annotations": []}
+    return {
+        "segments": memory_snapshot(),
+        "device_traces": _history(),
+        "allocator_settings": {},
+        "external_annotations": [],
+    }
 
 
 def _dump_snapshot(filename: str = "dump_snapshot.pickle") -> None:

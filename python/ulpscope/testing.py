@@ -7,8 +7,7 @@ from .session.api import check_call
 from .session.explained import explain
 
 
-def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat=3, cause=True,
-                    **kwargs):  # fmt: skip
+def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat=3, cause=True, **kwargs):
     """
     Raises AssertionError where `fn(*args, **kwargs)` is not as accurate as float32
     arithmetic allows, whatever its order: held to `reference`, which runs on the CPU in
@@ -26,8 +25,7 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat
     could judge a warning says which and why. Returns the verdict.
     """
     __tracebackhide__ = True
-    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs,
-                             repeat=repeat, cause=cause))  # fmt: skip
+    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs, repeat=repeat, cause=cause))
 
 
 def passed(verdict):

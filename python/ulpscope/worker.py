@@ -78,8 +78,10 @@ def prepare(settings):
 def plain_words(problem):
     """What a user can do about an exception that ends the worker."""
     if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
-        return (f"{sys.executable} has no torch: install it there (pip install torch), or name "
-                "an interpreter that has it in ULPSCOPE_PYTHON")  # fmt: skip
+        return (
+            f"{sys.executable} has no torch: install it there (pip install torch), or name "
+            "an interpreter that has it in ULPSCOPE_PYTHON"
+        )
 
     return f"{problem}" or type(problem).__name__
 

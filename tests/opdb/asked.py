@@ -20,8 +20,16 @@ ROOT = Path(__file__).resolve().parents[2]
 PIECE = 120  # entries to a process: to load the database takes as long as twenty of them
 KEPT = 4  # texts on what differs, of an entry
 # What is in the memory that these hand out is nobody's promise.
-NO_BITS = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted", "resize_",
-           "resize_as_")  # fmt: skip
+NO_BITS = (
+    "empty",
+    "new_empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty_strided",
+    "empty_permuted",
+    "resize_",
+    "resize_as_",
+)
 
 
 def bits_equal(a, b):
@@ -93,8 +101,12 @@ class Entry:
             self.differs.append(f"{form}, {str(dtype).removeprefix('torch.')}: {text}")
 
     def row(self):
-        return {"entry": self.name, "forms": {f: dict(c) for f, c in self.counts.items()},
-                "skipped": dict(self.skipped), "differs": self.differs}  # fmt: skip
+        return {
+            "entry": self.name,
+            "forms": {f: dict(c) for f, c in self.counts.items()},
+            "skipped": dict(self.skipped),
+            "differs": self.differs,
+        }
 
     def outcome(self, act, sample, device):
         """(tensors, None), or (None, what was raised)."""
@@ -128,8 +140,11 @@ class Entry:
             self.skipped[str(why)] += 1
             return
         if refused is not None:
-            same = problem is not None and (isinstance(problem, type(refused)) or isinstance(refused, type(problem))
-                                            or "launched at" in str(problem))  # fmt: skip
+            same = problem is not None and (
+                isinstance(problem, type(refused))
+                or isinstance(refused, type(problem))
+                or "launched at" in str(problem)
+            )
             text = f"the CPU says {said(refused)}, the device {said(problem) if problem else 'nothing'}"
             self.note(form, "refused" if same else "differs", dtype, text)
         elif problem is not None:
@@ -198,9 +213,20 @@ def piece(args):
 
 def run_piece(args, first, last):
     """(rows, number of the entry that ended the process or None)."""
-    command = [sys.executable, __file__, "--piece", f"{first}:{last}", "--only", args.only, "--samples", str(args.samples)]
+    command = [
+        sys.executable,
+        __file__,
+        "--piece",
+        f"{first}:{last}",
+        "--only",
+        args.only,
+        "--samples",
+        str(args.samples),
+    ]
     rows, at = [], None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if args.quiet else None, text=True) as child:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE if args.quiet else None, text=True
+    ) as child:
         for line in child.stdout:
             if line.startswith("at "):
                 at = line.split()
@@ -212,7 +238,9 @@ def run_piece(args, first, last):
         return rows, None
     if at is None:
         sys.exit(f"opdb: entries {first} to {last} ended with {code}")
-    rows.append({"entry": at[2], "forms": {"crash": {"differs": 1}}, "skipped": {}, "differs": [f"the process ended: {code}"]})
+    rows.append(
+        {"entry": at[2], "forms": {"crash": {"differs": 1}}, "skipped": {}, "differs": [f"the process ended: {code}"]}
+    )
     return rows, int(at[1])
 
 
@@ -250,14 +278,23 @@ def table(rows, facts):
             forms[form].update(counts)
         skipped.update(row["skipped"])
     bad = [row for row in rows if is_failure(row)]
-    lines = ["# Torch's operator database on the simulated device", "", facts, "",
-             "| form | run | equal in every bit | other strides | refused as the CPU refuses | differs |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "# Torch's operator database on the simulated device",
+        "",
+        facts,
+        "",
+        "| form | run | equal in every bit | other strides | refused as the CPU refuses | differs |",
+        "|---|---|---|---|---|---|",
+    ]
     for form, c in forms.items():
-        lines.append(f"| {form} | {c['equal'] + c['differs']} | {c['equal']} | {c['strides']} | {c['refused']} | {c['differs']} |")
+        lines.append(
+            f"| {form} | {c['equal'] + c['differs']} | {c['equal']} | {c['strides']} | {c['refused']} | {c['differs']} |"
+        )
     lines += ["", "| what differs, or did not run | how |", "|---|---|"]
     for row in bad:
-        lines.append(f"| `{row['entry']}` | {row['differs'][0][:90] if row['differs'] else 'nothing ran'} |".replace("\n", " "))
+        lines.append(
+            f"| `{row['entry']}` | {row['differs'][0][:90] if row['differs'] else 'nothing ran'} |".replace("\n", " ")
+        )
     lines += ["", "| skipped, because | samples or entries |", "|---|---|"]
     lines += [f"| {why[:90]} | {n} |" for why, n in skipped.most_common()]
     return "\n".join(lines) + "\n"
@@ -279,8 +316,10 @@ def main():
     rows = all_pieces(args)
     bad = [row for row in rows if is_failure(row)]
     how = "in step" if os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in ("", "0") else "on streams"
-    facts = (f"Torch {torch.__version__.partition('+')[0]}, {len(rows)} entries, up to {args.samples} samples of each form and "
-             f"dtype, kernels {how}; {len(rows) - len(bad)} entries differ nowhere. Written by `./run opdb --write`.")  # fmt: skip
+    facts = (
+        f"Torch {torch.__version__.partition('+')[0]}, {len(rows)} entries, up to {args.samples} samples of each form and "
+        f"dtype, kernels {how}; {len(rows) - len(bad)} entries differ nowhere. Written by `./run opdb --write`."
+    )
     if args.write:
         Path(args.write).write_text(table(rows, facts))
     print(facts)

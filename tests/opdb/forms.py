@@ -185,13 +185,16 @@ FORMS = {
     "in place": (in_place, SIMPLE, lambda op: op.inplace_variant is not None),
     "out": (out_argument(lambda t: filled(t.shape, t.dtype)), SIMPLE, lambda op: op.supports_out),
     "out, another shape": (
-        out_argument(lambda t: filled((t.numel() + 1,), t.dtype)), (torch.float32,), lambda op: op.supports_out),
+        out_argument(lambda t: filled((t.numel() + 1,), t.dtype)),
+        (torch.float32,),
+        lambda op: op.supports_out,
+    ),
     "out, another dtype": (out_argument(of_another_kind), (torch.float32,), lambda op: op.supports_out),
     "out, other strides": (out_argument(strided), (torch.float32,), lambda op: op.supports_out),
     "non-contiguous": (non_contiguous, FLOATS, lambda op: True),
     "conjugate view": (viewed(conjugated, lambda t: t.is_complex()), (torch.complex64,), lambda op: True),
     "negative view": (viewed(negated, lambda t: t.is_floating_point()), (torch.float32,), lambda op: True),
-}  # fmt: skip
+}
 
 
 def samples(op, form, dtype, most):

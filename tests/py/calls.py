@@ -43,10 +43,21 @@ class Maker:
             flat = torch.empty(0, dtype=torch.uint8).set_(storage)
             self.blobs[number] = bytes(flat.numpy().tobytes())
         self.tensors.append(
-            dict(path=path, role=role, storage=number, blob=number, dtype=str(t.dtype),
-                 sizes=list(t.shape), strides=list(t.stride()), offset=t.storage_offset(),
-                 device="cpu", storage_bytes=storage.nbytes(), stats=None, version=number)
-        )  # fmt: skip
+            dict(
+                path=path,
+                role=role,
+                storage=number,
+                blob=number,
+                dtype=str(t.dtype),
+                sizes=list(t.shape),
+                strides=list(t.stride()),
+                offset=t.storage_offset(),
+                device="cpu",
+                storage_bytes=storage.nbytes(),
+                stats=None,
+                version=number,
+            )
+        )
 
 
 def make_call(op, /, *args, live=None, **kwargs):
@@ -58,8 +69,17 @@ def make_call(op, /, *args, live=None, **kwargs):
     }
     for i, t in enumerate(live or ()):
         maker.tensor(t, f"out[{i}]", "out")
-    row = dict(sequence=1, step=0, phase="forward", op=op, args=json.dumps(text), tensors=maker.tensors,
-               module_path="", module_class="", frames="")  # fmt: skip
+    row = dict(
+        sequence=1,
+        step=0,
+        phase="forward",
+        op=op,
+        args=json.dumps(text),
+        tensors=maker.tensors,
+        module_path="",
+        module_class="",
+        frames="",
+    )
     return call_from(row, maker.blobs.__getitem__)
 
 

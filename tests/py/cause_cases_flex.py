@@ -67,15 +67,30 @@ def case(name, words, mask, kernel, heads=HEADS):
     CASES[f"flex: {name}"] = words, definition(mask, **more), make(heads), kernel
 
 
-case("the diagonal is hidden", "gt instead of ge|shifted by one", causal, device(seen(first=1) | (apart() == 0) & (torch.arange(TOKENS) == 0)))
+case(
+    "the diagonal is hidden",
+    "gt instead of ge|shifted by one",
+    causal,
+    device(seen(first=1) | (apart() == 0) & (torch.arange(TOKENS) == 0)),
+)
 case("a key too many", "shifted by one|index inside|off by one", causal, device(seen(first=-1)))
 case("the mask is not applied", "mask is ignored", causal, device(seen() | True))
 case("no scale", "scale factor", causal, device(seen(), scale=1.0))
 case("another scale", "scale factor", causal, device(seen(), scale=1 / WIDTH))
-case("score_mod is ignored", "a term of sub is missing|subtracted term|second term of sub", causal, device(seen(), slopes=SLOPES * 0))
+case(
+    "score_mod is ignored",
+    "a term of sub is missing|subtracted term|second term of sub",
+    causal,
+    device(seen(), slopes=SLOPES * 0),
+)
 case("the sign of score_mod", "sign of the second term of sub", causal, device(seen(), slopes=-SLOPES))
 case("the next head's slope", "neighbour's along axis 0|shifted by one", causal, device(seen(), slopes=SLOPES.roll(-1)))
-case("the last tile of keys", "the last 8 of 48.*missing", lambda b, h, q, k: q >= 0, device(apart() * 0 + torch.arange(TOKENS) < TOKENS - 8))
+case(
+    "the last tile of keys",
+    "the last 8 of 48.*missing",
+    lambda b, h, q, k: q >= 0,
+    device(apart() * 0 + torch.arange(TOKENS) < TOKENS - 8),
+)
 case("the window has one more", "le instead of lt|shifted by one", windowed, device(seen(WINDOW + 1)))
 case("the window is not applied", "mask is ignored|is taken as True", windowed, device(seen()))
 case("weights in bfloat16", "bfloat16", causal, device(seen(), change=lambda w: w.bfloat16().float()))

@@ -67,6 +67,7 @@ def device(op, args, kwargs):
 
 def half(op, args, kwargs):
     """Computes in float16."""
+
     def low(value):
         if isinstance(value, (list, tuple)):
             return type(value)(low(v) for v in value)

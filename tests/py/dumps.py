@@ -17,9 +17,7 @@ GOLDEN = ROOT / "tests" / "golden" / "msprobe"
 
 
 def ulpscope(*words, code=0):
-    done = subprocess.run(
-        [BUILD / "bin" / "ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([BUILD / "bin" / "ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr + done.stdout
     return done.stdout + done.stderr
 
@@ -38,8 +36,25 @@ def content(trace):
     """What a trace holds, without its own numbers for storages and tensors."""
     opened, found = calls(trace)
     return [
-        (c["op"], c["args"], c["state"], c["phase"], c["step"], c["module_path"], c["frames"],
-         [(t["role"], t["path"], t["dtype"], tuple(t["sizes"]), t["requires_grad"],
-           bytes(opened.blob(t["blob"])) if t["blob"] else t["stats"]) for t in c["tensors"]])
+        (
+            c["op"],
+            c["args"],
+            c["state"],
+            c["phase"],
+            c["step"],
+            c["module_path"],
+            c["frames"],
+            [
+                (
+                    t["role"],
+                    t["path"],
+                    t["dtype"],
+                    tuple(t["sizes"]),
+                    t["requires_grad"],
+                    bytes(opened.blob(t["blob"])) if t["blob"] else t["stats"],
+                )
+                for t in c["tensors"]
+            ],
+        )
         for c in found
-    ]  # fmt: skip
+    ]

@@ -10,22 +10,47 @@ import torch
 
 # What a row hangs on by the operator's name.
 OPERATORS = {
-    torch.argmax: "aten::argmax", torch.scatter: "aten::scatter.src", torch.mm: "aten::mm", torch.empty_like: "aten::empty_like",
-    torch.sum: "aten::sum.dim_IntList", torch.mul: "aten::mul.Tensor", torch.randn_like: "aten::randn_like",
-}  # fmt: skip
+    torch.argmax: "aten::argmax",
+    torch.scatter: "aten::scatter.src",
+    torch.mm: "aten::mm",
+    torch.empty_like: "aten::empty_like",
+    torch.sum: "aten::sum.dim_IntList",
+    torch.mul: "aten::mul.Tensor",
+    torch.randn_like: "aten::randn_like",
+}
 # Of these rows; the others are named in test_pack_wants.
 NAMED = {
-    "corner": "beyond_a_side", "written_twice": "updates_of_neighbours", "out_of_range": "garbage_for_what_saturates",
-    "ill_conditioned": "garbage_beside_what_is_off", "tie": "any_place", "flushed": "other_subnormals",
-    "sensitivity": "coarse_inputs", "float32_loses": "many_times_what_the_cpu_loses", "rounded_otherwise": "saturated_silu",
-    "yardstick": "right_where_the_cpu_is_bad", "nothing": "dust_where_a_mask_is_zero", "zero_part": "dust_in_an_imaginary_part",
-    "fan_in": "the_last_term_left_out", "order_of_adding": "a_large_term_left_out", "few": "one_element_off", "one_ulp": "truncated",
-    "own_casts": "rounded_too_early", "lost": "far_where_float32_has_none", "shared": "off_where_there_are_numbers",
-    "other_kinds": "infinities_of_the_other_sign", "same_kind": "not_a_number_elsewhere", "overflow": "one_of_small_sums_infinite",
-    "aside": "wrong_rstd_beside_a_mean_of_nothing", "idle": "coarse_and_fast", "another_function": "off_by_much_beside_an_eps",
-    "sampled_rows": "a_tile_is_stale", "promises_nothing": "an_element_too_many", "no_reference": "an_answer_where_shapes_do_not_fit",
-    "law": "a_wide_normal", "spread": "coarse_inputs_below_noise",
-}  # fmt: skip
+    "corner": "beyond_a_side",
+    "written_twice": "updates_of_neighbours",
+    "out_of_range": "garbage_for_what_saturates",
+    "ill_conditioned": "garbage_beside_what_is_off",
+    "tie": "any_place",
+    "flushed": "other_subnormals",
+    "sensitivity": "coarse_inputs",
+    "float32_loses": "many_times_what_the_cpu_loses",
+    "rounded_otherwise": "saturated_silu",
+    "yardstick": "right_where_the_cpu_is_bad",
+    "nothing": "dust_where_a_mask_is_zero",
+    "zero_part": "dust_in_an_imaginary_part",
+    "fan_in": "the_last_term_left_out",
+    "order_of_adding": "a_large_term_left_out",
+    "few": "one_element_off",
+    "one_ulp": "truncated",
+    "own_casts": "rounded_too_early",
+    "lost": "far_where_float32_has_none",
+    "shared": "off_where_there_are_numbers",
+    "other_kinds": "infinities_of_the_other_sign",
+    "same_kind": "not_a_number_elsewhere",
+    "overflow": "one_of_small_sums_infinite",
+    "aside": "wrong_rstd_beside_a_mean_of_nothing",
+    "idle": "coarse_and_fast",
+    "another_function": "off_by_much_beside_an_eps",
+    "sampled_rows": "a_tile_is_stale",
+    "promises_nothing": "an_element_too_many",
+    "no_reference": "an_answer_where_shapes_do_not_fit",
+    "law": "a_wide_normal",
+    "spread": "coarse_inputs_below_noise",
+}
 KINDS = {torch.Tensor: "Tensor", bool: "bool", int: "int", float: "float", tuple: "int[]"}
 _library = torch.library.Library("excuse", "DEF")
 

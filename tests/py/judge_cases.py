@@ -14,8 +14,27 @@ import torch
 
 F64 = torch.float64
 PROFILES = ("normal", "wide", "offset", "subnormal", "special", "large", "small", "cancel")
-FAULTS = ("honest", "truth", "noise22", "noise18", "noise14", "noise10", "noise3", "bias", "bf16",
-          "one", "tail", "nan", "inf", "swallow", "flush", "shift", "zero", "ulp", "jump")
+FAULTS = (
+    "honest",
+    "truth",
+    "noise22",
+    "noise18",
+    "noise14",
+    "noise10",
+    "noise3",
+    "bias",
+    "bf16",
+    "one",
+    "tail",
+    "nan",
+    "inf",
+    "swallow",
+    "flush",
+    "shift",
+    "zero",
+    "ulp",
+    "jump",
+)
 N_REPLAYS = 8
 
 
@@ -76,8 +95,7 @@ def moved(rng: random.Random, x: torch.Tensor) -> torch.Tensor:
     return torch.where(y.isfinite(), y, x)
 
 
-def spoil(rng: random.Random, fault: str, R: torch.Tensor, Y: torch.Tensor,
-          dtype: torch.dtype) -> torch.Tensor:
+def spoil(rng: random.Random, fault: str, R: torch.Tensor, Y: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What the device gave, in its dtype, still as doubles."""
     n, y = R.numel(), Y.double()
     noise = torch.tensor([2 * rng.random() - 1 for _ in range(n)], dtype=F64)
@@ -94,7 +112,7 @@ def spoil(rng: random.Random, fault: str, R: torch.Tensor, Y: torch.Tensor,
     if fault == "flush":
         d = torch.where(d.abs() < 2.0 ** oracle_rule.FORMAT[dtype][1], torch.zeros_like(d), d)
     elif fault == "tail":
-        d[-max(n // 10, 1):] = 0
+        d[-max(n // 10, 1) :] = 0
     elif fault == "shift":
         d = d.roll(1)
     elif fault == "one":
@@ -135,6 +153,9 @@ def cases(seed: int, dtype: torch.dtype):
                 device = spoil(rng, fault, R, Y, dtype)
                 if fault == "jump" and n > 3:
                     device[2] = oracle_rule.round_to(R[2] * 3, dtype)
-                yield f"{name} {profile} {fault} n={n}", oracle_rule.Operands(
-                    device.to(dtype), R, Y, replays, float(fan_in), name in ("copy", "relu"),
-                    flushed(f(flushed(x))))
+                yield (
+                    f"{name} {profile} {fault} n={n}",
+                    oracle_rule.Operands(
+                        device.to(dtype), R, Y, replays, float(fan_in), name in ("copy", "relu"), flushed(f(flushed(x)))
+                    ),
+                )

@@ -84,8 +84,11 @@ def _coarser(name):
 
 
 # name -> the kernel of the device; on the CPU all are `between`
-BETWEEN = {"rms_norm_between": between, "rms_norm_between_mean": _coarser("mean"),
-           "rms_norm_between_root": _coarser("root")}  # fmt: skip
+BETWEEN = {
+    "rms_norm_between": between,
+    "rms_norm_between_mean": _coarser("mean"),
+    "rms_norm_between_root": _coarser("root"),
+}
 
 
 def _define_between(name, on_device):
@@ -103,5 +106,12 @@ def between_custom(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.T
     return between(x, weight, eps)
 
 
-NAMES = ["rms_norm", "rms_norm_words", "rms_norm_asks", "rms_norm_below", "rms_norm_any", "rms_norm_implicit",
-         "rms_norm_custom"]  # fmt: skip
+NAMES = [
+    "rms_norm",
+    "rms_norm_words",
+    "rms_norm_asks",
+    "rms_norm_below",
+    "rms_norm_any",
+    "rms_norm_implicit",
+    "rms_norm_custom",
+]

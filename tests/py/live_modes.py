@@ -59,13 +59,18 @@ def took(mode):
 
 
 def nan(**options):
-    return Mode(lambda folder: ulpscope.nan_tracker(**options, output=folder / "ring"),
-                lambda m: m.births() == [] and m.n_calls > 20 and m.trace is None)  # fmt: skip
+    return Mode(
+        lambda folder: ulpscope.nan_tracker(**options, output=folder / "ring"),
+        lambda m: m.births() == [] and m.n_calls > 20 and m.trace is None,
+    )
 
 
 def live(**options):
-    return Mode(lambda folder: ulpscope.live_check(**options), judges=True,
-                honest=lambda m: [f.sentence for f in m.findings()] == [] and m.n_judged > 0)  # fmt: skip
+    return Mode(
+        lambda folder: ulpscope.live_check(**options),
+        judges=True,
+        honest=lambda m: [f.sentence for f in m.findings()] == [] and m.n_judged > 0,
+    )
 
 
 def observed(mode):
@@ -92,7 +97,7 @@ MODES = {
     "observe": Mode(lambda folder: ulpscope.observe(2, output=folder / "observed.jsonl"), observed),
     "bisect_trial": Mode(lambda folder: Trial(folder / "trial"), lambda m: len(m.moved) > 10, cpu_draws=True),
     "capture": Mode(lambda folder: ulpscope.capture(folder / "trace"), lambda m: m.counts["calls"] > 20),
-}  # fmt: skip
+}
 
 
 class Lstm(torch.nn.Module):
@@ -122,8 +127,9 @@ class Tokens(torch.nn.Module):
         super().__init__()
         import transformers
 
-        config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=16, vocab_size=32, n_positions=16,
-                                         bos_token_id=0, eos_token_id=0)  # fmt: skip
+        config = transformers.GPT2Config(
+            n_layer=2, n_head=2, n_embd=16, vocab_size=32, n_positions=16, bos_token_id=0, eos_token_id=0
+        )
         self.gpt = transformers.GPT2LMHeadModel(config)
 
     def forward(self, x):
@@ -133,14 +139,23 @@ class Tokens(torch.nn.Module):
 
 def conv():
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace=True),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Dropout(0.1), torch.nn.Linear(8 * 16, 4))  # fmt: skip
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(inplace=True),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.1),
+        torch.nn.Linear(8 * 16, 4),
+    )
 
 
 MODELS = {
-    "transformer": (Tokens, (2, 8)), "conv": (conv, (4, 3, 8, 8)), "lstm": (Lstm, (4, 5, 8)),
-    "checkpoint": (Checkpointed, (4, 8)), "autocast": (Checkpointed, (4, 8)),
-}  # fmt: skip
+    "transformer": (Tokens, (2, 8)),
+    "conv": (conv, (4, 3, 8, 8)),
+    "lstm": (Lstm, (4, 5, 8)),
+    "checkpoint": (Checkpointed, (4, 8)),
+    "autocast": (Checkpointed, (4, 8)),
+}
 if importlib.util.find_spec("transformers") is None:
     del MODELS["transformer"]  # ./run test said so
 

@@ -18,6 +18,7 @@ def operator(schema, right, wrong):
 
 def on_host(fn):
     """A kernel for the device that computes on the CPU."""
+
     def kernel(*args, **kwargs):
         made = fn(*(a.cpu() for a in args), **{k: a.cpu() for k, a in kwargs.items()})
         return [t.to("sim:0") for t in made] if isinstance(made, list) else made.to("sim:0")
@@ -40,7 +41,7 @@ def add_most(y, x):
 
 def lacks_half(x, index):
     if x.dtype == torch.float16:
-        raise RuntimeError('"pick" not implemented for \'Half\'')
+        raise RuntimeError("\"pick\" not implemented for 'Half'")
     return x[index]
 
 
@@ -60,10 +61,15 @@ operator("mask(Tensor x) -> Tensor", lambda x: x > 0, on_host(lambda x: (x > 0) 
 operator("count(Tensor x) -> Tensor", lambda x: (x > 0).sum(), on_host(lambda x: (x > 0).sum() + 1))
 operator("keyword(*, Tensor x) -> Tensor", lambda *, x: x * 2, on_host(lambda x: x * 2.01))
 operator("quiet(Tensor(a!) y, Tensor x) -> ()", add_to, add_most)
-operator("running(Tensor x, Tensor(a!) mean) -> Tensor", lambda x, mean: (mean.add_(x.mean()), x * 2)[1],
-         lambda x, mean: (mean.add_(2 * x.cpu().mean().item()), x * 2)[1])  # fmt: skip
+operator(
+    "running(Tensor x, Tensor(a!) mean) -> Tensor",
+    lambda x, mean: (mean.add_(x.mean()), x * 2)[1],
+    lambda x, mean: (mean.add_(2 * x.cpu().mean().item()), x * 2)[1],
+)
 operator("pick(Tensor x, Tensor index) -> Tensor", lacks_half, on_host(lambda x, index: x[index] * 1.01))
 operator("take(Tensor x, Tensor index) -> Tensor", lacks_half, on_host(lambda x, index: x[index]))
 operator("unknown(Tensor x) -> Tensor", no_kernel, on_host(lambda x: x * 2))
 operator("touch(Tensor x) -> Tensor", lambda x: x * 2, touch)
-operator("addmm(Tensor bias, Tensor x, Tensor weight) -> Tensor", lambda b, x, w: torch.addmm(b, x, w), on_host(one_ulp_off))
+operator(
+    "addmm(Tensor bias, Tensor x, Tensor weight) -> Tensor", lambda b, x, w: torch.addmm(b, x, w), on_host(one_ulp_off)
+)

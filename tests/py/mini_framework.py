@@ -79,7 +79,14 @@ def matmul(a, b):
         y = np.add.reduce(list(rounded(a.array[:, i : i + 1] * b.array[i]) for i in range(a.shape[1])))
     if "last row" in FAULTS:
         y[-1] = 0
-    return Tensor(y, [a, b], lambda g: [g @ b.array.T, (a.array if "no transpose" in FAULTS and a.shape[0] == a.shape[1] else a.array.T) @ g])
+    return Tensor(
+        y,
+        [a, b],
+        lambda g: [
+            g @ b.array.T,
+            (a.array if "no transpose" in FAULTS and a.shape[0] == a.shape[1] else a.array.T) @ g,
+        ],
+    )
 
 
 def rounded(y):
@@ -114,7 +121,10 @@ def sum_(x, dim=None, keepdim=False):
 
 class Linear:
     def __init__(self, n_in, n_out, bias=True):
-        self.weight, self.bias = Tensor(np.zeros((n_out, n_in), np.float32)), Tensor(np.zeros(n_out, np.float32)) if bias else None
+        self.weight, self.bias = (
+            Tensor(np.zeros((n_out, n_in), np.float32)),
+            Tensor(np.zeros(n_out, np.float32)) if bias else None,
+        )
 
     def __call__(self, x):
         w = self.weight

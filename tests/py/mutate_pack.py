@@ -19,9 +19,14 @@ LONG = 2**24
 
 
 class Options(ctypes.Structure):
-    _fields_ = [("out", ctypes.c_char_p), ("standard", ctypes.c_char_p),
-                ("scale", ctypes.c_char_p), ("force", ctypes.c_bool),
-                ("n_threads", ctypes.c_int), ("alloc", ctypes.c_void_p)]  # fmt: skip
+    _fields_ = [
+        ("out", ctypes.c_char_p),
+        ("standard", ctypes.c_char_p),
+        ("scale", ctypes.c_char_p),
+        ("force", ctypes.c_bool),
+        ("n_threads", ctypes.c_int),
+        ("alloc", ctypes.c_void_p),
+    ]
 
 
 def members(value, path=()):

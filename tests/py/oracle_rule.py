@@ -185,8 +185,7 @@ class Case:
         if self.dtype != torch.float32:
             return ""
         here = self.D.isfinite() & self.R.isfinite()
-        short = [(v == round_to(v, torch.float32)) & is_short(v)
-                 for v in (self.D[here], self.R[here].float().double())]  # fmt: skip
+        short = [(v == round_to(v, torch.float32)) & is_short(v) for v in (self.D[here], self.R[here].float().double())]
         near = (self.D - self.R).abs()[here] <= 2.0**-11 * size[here]  # what cancels is short by itself
         return "short" if bool(short[0].all()) and bool((near & ~short[1]).any()) else ""
 

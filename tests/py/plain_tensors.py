@@ -9,8 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64,
-          "I32": np.int32, "I16": np.int16, "I8": np.int8, "U8": np.uint8, "BOOL": np.bool_}  # fmt: skip
+DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
 
 
 def read(path) -> dict[str, np.ndarray]:
@@ -44,8 +53,7 @@ def write(path, tensors, low=(), extra=""):
             dtype, raw = "BF16", (bits >> 16).astype(np.uint16).tobytes()
         else:
             dtype, raw = names[value.dtype], value.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(value.shape),
-                        "data_offsets": [len(data), len(data) + len(raw)]}  # fmt: skip
+        header[name] = {"dtype": dtype, "shape": list(value.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode() + extra.encode()
     Path(path).write_bytes(len(text).to_bytes(8, "little") + text + data)

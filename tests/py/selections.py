@@ -17,13 +17,27 @@ class Backward(c.Structure):
 
 
 class Forward(c.Structure):
-    _fields_ = [("path", c.c_char_p), ("op", c.c_char_p), ("module_class", c.c_char_p), ("n_calls", I64),
-                ("call", P(I64)), ("n_kept", I64), ("kept", P(I64))]  # fmt: skip
+    _fields_ = [
+        ("path", c.c_char_p),
+        ("op", c.c_char_p),
+        ("module_class", c.c_char_p),
+        ("n_calls", I64),
+        ("call", P(I64)),
+        ("n_kept", I64),
+        ("kept", P(I64)),
+    ]
 
 
 class RawPick(c.Structure):
-    _fields_ = [("call", I64), ("n_children", I64), ("child", P(I64)), ("stands_for", I64),
-                ("n_backward", I64), ("backward", P(Backward)), ("forward", P(Forward))]  # fmt: skip
+    _fields_ = [
+        ("call", I64),
+        ("n_children", I64),
+        ("child", P(I64)),
+        ("stands_for", I64),
+        ("n_backward", I64),
+        ("backward", P(Backward)),
+        ("forward", P(Forward)),
+    ]
 
 
 class Selection(c.Structure):
@@ -31,8 +45,13 @@ class Selection(c.Structure):
 
 
 class Options(c.Structure):
-    _fields_ = [("target", c.c_char_p), ("wanted", P(I64)), ("n_wanted", I64), ("distinct", c.c_bool),
-                ("level", c.c_int)]  # fmt: skip
+    _fields_ = [
+        ("target", c.c_char_p),
+        ("wanted", P(I64)),
+        ("n_wanted", I64),
+        ("distinct", c.c_bool),
+        ("level", c.c_int),
+    ]
 
 
 @dataclass
@@ -52,8 +71,11 @@ def _pick(raw):
     if raw.forward:
         f = raw.forward.contents
         path = f.path.decode()
-        module = {"calls": f.call[: f.n_calls], "kept": f.kept[: f.n_kept],
-                  "source": {"sequence": raw.call, "op": f.op.decode()}}  # fmt: skip
+        module = {
+            "calls": f.call[: f.n_calls],
+            "kept": f.kept[: f.n_kept],
+            "source": {"sequence": raw.call, "op": f.op.decode()},
+        }
     backward = {b.of: b.call[: b.n] for b in raw.backward[: raw.n_backward]}
     return Pick(raw.call, raw.child[: raw.n_children], backward, raw.stands_for, path, module)
 

@@ -88,9 +88,13 @@ TIES = {
     "product": (torch.mul, (A, B), (A.float() * B.float()).bfloat16(), away(A.float() * B.float())),
     "cast": (lambda x: x.bfloat16(), (WHOLE,), WHOLE.bfloat16(), away(WHOLE)),
     "cast to float16": (lambda x: x.half(), (WHOLE,), WHOLE.half(), to_zero(WHOLE)),
-    "codes": (lambda x: x.round().to(torch.int8), (WHOLE[3900:4100] / 2,), (WHOLE[3900:4100] / 2).round().to(torch.int8),
-              torch.floor(WHOLE[3900:4100] / 2 + 0.5).to(torch.int8)),
-}  # fmt: skip
+    "codes": (
+        lambda x: x.round().to(torch.int8),
+        (WHOLE[3900:4100] / 2,),
+        (WHOLE[3900:4100] / 2).round().to(torch.int8),
+        torch.floor(WHOLE[3900:4100] / 2 + 0.5).to(torch.int8),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TIES)
@@ -113,9 +117,11 @@ def layer(x, w, b, form):
     off = wide - wide.mean(-1, keepdim=True)
     v = (off * off).mean(-1, keepdim=True)
     scale = {
-        "right": lambda: torch.rsqrt(v + 1e-5), "beside the root": lambda: 1 / (v.sqrt() + 1e-5),
-        "no eps": lambda: torch.rsqrt(v), "n - 1": lambda: torch.rsqrt(v * n / (n - 1) + 1e-5),
-    }[form]()  # fmt: skip
+        "right": lambda: torch.rsqrt(v + 1e-5),
+        "beside the root": lambda: 1 / (v.sqrt() + 1e-5),
+        "no eps": lambda: torch.rsqrt(v),
+        "n - 1": lambda: torch.rsqrt(v * n / (n - 1) + 1e-5),
+    }[form]()
     return (off * scale * w.float() + b.float()).to(x.dtype)
 
 
@@ -216,8 +222,11 @@ def test_between_two_groups_of_runs_is_nothing(name):
 def away(x, dtype):
     """float64 to a 16-bit dtype, ties away from zero."""
     near = x.to(dtype)
-    step = torch.where(near.double() > x, near.view(torch.int16) - near.double().sign().to(torch.int16),
-                       near.view(torch.int16) + near.double().sign().to(torch.int16)).view(dtype)  # fmt: skip
+    step = torch.where(
+        near.double() > x,
+        near.view(torch.int16) - near.double().sign().to(torch.int16),
+        near.view(torch.int16) + near.double().sign().to(torch.int16),
+    ).view(dtype)
     tied = (step.double() - x).abs() == (near.double() - x).abs()
     return torch.where(tied & (step.double().abs() > near.double().abs()), step, near)
 

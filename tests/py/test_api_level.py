@@ -42,8 +42,9 @@ SPACES = {
     "torch.nn.functional.linear": lambda: torch.nn.Linear(3, 2)(X),
     "torch.nn.functional.conv2d": lambda: F.conv2d(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2)),
     "torch.nn.functional.max_pool2d": lambda: F.max_pool2d(torch.ones(1, 1, 4, 4), 2),
-    "torch.nn.functional.scaled_dot_product_attention":
-        lambda: F.scaled_dot_product_attention(X[None], X[None], X[None]),
+    "torch.nn.functional.scaled_dot_product_attention": lambda: F.scaled_dot_product_attention(
+        X[None], X[None], X[None]
+    ),
     "torch.nn.init.uniform_": lambda: torch.nn.init.uniform_(torch.empty(3)),
     "torch.Tensor.add_": lambda: X.clone().add_(1),
     "torch.Tensor.softmax": lambda: X.softmax(0),
@@ -53,7 +54,7 @@ SPACES = {
     "torch.special.erf": lambda: torch.special.erf(X),
     "torch.ops.apilevel.twice": lambda: twice(X),
     "torch.ops.aten.add.Tensor": lambda: torch.ops.aten.add.Tensor(X, X),
-}  # fmt: skip
+}
 
 
 def test_functions_of_every_space_are_parents_of_their_operators(tmp_path):
@@ -102,7 +103,7 @@ DUNDERS = {
     "__sub__": ("torch.Tensor.sub", lambda: X - X),
     "__truediv__": ("torch.Tensor.div", lambda: X / X),
     "__xor__": ("torch.Tensor.__xor__", lambda: INTS ^ INTS),
-}  # fmt: skip
+}
 
 
 def test_every_dunder_is_seen_under_the_name_that_torch_gives_it(tmp_path):
@@ -130,14 +131,18 @@ def test_arguments_are_kept_as_they_were_given(tmp_path):
     assert json.loads(norm["frames"])[0][0] == __file__
     assert json.loads(norm["args"]) == {
         "args": [{"tensor": True}, {"tuple": [3]}],
-        "kwargs": {"weight": {"tensor": True}, "bias": None, "eps": 1e-3}}  # fmt: skip
+        "kwargs": {"weight": {"tensor": True}, "bias": None, "eps": 1e-3},
+    }
     item = made["torch.Tensor.__getitem__"]
     assert set(tensors(item, "in")) == {"args[0]", "args[1][1]"}
-    assert json.loads(item["args"])["args"][1] == {"tuple": [
-        None, {"tensor": True}, {"ellipsis": True}, {"slice": [1, 3, None]}]}  # fmt: skip
+    assert json.loads(item["args"])["args"][1] == {
+        "tuple": [None, {"tensor": True}, {"ellipsis": True}, {"slice": [1, 3, None]}]
+    }
     full = json.loads(made["torch.full"]["args"])
     assert full["args"][1] == {"float": "inf"} and full["kwargs"] == {
-        "dtype": {"dtype": "float16"}, "device": {"device": "cpu"}}  # fmt: skip
+        "dtype": {"dtype": "float16"},
+        "device": {"device": "cpu"},
+    }
     relu = made["torch.nn.functional.relu"]
     assert set(tensors(relu, "mutated")) == {"args[0]"}
     assert tensors(relu, "mutated")["args[0]"]["version"] != tensors(relu, "in")["args[0]"]["version"]
@@ -180,8 +185,7 @@ def test_without_the_level_nothing_changes(tmp_path):
 
 def test_a_pattern_names_functions_and_brings_what_is_below(tmp_path):
     calls, _ = recorded(tmp_path / "t", Training(), ops="torch.nn.functional.layer_norm", **BOTH)
-    assert {c["op"] for c in calls} == {"torch.nn.functional.layer_norm", "aten::layer_norm",
-                                        "aten::native_layer_norm"}  # fmt: skip
+    assert {c["op"] for c in calls} == {"torch.nn.functional.layer_norm", "aten::layer_norm", "aten::native_layer_norm"}
 
 
 def test_a_raising_function_is_marked_and_raises_what_it_raises(tmp_path):
@@ -202,8 +206,7 @@ def state_after(steps, capture=None):
     losses = []
     for _ in range(steps):
         losses.append(training())
-    return [*losses, *training.net.parameters(), *(p.grad for p in training.net.parameters()),
-            torch.get_rng_state()]  # fmt: skip
+    return [*losses, *training.net.parameters(), *(p.grad for p in training.net.parameters()), torch.get_rng_state()]
 
 
 @pytest.mark.parametrize("options", [BOTH, {"level": "api"}, {**BOTH, "data": "stats"}], ids=str)

@@ -36,15 +36,21 @@ for n in range(3):
 
 def run(folder, *command, limit=None, fault=""):
     """Runs a command in `folder`; `limit` is the most bytes of a file."""
+
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [*command], cwd=folder, capture_output=True, text=True,
+        [*command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": fault},
-        preexec_fn=limited if limit else None, stdin=subprocess.DEVNULL, timeout=120,
-    )  # fmt: skip
+        preexec_fn=limited if limit else None,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
     print(done.stdout, done.stderr)
     return done
 
@@ -64,8 +70,11 @@ def assert_one_sentence(done, *words):
     """Exit code 2 and a single line of the subcommand that has all the words (the glue may
     say that it is compiled, and a slow machine how far it is)."""
     assert done.returncode == 2, done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith("ulpscope c")
-             and not re.search(r" of \d+ calls, \d+ flagged| workers start", line)]  # fmt: skip
+    lines = [
+        line
+        for line in done.stderr.splitlines()
+        if line.startswith("ulpscope c") and not re.search(r" of \d+ calls, \d+ flagged| workers start", line)
+    ]
     assert len(lines) == 1 and "Traceback" not in done.stderr, done.stderr
     for word in words:
         assert word in lines[0], lines[0]
@@ -107,9 +116,8 @@ def newer(trace):
         (flip, (SHARD, "the bytes of blob", "capture it or copy it again")),
         (newer, ("trace.db", "format 99", "newer ulpscope")),
     ],
-    ids=["missing", "no database", "no SQLite", "cut database", "cut shard", "no shard",
-         "changed bytes", "newer"],
-)  # fmt: skip
+    ids=["missing", "no database", "no SQLite", "cut database", "cut shard", "no shard", "changed bytes", "newer"],
+)
 def test_damaged_trace(trace, tmp_path, damage, words):
     damage(trace)
     assert_one_sentence(check(tmp_path, "trace", "--device", DEVICE), *words)
@@ -147,8 +155,13 @@ def test_bad_options_of_check_are_refused_before_it_runs(trace, tmp_path, option
 
 
 def test_unknown_device_does_not_block_the_next_run(trace, tmp_path):
-    assert_one_sentence(check(tmp_path, "trace", "--device", "warp:0"), "warp:0",
-                        "no device type 'warp'", "known here", "ulpscope doctor --device warp:0")
+    assert_one_sentence(
+        check(tmp_path, "trace", "--device", "warp:0"),
+        "warp:0",
+        "no device type 'warp'",
+        "known here",
+        "ulpscope doctor --device warp:0",
+    )
     assert check(tmp_path, "trace", "--device", DEVICE, "--ops", "mm").returncode == 0
     other = check(tmp_path, "trace", "--device", DEVICE, "--ops", "gelu")
     assert_one_sentence(other, "ulpscope-out", "another run", "-o", "--force")
@@ -266,8 +279,12 @@ def test_patterns_are_checked():
 
 def test_an_unknown_instruction_set_stops_the_import():
     def importing(isa):
-        return subprocess.run([sys.executable, "-c", "import ulpscope._core"], text=True,
-                              env={**os.environ, "ULPSCOPE_ISA": isa}, capture_output=True)
+        return subprocess.run(
+            [sys.executable, "-c", "import ulpscope._core"],
+            text=True,
+            env={**os.environ, "ULPSCOPE_ISA": isa},
+            capture_output=True,
+        )
 
     assert importing("scalar").returncode == 0
     done = importing("sse9")

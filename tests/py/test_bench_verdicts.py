@@ -42,15 +42,26 @@ def test_every_fault_has_a_cause():
     assert set(GENERIC) <= CAUSES.keys()
 
 
-@pytest.mark.parametrize("fault, right, wrong", [
-    ("nosoft", "dropped contribution: the second term of add is missing", "divided by n instead of n - 1"),
-    ("count", "biased variance: divided by n instead of n - 1", "dropped contribution: a term of add is missing"),
-    ("alpha", "alpha is ignored: taken as 1 instead of 0.5", "dropped contribution: the constant term 1 of add is missing"),
-    ("shifted", "the mask is shifted by 1: diagonal 1 instead of 0", "the mask is inverted"),
-    ("coupled", "adam instead of adamw (weight decay coupled as L2 or decoupled)", "the constants 0.9 and 0.999 are exchanged"),
-    ("scale_1pc", "the result is multiplied by 1.01", "looks like: the result is multiplied by 1.01"),
-    ("acc_f16", "accumulated in float16", "inputs rounded to bfloat16: x"),
-])
+@pytest.mark.parametrize(
+    "fault, right, wrong",
+    [
+        ("nosoft", "dropped contribution: the second term of add is missing", "divided by n instead of n - 1"),
+        ("count", "biased variance: divided by n instead of n - 1", "dropped contribution: a term of add is missing"),
+        (
+            "alpha",
+            "alpha is ignored: taken as 1 instead of 0.5",
+            "dropped contribution: the constant term 1 of add is missing",
+        ),
+        ("shifted", "the mask is shifted by 1: diagonal 1 instead of 0", "the mask is inverted"),
+        (
+            "coupled",
+            "adam instead of adamw (weight decay coupled as L2 or decoupled)",
+            "the constants 0.9 and 0.999 are exchanged",
+        ),
+        ("scale_1pc", "the result is multiplied by 1.01", "looks like: the result is multiplied by 1.01"),
+        ("acc_f16", "accumulated in float16", "inputs rounded to bfloat16: x"),
+    ],
+)
 def test_a_right_cause_is_the_planted_one(fault, right, wrong):
     variant = Variant(fault, "formula", {})
     assert named(variant, right) and not named(variant, wrong)

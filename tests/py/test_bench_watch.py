@@ -63,9 +63,13 @@ def test_a_fault_behind_the_window_counts_for_nothing(watched):
     assert done.planted is None and not any(done.seen.values()) and max(done.scores.values()) == 0
 
 
-@pytest.mark.parametrize("site", ["forward", "activation", "dgrad", "wgrad", "grad", "update", "weight", "moment1", "moment2"])
+@pytest.mark.parametrize(
+    "site", ["forward", "activation", "dgrad", "wgrad", "grad", "update", "weight", "moment1", "moment2"]
+)
 def test_exactly_the_scheduled_element_is_changed(watched, site, monkeypatch):
-    name = {"forward": "layers.2", "dgrad": "layers.2", "wgrad": "layers.2", "activation": "layers.1"}.get(site, "layers.2.weight")
+    name = {"forward": "layers.2", "dgrad": "layers.2", "wgrad": "layers.2", "activation": "layers.1"}.get(
+        site, "layers.2.weight"
+    )
     changed = []
     put = watched.plant.put
 
@@ -74,7 +78,9 @@ def test_exactly_the_scheduled_element_is_changed(watched, site, monkeypatch):
         put(tensor, at, of)
         if not torch.equal(before, tensor):
             flat = [plant.in_memory_order(t.detach()).reshape(-1).view(torch.int32) for t in (before, tensor)]
-            changed.extend((at, of, i, int(flat[0][i] ^ flat[1][i])) for i in (flat[0] != flat[1]).nonzero().flatten().tolist())
+            changed.extend(
+                (at, of, i, int(flat[0][i] ^ flat[1][i])) for i in (flat[0] != flat[1]).nonzero().flatten().tolist()
+            )
 
     monkeypatch.setattr(watched.plant, "put", compared)
     watched.window(fault(site, name, fault="flip", bit=3), 1, STEPS)
@@ -92,6 +98,8 @@ def test_harm_is_what_the_loss_moved_and_tables_weigh_with_it(watched):
     trial = plant.Trial("mlp", "float32", "", 1, "F10", "weight", "exp hi", "layers.2.weight", 0, 1, fault("weight"))
     losses, _ = clean_losses(watched, 2, STEPS)
     row = tried(watched, trial, losses, STEPS)
-    assert row["outside"] and (row["harm"] == 1 or row["harm"] == pytest.approx(abs(row["loss"] - losses[0]) / losses[0]))
+    assert row["outside"] and (
+        row["harm"] == 1 or row["harm"] == pytest.approx(abs(row["loss"] - losses[0]) / losses[0])
+    )
     rows = [{"seen": {"a": [1]}, "harm": 0.1}, {"seen": {"a": []}, "harm": 0.9}]
     assert tables.percent(rows, "a") == "50" and math.isclose(tables.weighted(rows, "a"), 10)

@@ -31,13 +31,22 @@ if [ -n "$SLOW" ] && [ -z "$all" ] && has "$SLOW"; then sleep 100; fi
 off=0
 for g in $GUILTY; do has $g || off=$((off + 1)); done
 awk -v off=$off 'BEGIN { for (i = 0; i < 10; i++) printf "step %d loss %.6f\\n", i, 2 - i / 10 + off * 0.01 }'
-"""  # fmt: skip
+"""
 
 
 def bisect(folder, *words, command=("sh", "fake.sh"), start=False, **environment):
     (folder / "fake.sh").write_text(FAKE)
-    env = {**os.environ, "ULPSCOPE_PYTHON": sys.executable, "LOG": str(folder / "log"), "N": "40",
-           "GUILTY": "op03 op17", "KILLS": "", "SLOW": "", "FAILS": "", **environment}  # fmt: skip
+    env = {
+        **os.environ,
+        "ULPSCOPE_PYTHON": sys.executable,
+        "LOG": str(folder / "log"),
+        "N": "40",
+        "GUILTY": "op03 op17",
+        "KILLS": "",
+        "SLOW": "",
+        "FAILS": "",
+        **environment,
+    }
     argv = [BUILD / "bin" / "ulpscope", "bisect", *map(str, words), "--", *command]
     pipes = {"cwd": folder, "env": env, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if start:
@@ -129,7 +138,9 @@ def test_a_reference_from_elsewhere(tmp_path):
 
 
 def test_a_curve_in_a_file_of_the_trial(tmp_path):
-    done = bisect(tmp_path, "--json", "--curve", "curve.log", command=("sh", "-c", "sh fake.sh > $0", "{trial}/curve.log"))
+    done = bisect(
+        tmp_path, "--json", "--curve", "curve.log", command=("sh", "-c", "sh fake.sh > $0", "{trial}/curve.log")
+    )
     assert guilty(done) == {"aten::op03", "aten::op17"}
 
 
@@ -179,9 +190,13 @@ def test_trouble_is_a_sentence(tmp_path):
 
 def test_a_small_difference_behind_a_large_one_is_found(tmp_path):
     """Op03 is off by 0.01, op17 by 0.0002: moving op03 alone leaves 2 % of the difference."""
-    command = ("sh", "-c", "sh fake.sh | awk '{ $4 = $4 + 0; o = (2 - $2 / 10); n = int(($4 - o) / 0.01 + 0.5); "
-               "h = ENVIRON[\"ULPSCOPE_REROUTE\"]; $4 = o + (h ~ /op03/ || h ~ /\\*/ ? 0 : 0.01) + "
-               "(h ~ /op17/ || h ~ /\\*/ ? 0 : 0.0002); printf \"step %d loss %.6f\\n\", $2, $4 }'")  # fmt: skip
+    command = (
+        "sh",
+        "-c",
+        "sh fake.sh | awk '{ $4 = $4 + 0; o = (2 - $2 / 10); n = int(($4 - o) / 0.01 + 0.5); "
+        'h = ENVIRON["ULPSCOPE_REROUTE"]; $4 = o + (h ~ /op03/ || h ~ /\\*/ ? 0 : 0.01) + '
+        '(h ~ /op17/ || h ~ /\\*/ ? 0 : 0.0002); printf "step %d loss %.6f\\n", $2, $4 }\'',
+    )
     done = bisect(tmp_path, "--json", command=command)
     assert guilty(done) == {"aten::op03", "aten::op17"}
     assert json.loads(done.stdout)["after"] < 1e-6
@@ -191,8 +206,17 @@ def test_two_faults_of_the_demo_are_named(tmp_path):
     """The demo's transformer on the simulated device, with the two bugs that once took weeks."""
     pytest.importorskip("ulpscope.program.reroute")
     faults = "aten::_fused_adamw_:step_plus_one;demo::rms_norm:bf16_intermediates"
-    words = ["--json", "--curve", "losses.json", "--seed", "0", "-j", "2",
-             "--ops", "aten::_fused_adamw_,demo::rms_norm,aten::mm"]  # fmt: skip
+    words = [
+        "--json",
+        "--curve",
+        "losses.json",
+        "--seed",
+        "0",
+        "-j",
+        "2",
+        "--ops",
+        "aten::_fused_adamw_,demo::rms_norm,aten::mm",
+    ]
     train = [sys.executable, str(ROOT / "examples" / "demo" / "train.py"), "--device", "sim", "--steps", "6"]
     done = bisect(tmp_path, *words, command=[*train, "--losses", "{trial}/losses.json"], ULPSCOPE_SIM_FAULTS=faults)
     assert guilty(done) == {"aten::_fused_adamw_", "demo::rms_norm"}

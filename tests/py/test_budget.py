@@ -19,8 +19,9 @@ def trace(tmp_path_factory):
 
 @pytest.mark.parametrize("text", ["", "0", "10x", "-1s", "s", "soon"])
 def test_no_time(text):
-    said = subprocess.run(["ulpscope", "check", "t", "--device", "cpu", "--budget", text], capture_output=True,
-                          text=True)  # fmt: skip
+    said = subprocess.run(
+        ["ulpscope", "check", "t", "--device", "cpu", "--budget", text], capture_output=True, text=True
+    )
     assert said.returncode == 2 and f"--budget: '{text}' is no time; write 90s, 10m or 1h" in said.stderr
 
 
@@ -38,6 +39,9 @@ def test_a_spent_budget_is_told_and_the_same_command_goes_on(trace, tmp_path):
 
 def test_the_split_is_printed(trace, tmp_path):
     said = check(trace, tmp_path / "out", "--verbose").stderr
-    assert re.search(r"ms per call [\d.]+: device [\d.]+, reference [\d.]+, perturbed [\d.]+, "
-                     r"judge [\d.]+, causes [\d.]+, overhead [\d.]+; without the device [\d.]+x one float64 "
-                     r"replay of every call", said)  # fmt: skip
+    assert re.search(
+        r"ms per call [\d.]+: device [\d.]+, reference [\d.]+, perturbed [\d.]+, "
+        r"judge [\d.]+, causes [\d.]+, overhead [\d.]+; without the device [\d.]+x one float64 "
+        r"replay of every call",
+        said,
+    )

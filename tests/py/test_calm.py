@@ -45,11 +45,13 @@ class Recurrent(nn.Module):
 
 MODULES = {
     "encoder": (lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), "linear2"),
-    "mlp": (lambda: nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 16),
-                                  nn.Dropout(0.1)), "0"),
+    "mlp": (
+        lambda: nn.Sequential(nn.Linear(16, 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, 16), nn.Dropout(0.1)),
+        "0",
+    ),
     "path": (Path, "inner"),
     "lstm": (Recurrent, "inner"),
-}  # fmt: skip
+}
 
 
 def coarse(module, name):

@@ -88,8 +88,7 @@ def notes(path):
         return db.execute("select call, kind, text from note").fetchall()
 
 
-@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}],
-                         ids=str)
+@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}], ids=str)
 def test_every_phase_is_there_and_the_losses_are_not_touched(tmp_path, options):
     plain = Training(**options)
     expected = [plain() for _ in range(3)]
@@ -101,8 +100,11 @@ def test_every_phase_is_there_and_the_losses_are_not_touched(tmp_path, options):
     assert "aten::native_layer_norm" in names(calls, "forward")
     assert "aten::native_layer_norm_backward" in names(calls, "backward")
     step = {"foreach=False": "aten::addcdiv_", "fused": "aten::_fused_adamw_"}
-    wanted = step["fused"] if options.get("fused") else (
-        "aten::_foreach_addcdiv_" if options.get("foreach") else step["foreach=False"])
+    wanted = (
+        step["fused"]
+        if options.get("fused")
+        else ("aten::_foreach_addcdiv_" if options.get("foreach") else step["foreach=False"])
+    )
     assert any(n.startswith(wanted) for n in names(calls, "optimizer"))
     assert all(c["status"] == "ok" for c in calls)
 
@@ -139,9 +141,7 @@ def test_factories_are_recorded_and_right(tmp_path):
     expected = torch.rand(4), torch.arange(3), torch.full((2,), 7.0)
     torch.manual_seed(5)
     got = []
-    calls, _ = recorded(
-        tmp_path / "t", lambda: got.extend([torch.rand(4), torch.arange(3), torch.full((2,), 7.0)])
-    )
+    calls, _ = recorded(tmp_path / "t", lambda: got.extend([torch.rand(4), torch.arange(3), torch.full((2,), 7.0)]))
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert [base(c) for c in calls] == ["aten::rand", "aten::arange", "aten::full"]
     assert json.loads(calls[0]["state"])["rng"]["seed"] == "5"
@@ -152,8 +152,12 @@ def test_any_seed_can_be_checked(tmp_path):
     """Half of the seeds that torch draws for an unseeded program are no signed number."""
     torch.manual_seed(2**64 - 3)
     recorded(tmp_path / "t", lambda: torch.rand(1000))
-    done = subprocess.run(["ulpscope", "check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "-j", "1"],
-                          capture_output=True, text=True, timeout=240)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "check", tmp_path / "t", "--device", "cpu", "-o", tmp_path / "o", "-j", "1"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0 and "1 pass" in done.stdout, done.stderr
 
 
@@ -229,8 +233,7 @@ def test_custom_operators_before_and_after_the_start(tmp_path):
         late(x)
 
     calls, _ = recorded(tmp_path / "t", body)
-    assert [n for n in names(calls) if n.startswith("usctest")] == [
-        "usctest::early", "usctest::late"]
+    assert [n for n in names(calls) if n.startswith("usctest")] == ["usctest::early", "usctest::late"]
     assert "mutated" in {t["role"] for t in calls[-1]["tensors"]}
 
 
@@ -244,7 +247,7 @@ def told(x, **options):
     return x + 1
 
 
-@pytest.mark.parametrize("text", ["", "a\"\\\n\x7f", "zwölf 🂡", "a\0b"])
+@pytest.mark.parametrize("text", ["", 'a"\\\n\x7f', "zwölf 🂡", "a\0b"])
 def test_a_text_leaves_a_trace_that_is_read(tmp_path, text):
     def body():
         say(torch.ones(2), text)
@@ -257,8 +260,11 @@ def test_a_text_leaves_a_trace_that_is_read(tmp_path, text):
     options = next(options for op, (_, options) in made.items() if "told" in op)
     assert [(v.kind, v.text) if isinstance(v, _core.Value) else v for v in (said, options["said"])] == [kept, kept]
     assert options["e"] == 2 and [v.kind for v in options.values() if isinstance(v, _core.Value)][-2:] == ["other"] * 2
-    run = subprocess.run(["ulpscope", "check", tmp_path / "t", "--device", "cpu", "--ops", "add", "-o", tmp_path / "o"],
-                         capture_output=True, text=True)  # fmt: skip
+    run = subprocess.run(
+        ["ulpscope", "check", tmp_path / "t", "--device", "cpu", "--ops", "add", "-o", tmp_path / "o"],
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stderr
 
 
@@ -280,10 +286,12 @@ def test_debug_mode_finds_a_schema_that_lies(tmp_path, monkeypatch):
 
 def test_ops_pattern_selects_and_brings_what_is_below(tmp_path):
     layer = torch.nn.Linear(4, 4)
-    calls, _ = recorded(tmp_path / "t", lambda: layer(torch.randn(2, 4)).exp().sin(),
-                        ops="linear,sin")
-    assert set(names(calls)) == {"aten::linear", "aten::t", "aten::addmm", "aten::sin"} or \
-        {"aten::linear", "aten::addmm", "aten::sin"} <= set(names(calls))
+    calls, _ = recorded(tmp_path / "t", lambda: layer(torch.randn(2, 4)).exp().sin(), ops="linear,sin")
+    assert set(names(calls)) == {"aten::linear", "aten::t", "aten::addmm", "aten::sin"} or {
+        "aten::linear",
+        "aten::addmm",
+        "aten::sin",
+    } <= set(names(calls))
     assert "aten::exp" not in names(calls) and "aten::randn" not in names(calls)
 
 
@@ -322,8 +330,7 @@ def test_consecutive_steps_are_recorded_without_a_new_start(tmp_path, monkeypatc
     """To put the kernels in costs more than a small step: it is done once per run of steps."""
     starts = []
     begin = hooks.Libraries.__init__
-    monkeypatch.setattr(hooks.Libraries, "__init__",
-                        lambda self, *args: (starts.append(1), begin(self, *args))[1])  # fmt: skip
+    monkeypatch.setattr(hooks.Libraries, "__init__", lambda self, *args: (starts.append(1), begin(self, *args))[1])
     training, alone = Training(), Net()
     outer = torch.nn.Sequential(alone)
     with ulpscope.capture(tmp_path / "t", steps="0,1,2,4"):
@@ -338,8 +345,11 @@ def test_consecutive_steps_are_recorded_without_a_new_start(tmp_path, monkeypatc
     paths = [{c["module_path"] for c in calls if c["step"] == step} for step in (1, 2)]
     assert "0.head" in paths[1] and "0.head" not in paths[0] and "head" in paths[0]
     # A backward call's forward is of its own step.
-    forward = [(c["step"], json.loads(c["state"])["forward"]) for c in calls
-               if c["phase"] == "backward" and c["state"] and "forward" in c["state"]]  # fmt: skip
+    forward = [
+        (c["step"], json.loads(c["state"])["forward"])
+        for c in calls
+        if c["phase"] == "backward" and c["state"] and "forward" in c["state"]
+    ]
     steps = {c["sequence"]: c["step"] for c in calls}
     assert forward and all(steps[sequence] == step for step, sequence in forward)
 
@@ -370,8 +380,9 @@ if __name__ == "__main__":
 
 def test_spawned_processes_record_beside_each_other(tmp_path):
     (tmp_path / "main.py").write_text(SPAWNED)
-    run = subprocess.run([sys.executable, "main.py", str(tmp_path)], cwd=tmp_path, text=True,
-                         capture_output=True, timeout=120)  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "main.py", str(tmp_path)], cwd=tmp_path, text=True, capture_output=True, timeout=120
+    )
     assert run.returncode == 0 and "ulpscope" not in run.stderr, run.stderr
     folders = {p.name.split("-")[0]: 0 for p in (tmp_path / "ranks").iterdir()}
     assert sorted(folders) == ["process", "rank"]
@@ -421,16 +432,20 @@ if __name__ == "__main__":
 
 def script(tmp_path, workers=0, ranks=False, optimizer=True, last="pass"):
     path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(SCRIPT).format(
-        workers=workers, ranks=ranks, optimizer=optimizer, last=last))
+    path.write_text(textwrap.dedent(SCRIPT).format(workers=workers, ranks=ranks, optimizer=optimizer, last=last))
     return str(path)
 
 
 def launch(tmp_path, *command, options=()):
     env = dict(os.environ, OMP_NUM_THREADS="1")
     return subprocess.run(
-        ["ulpscope", "capture", "-o", str(tmp_path / "t"), *options, "--",
-         *command], capture_output=True, text=True, env=env, cwd=tmp_path, timeout=120)
+        ["ulpscope", "capture", "-o", str(tmp_path / "t"), *options, "--", *command],
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=tmp_path,
+        timeout=120,
+    )
 
 
 def test_an_unmodified_script_stops_after_its_second_step(tmp_path):
@@ -443,16 +458,25 @@ def test_an_unmodified_script_stops_after_its_second_step(tmp_path):
 
 
 def test_keep_going_and_the_loader_as_counter(tmp_path):
-    done = launch(tmp_path, sys.executable, script(tmp_path, optimizer=False),
-                  options=["--keep-going", "--steps", "0,2"])
+    done = launch(
+        tmp_path, sys.executable, script(tmp_path, optimizer=False), options=["--keep-going", "--steps", "0,2"]
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step") == 8
     assert {c["step"] for c in read(tmp_path / "t")} == {0, 2}
 
 
 def test_two_ranks_record_their_own_traces_and_stop_together(tmp_path):
-    done = launch(tmp_path, sys.executable, "-m", "torch.distributed.run", "--standalone",
-                  "--nproc-per-node", "2", script(tmp_path, ranks=True))
+    done = launch(
+        tmp_path,
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        script(tmp_path, ranks=True),
+    )
     assert done.returncode == 0, done.stderr
     assert "on 2 ranks" in done.stderr
     for rank in (0, 1):
@@ -479,8 +503,7 @@ def test_of_several_programs_the_first_that_reaches_the_step_is_recorded(tmp_pat
 
 @pytest.mark.parametrize("what, words", [("manual", "ulpscope.step()"), ("optimizer", "optimizer")])
 def test_a_run_without_steps_says_what_was_waited_for(tmp_path, what, words):
-    done = launch(tmp_path, sys.executable, script(tmp_path, optimizer=False),
-                  options=["--step-by", what])
+    done = launch(tmp_path, sys.executable, script(tmp_path, optimizer=False), options=["--step-by", what])
     assert done.returncode == 2 and words in done.stderr and "data loader" not in done.stderr
 
 

@@ -34,9 +34,13 @@ def check(trace, out, device):
     package = Path(ulpscope.__file__).absolute().parents[1]
     env = {**os.environ, "PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        ["ulpscope", "check", str(trace), "--device", device, "-o", str(out),
-         "-j", "1"], capture_output=True, text=True, timeout=120,
-        cwd=out.parent, env=env)  # fmt: skip
+        ["ulpscope", "check", str(trace), "--device", device, "-o", str(out), "-j", "1"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=out.parent,
+        env=env,
+    )
     with sqlite3.connect(out / "result.db") as db:
         rows = db.execute("select op, verdict, sentence from verdict").fetchall()
     return done.returncode, rows
@@ -49,10 +53,22 @@ def lazy_calls():
     torch.manual_seed(0)
     a, b = (torch.randn(9, 9, dtype=torch.complex64) for _ in range(2))
     c = b.conj()
-    return [a @ c, torch.mm(a, b.mH), c.imag * 2, c.imag + a.real, c.resolve_conj(), c.clone(),
-            torch.fft.ifft(torch.fft.fft(a).conj() * a), torch.linalg.vecdot(a, b), c[1:].t() @ a[1:],
-            b.clone().conj().mul_(2), torch.view_as_real(c.resolve_conj()).sum(), c.imag.resolve_neg(),
-            torch.bmm(a[None], c[None]), torch.view_as_real(a).neg().sum()]  # fmt: skip
+    return [
+        a @ c,
+        torch.mm(a, b.mH),
+        c.imag * 2,
+        c.imag + a.real,
+        c.resolve_conj(),
+        c.clone(),
+        torch.fft.ifft(torch.fft.fft(a).conj() * a),
+        torch.linalg.vecdot(a, b),
+        c[1:].t() @ a[1:],
+        b.clone().conj().mul_(2),
+        torch.view_as_real(c.resolve_conj()).sum(),
+        c.imag.resolve_neg(),
+        torch.bmm(a[None], c[None]),
+        torch.view_as_real(a).neg().sum(),
+    ]
 
 
 FORGETS = """
@@ -100,20 +116,23 @@ def strided_nested():
 
 ODD = {
     "nested strided": strided_nested,
-    "nested jagged": lambda: [torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)],
-                                                         layout=torch.jagged).sin().values()],
+    "nested jagged": lambda: [
+        torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=torch.jagged).sin().values()
+    ],
     "axes": lambda: [(torch.ones([1] * 40) + 1).sum()],
     "mkldnn": lambda: [torch.relu(torch.ones(4, 4).to_mkldnn()).to_dense()],
     "vmap": lambda: [torch.vmap(torch.sin)(torch.ones(3, 4))],
     "grad": lambda: [torch.func.grad(lambda x: x.sin().sum())(torch.ones(3))],
-    "subclass": lambda: [Wrapped(torch.ones(3)) + 1, torch.nn.functional.linear(
-        Wrapped(torch.ones(2, 3)), torch.ones(4, 3))],
+    "subclass": lambda: [
+        Wrapped(torch.ones(3)) + 1,
+        torch.nn.functional.linear(Wrapped(torch.ones(2, 3)), torch.ones(4, 3)),
+    ],
     "sparse": lambda: [(torch.eye(3).to_sparse() + torch.eye(3).to_sparse()).to_dense()],
     "csr": lambda: [torch.eye(4).to_sparse_csr() @ torch.ones(4, 4)],
     "quantized": lambda: [torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.quint8).dequantize()],
     "zero": lambda: [torch._efficientzerotensor(3) + 1],
     "meta": lambda: [torch.ones(3) + len(torch.empty(3, device="meta") + 1)],
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("ignore")

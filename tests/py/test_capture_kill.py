@@ -28,8 +28,11 @@ HERE = Path(__file__).parent
 WINDOW_NS = 200_000_000
 WINDOW_BYTES = 64 << 20
 REPORT = struct.Struct("=qq")
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1",
-               "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}  # fmt: skip
+ENVIRONMENT = {
+    **os.environ,
+    "OMP_NUM_THREADS": "1",
+    "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+}
 
 # Call n clamps to n. What a report names was handed over before the report was made.
 ENDLESS = """
@@ -50,8 +53,11 @@ with ulpscope.capture(sys.argv[1], ops="clamp"):
 def killed_after(path, seconds, n_elements=16, pause=3):
     """Reports of a capture that was killed: (n, when), and when it was killed."""
     read, write = os.pipe()
-    child = subprocess.Popen([sys.executable, "-c", ENDLESS, str(path), str(write),
-                              str(n_elements), str(pause)], pass_fds=[write], env=ENVIRONMENT)  # fmt: skip
+    child = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, str(path), str(write), str(n_elements), str(pause)],
+        pass_fds=[write],
+        env=ENVIRONMENT,
+    )
     os.close(write)
     data, deadline = b"", None
     with os.fdopen(read, "rb", buffering=0) as reports:
@@ -97,18 +103,17 @@ def lost_of_the_old(path, n_elements, pause):
     reports, killed = killed_after(path, seconds, n_elements, pause)
     # Where the writer keeps up the time alone bounds the loss, whatever the bytes.
     n_window = 0 if pause else WINDOW_BYTES // (4 * n_elements)
-    old = {n for n, when in reports
-           if when < killed - WINDOW_NS and n < reports[-1][0] - n_window}  # fmt: skip
+    old = {n for n, when in reports if when < killed - WINDOW_NS and n < reports[-1][0] - n_window}
     found = clamped_in(path)
-    print(f"killed after {seconds}:", len(reports), "reported,", len(old), "older than the window,",
-          len(found), "kept")  # fmt: skip
+    print(f"killed after {seconds}:", len(reports), "reported,", len(old), "older than the window,", len(found), "kept")
     assert found == set(range(1, len(found) + 1))  # nothing is lost in between
     assert complete(path) == ("0", [0])
     return len(old - found) if found and (old or not pause) else None
 
 
-@pytest.mark.parametrize("n_elements, pause", [(16, 3), (4096, 0), (1 << 18, 0)],
-                         ids=["writer keeps up", "many bytes", "large tensors"])  # fmt: skip
+@pytest.mark.parametrize(
+    "n_elements, pause", [(16, 3), (4096, 0), (1 << 18, 0)], ids=["writer keeps up", "many bytes", "large tensors"]
+)
 def test_a_killed_capture_keeps_what_is_older_than_the_window(tmp_path, n_elements, pause):
     # A writer that is late for another reason is late each time.
     assert 0 in (lost_of_the_old(tmp_path / str(i), n_elements, pause) for i in range(4))
@@ -130,17 +135,23 @@ def test_a_machine_that_died_costs_what_was_not_on_disk(tmp_path):
         half = (part.stat().st_size - (1 << 18)) // 2
         shard.seek(-half, os.SEEK_END)
         shard.write(bytes(half))
-    show = subprocess.run(["ulpscope", "show", "t"], cwd=tmp_path, env=ENVIRONMENT,
-                          capture_output=True, text=True)  # fmt: skip
+    show = subprocess.run(["ulpscope", "show", "t"], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True)
     assert show.returncode == 0, show.stderr
-    said = re.search(r"calls from (\d+) on were not yet on disk when the machine stopped: "
-                     r"(\d+) lost, (\d+) kept", show.stderr)  # fmt: skip
+    said = re.search(
+        r"calls from (\d+) on were not yet on disk when the machine stopped: "
+        r"(\d+) lost, (\d+) kept",
+        show.stderr,
+    )
     first, n_lost, n_kept = map(int, said.groups())
     assert (n_kept, first) == (first - 1, len(clamped_in(tmp_path / "t")) + 1) and n_lost > 2
     assert complete(tmp_path / "t") == ("0", [0])
     check = subprocess.run(
-        ["ulpscope", "check", "t#2", "--device", "cpu", "-o", "o", "-j", "1"], cwd=tmp_path,
-        env=ENVIRONMENT, capture_output=True, text=True)  # fmt: skip
+        ["ulpscope", "check", "t#2", "--device", "cpu", "-o", "o", "-j", "1"],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
     assert check.returncode == 0 and said[0] in " ".join(check.stdout.split()), check
 
 
@@ -163,9 +174,14 @@ def test_an_interrupted_capture_says_what_it_left(tmp_path, number):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(TRAIN.format(stop=2)))
     run = subprocess.Popen(
-        ["ulpscope", "capture", "--steps", "1,2", "-o", "t", "--",
-         sys.executable, str(script)], cwd=tmp_path, env=ENVIRONMENT, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        ["ulpscope", "capture", "--steps", "1,2", "-o", "t", "--", sys.executable, str(script)],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert run.stdout.readline() == "here\n"
     run.send_signal(number)
     said = run.communicate(timeout=60)[1].strip().splitlines()[-1]
@@ -182,8 +198,7 @@ def test_an_interrupted_capture_says_what_it_left(tmp_path, number):
 
 
 def command(trace, out, device):
-    return ["ulpscope", "check", str(trace), "--device",
-            f"python:check_devices:{device}", "-o", str(out), "-j", "1"]  # fmt: skip
+    return ["ulpscope", "check", str(trace), "--device", f"python:check_devices:{device}", "-o", str(out), "-j", "1"]
 
 
 def findings(out):
@@ -205,8 +220,7 @@ def test_a_killed_check_ends_as_an_undisturbed_one(tmp_path):
     with open(tmp_path / "said", "w") as said:
         run = subprocess.Popen(slow, stderr=said, stdout=said, env={**ENVIRONMENT, **fifos})
     # Both ends stay open here, so that neither side waits for the other to come.
-    with open(fifos["CHECK_GO"], "r+b", buffering=0) as go, \
-            open(fifos["CHECK_WORKS"], "r+b", buffering=0) as works:  # fmt: skip
+    with open(fifos["CHECK_GO"], "r+b", buffering=0) as go, open(fifos["CHECK_WORKS"], "r+b", buffering=0) as works:
         works.read(1)
         go.write(b".")
         works.read(1)  # the second call has begun
@@ -214,7 +228,11 @@ def test_a_killed_check_ends_as_an_undisturbed_one(tmp_path):
         run.wait(60)
         go.write(b"." * 100)
         subprocess.run(slow, env={**ENVIRONMENT, **fifos}, timeout=120, capture_output=True)
-    subprocess.run(command(trace, tmp_path / "calm", "slow"), timeout=120, capture_output=True,
-                   env={**ENVIRONMENT, "CHECK_WORKS": os.devnull, "CHECK_GO": "/dev/zero"})  # fmt: skip
+    subprocess.run(
+        command(trace, tmp_path / "calm", "slow"),
+        timeout=120,
+        capture_output=True,
+        env={**ENVIRONMENT, "CHECK_WORKS": os.devnull, "CHECK_GO": "/dev/zero"},
+    )
     assert findings(tmp_path / "calm")[0]
     assert findings(tmp_path / "out") == findings(tmp_path / "calm")

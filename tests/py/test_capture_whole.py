@@ -81,9 +81,13 @@ def launch(folder, *command, options=(), code=None, **environment):
     if code is not None:
         (folder / "program.py").write_text(textwrap.dedent(code))
     return subprocess.run(
-        ["ulpscope", "capture", "-o", "t", *options, "--",
-         *(command or [sys.executable, "program.py"])], capture_output=True, text=True,
-        cwd=folder, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+        ["ulpscope", "capture", "-o", "t", *options, "--", *(command or [sys.executable, "program.py"])],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
 
 
 def calls(path):
@@ -96,9 +100,8 @@ def calls(path):
 WHOLE = {  # program, options, steps in the trace, words of the last line
     "inference": (INFER, ["--steps", "0"], [0], "captured step 0: "),
     "manual, its first": (MANUAL, ["--steps", "0", "--step-by", "manual"], [0], "captured step 0: "),
-    "manual, to the end": (MANUAL.replace("{last}", "x.exp()"), ["--steps", "0-2"], [0, 1, 2],
-                           "captured steps 0-2: "),
-}  # fmt: skip
+    "manual, to the end": (MANUAL.replace("{last}", "x.exp()"), ["--steps", "0-2"], [0, 1, 2], "captured steps 0-2: "),
+}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -125,8 +128,7 @@ def test_an_empty_folder_is_used_as_it_is_and_a_trace_replaced(tmp_path):
     """-o names the current folder of the program: what it writes there must arrive."""
     (tmp_path / "t").mkdir()
     (tmp_path / "program.py").write_text(textwrap.dedent(TRAIN).replace("{last}", "open('x', 'w').close()"))
-    command = ["ulpscope", "capture", "--keep-going", "-o", ".", "--", sys.executable,
-               "../program.py"]  # fmt: skip
+    command = ["ulpscope", "capture", "--keep-going", "-o", ".", "--", sys.executable, "../program.py"]
     done = subprocess.run(command, cwd=tmp_path / "t", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert sorted(p.name for p in (tmp_path / "t").iterdir()) == ["tensors-00000.safetensors", "trace.db", "x"]
@@ -164,19 +166,28 @@ def test_of_several_processes_each_rank_and_nothing_else_is_kept(tmp_path):
 
 SAID = {  # command or program, options, words of the one line
     "default": (INFER, [], "to record the whole program: --steps 0"),
-    "left at once": (TRAIN.format(last="os._exit(0)"), [],
-                     "ended after 1 step, before step 1 ended; what was recorded is in t"),
-    "killed": (TRAIN.format(last=BUSY), ["--steps", "0-5"],
-               "was killed by SIGKILL before steps 0-5 were captured; step 0 and what followed are in t"),
+    "left at once": (
+        TRAIN.format(last="os._exit(0)"),
+        [],
+        "ended after 1 step, before step 1 ended; what was recorded is in t",
+    ),
+    "killed": (
+        TRAIN.format(last=BUSY),
+        ["--steps", "0-5"],
+        "was killed by SIGKILL before steps 0-5 were captured; step 0 and what followed are in t",
+    ),
     "raised": (INFER + "    1 / 0\n", ["--steps", "0"], "failed with exit code 1 before step 0"),
     "-I": ([sys.executable, "-I", "program.py"], [], "never loaded: with -I"),
     "cleared": (["env", "-i", sys.executable, "program.py"], [], "never loaded: env started no Python"),
     "ls": (["ls"], ["--steps", "0"], "never loaded: ls started no Python"),
     "no torch": ([sys.executable, "-c", "pass"], [], "imported torch"),
     "no call": ([sys.executable, "-c", "import torch"], ["--steps", "0"], "made no operator call"),
-    "many steps": (MANUAL.format(last="pass"), ["--steps", "0-100000," + ",".join(
-        map(str, range(200000, 235000, 2)))], "ended after 2 steps, before steps 2-100000, 200000, "),
-}  # fmt: skip
+    "many steps": (
+        MANUAL.format(last="pass"),
+        ["--steps", "0-100000," + ",".join(map(str, range(200000, 235000, 2)))],
+        "ended after 2 steps, before steps 2-100000, 200000, ",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SAID)
@@ -206,8 +217,13 @@ def test_compiled_regions_are_counted_and_said_everywhere(tmp_path):
     assert "sin" not in [op for _, op in calls(tmp_path / "t")[0]]
     said = subprocess.run(["ulpscope", "show", "t"], capture_output=True, text=True, cwd=tmp_path)
     assert "1 compiled region ran and was not recorded" in said.stderr
-    said = subprocess.run(["ulpscope", "check", "t", "--device", "cpu", "-j", "1",
-                           "--ops", "ones"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    said = subprocess.run(
+        ["ulpscope", "check", "t", "--device", "cpu", "-j", "1", "--ops", "ones"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert said.returncode == 0, said.stderr
     assert "1 compiled region was not recorded: what torch.compile" in " ".join(said.stdout.split())
     assert said.stdout.splitlines()[-1].endswith("; 1 compiled region not recorded")
@@ -250,8 +266,15 @@ ON_SIM = """
 
 def test_sim_is_there_where_the_command_names_it(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(ON_SIM))
-    done = launch(tmp_path, sys.executable, "program.py", "--device", "sim:0", options=["--steps", "0"],
-                  ULPSCOPE_SIM_FAULTS="aten::mm:scale:factor=2;layer_norm:scale")  # fmt: skip
+    done = launch(
+        tmp_path,
+        sys.executable,
+        "program.py",
+        "--device",
+        "sim:0",
+        options=["--steps", "0"],
+        ULPSCOPE_SIM_FAULTS="aten::mm:scale:factor=2;layer_norm:scale",
+    )
     assert done.returncode == 0 and done.stdout == "128.0\n", done.stderr
     assert "met by no call: layer_norm:scale" in done.stderr and "mm:scale" not in done.stderr
     assert "mm" in [op for _, op in calls(tmp_path / "t")[0]]
@@ -277,14 +300,16 @@ def test_a_fault_that_is_none_is_told_before_the_program_begins(tmp_path, words)
 
 
 def test_a_run_that_capture_ends_tells_idle_faults_too(tmp_path):
-    (tmp_path / "program.py").write_text(textwrap.dedent("""
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent("""
         import torch, ulpscope.sim
         w = torch.nn.Parameter(torch.ones(4, device="sim:0"))
         optimizer = torch.optim.SGD([w], lr=0.1)
         for _ in range(3):
             w.exp().sum().backward()
             optimizer.step()
-    """))  # fmt: skip
+    """)
+    )
     done = launch(tmp_path, sys.executable, "program.py", ULPSCOPE_SIM_FAULTS="exp:scale;mmm:tf32")
     assert done.returncode == 0 and "run ended" in done.stderr, done.stderr
     assert "met by no call: mmm:tf32" in done.stderr
@@ -330,24 +355,33 @@ def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypa
 
 # Ctrl-C while Python starts: a site that takes its time, then one that is over at once. A
 # worker and who compiles the glue do not get it from the terminal.
-@pytest.mark.parametrize(("module", "words", "said"), [
-    ("program.glue", "capture -- true", "ulpscope: interrupted\n"),
-    ("session.repro", "repro t#1", "ulpscope: interrupted\n"),
-    ("worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
-    ("worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("module", "words", "said"),
+    [
+        ("program.glue", "capture -- true", "ulpscope: interrupted\n"),
+        ("session.repro", "repro t#1", "ulpscope: interrupted\n"),
+        ("worker", "check t --device cpu -j 1", "ulpscope check: interrupted before anything was checked\n"),
+        ("worker", "pack t -o p", "ulpscope pack: interrupted; nothing was written\n"),
+    ],
+)
 def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_path, module, words, said):
     (tmp_path / "sitecustomize.py").write_text(
         "import os, sys\n"
         f"if 'ulpscope.{module}' in sys.orig_argv:\n"
         f"    os.kill(os.getpid() if '{module}' == 'session.repro' else os.getppid(), 2)\n"
-        f"    '{module}' == 'worker' and os.kill(os.getpid(), 2)\n")  # fmt: skip
+        f"    '{module}' == 'worker' and os.kill(os.getpid(), 2)\n"
+    )
     small_trace(tmp_path / "t")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     fresh = os.environ.get("ULPSCOPE_COLD", sys.executable)
-    done = subprocess.run(["ulpscope", *words.split()], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": fresh},
-                          cwd=tmp_path, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", *words.split()],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, "ULPSCOPE_PYTHON": fresh},
+        cwd=tmp_path,
+        timeout=60,
+    )
     assert done.returncode == 128 + signal.SIGINT, done.stderr
     told = [line for line in done.stderr.splitlines(True) if "workers start, which load torch" not in line]
     assert "".join(told) == said and not (tmp_path / "ulpscope-trace").exists()  # a slow machine says what it is at
@@ -356,16 +390,27 @@ def test_an_interrupt_while_python_starts_is_not_answered_with_a_traceback(tmp_p
 def test_who_ignores_a_signal_goes_on_ignoring_it(tmp_path):
     """Under nohup a terminal that goes away must not end the run."""
     last = "os.kill(os.getppid(), signal.SIGHUP); time.sleep(0.5)"
-    (tmp_path / "program.py").write_text(textwrap.dedent(TRAIN).format(last=last).replace("import os", "import os, signal"))
-    done = subprocess.run(["nohup", "ulpscope", "capture", "-o", "t", "--", sys.executable, "program.py"],
-                          capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    (tmp_path / "program.py").write_text(
+        textwrap.dedent(TRAIN).format(last=last).replace("import os", "import os, signal")
+    )
+    done = subprocess.run(
+        ["nohup", "ulpscope", "capture", "-o", "t", "--", sys.executable, "program.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 0 and "captured step 1: " in done.stderr, done.stderr
 
 
 def test_a_folder_whose_name_is_not_utf_8_is_no_obstacle(tmp_path):
     (tmp_path / "program.py").write_text(textwrap.dedent(INFER))
-    done = subprocess.run([b"ulpscope", b"capture", b"--steps", b"0", b"-o", b"t\xff", b"--",
-                           sys.executable, "program.py"], capture_output=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [b"ulpscope", b"capture", b"--steps", b"0", b"-o", b"t\xff", b"--", sys.executable, "program.py"],
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert os.path.exists(os.fsencode(tmp_path) + b"/t\xff/trace.db")
 

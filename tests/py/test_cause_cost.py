@@ -152,8 +152,8 @@ def lab_of(name):
 
 def same(a, b):
     return a.keys() == b.keys() and all(
-        t.shape == b[p].shape and torch.equal(bits(t.contiguous()), bits(b[p].contiguous()))
-        for p, t in a.items())  # fmt: skip
+        t.shape == b[p].shape and torch.equal(bits(t.contiguous()), bits(b[p].contiguous())) for p, t in a.items()
+    )
 
 
 class Live(TorchDispatchMode):
@@ -301,7 +301,9 @@ def test_a_constant_is_not_exchanged_with_what_it_meets():
     assert second in swapped and first not in swapped
 
 
-@pytest.mark.parametrize("name, counts", [("step", True), ("state_steps", True), ("t", True), ("box", False), ("tau", False)])
+@pytest.mark.parametrize(
+    "name, counts", [("step", True), ("state_steps", True), ("t", True), ("box", False), ("tau", False)]
+)
 def test_a_number_is_a_count_of_steps_by_its_name(name, counts):
     said = [words for words, _ in changes.of_tensor(name, torch.float32, ())]
     assert any("step count" in words for words in said) == counts

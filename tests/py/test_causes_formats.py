@@ -86,30 +86,46 @@ def rows():
 
 NAMED = {
     "step and least": ("to bfloat16: (div and amin|amin and div)$", quantized, rows, {"dtype": bf}),
-    "hidden layer in float8": (r"to float8 \(e4m3\): silu$", hidden,
-                               lambda: (randn(24, 20), randn(20, 36), randn(36, 16)), {"dtype": torch.float8_e4m3fn}),
+    "hidden layer in float8": (
+        r"to float8 \(e4m3\): silu$",
+        hidden,
+        lambda: (randn(24, 20), randn(20, 36), randn(36, 16)),
+        {"dtype": torch.float8_e4m3fn},
+    ),
     "state of a loop": ("to bfloat16: add$", leaky, lambda: (randn(24, 40), torch.rand(40)), {"dtype": bf}),
     "a sum for each of many rows": ("bfloat16", totals, lambda: (randn(60, 90), torch.rand(90)), {"dtype": bf}),
-    "phase in float16": ("to TF32 or float16: mul$", phased, lambda: (torch.arange(40.0) + 0.3, torch.rand(24) + 0.1),
-                         {"dtype": torch.float16}),
+    "phase in float16": (
+        "to TF32 or float16: mul$",
+        phased,
+        lambda: (torch.arange(40.0) + 0.3, torch.rand(24) + 0.1),
+        {"dtype": torch.float16},
+    ),
     "few errors decide": ("bfloat16", rounds, lambda: (randn(16, 24),), {"dtype": bf}),
-    "state in float16": ("to TF32 or float16", leaky, lambda: (randn(24, 40), torch.rand(40)), {"dtype": torch.float16}),
-}  # fmt: skip
+    "state in float16": (
+        "to TF32 or float16",
+        leaky,
+        lambda: (randn(24, 40), torch.rand(40)),
+        {"dtype": torch.float16},
+    ),
+}
 TWINS = {  # of 11 bits both: the range alone tells one from the other
     "in the range of both": ("to TF32 or float16: add$", of_size(1.0), tf32),
     "float16 in the range of both": ("to TF32 or float16: add$", of_size(1.0), lambda t: low(t, torch.float16)),
     "beyond float16's largest": ("to TF32: add$", of_size(1e5), tf32),
     "among float16's subnormals": ("to float16: add$", of_size(1e-5), lambda t: low(t, torch.float16)),
     "below float16's normal numbers": ("to TF32: add$", of_size(1e-5), tf32),
-}  # fmt: skip
+}
 OTHERS = {
     "a sum for each of four rows": (totals, lambda: (randn(4, 90), torch.rand(90)), {"dtype": bf}),
     "ranges of the other axis": (quantized, rows, {"over": 2}),
     "one level less": (quantized, rows, {"levels": 254}),
-    "a constant that a format moves": (lambda x, c=0.9405: torch.stack([c * t.cumsum(0) for t in x.unbind()]),
-                                       lambda: (randn(8, 20, 6),), {"c": 0.99}),
+    "a constant that a format moves": (
+        lambda x, c=0.9405: torch.stack([c * t.cumsum(0) for t in x.unbind()]),
+        lambda: (randn(8, 20, 6),),
+        {"c": 0.99},
+    ),
     "angles eight times smaller": (turned, lambda: (randn(4, 32, 16), torch.arange(32.0)), {"slower": 8.0}),
-}  # fmt: skip
+}
 
 
 def judged(function, make, wrong, name):

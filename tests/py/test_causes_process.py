@@ -113,10 +113,18 @@ def test_no_cause_is_sought_where_none_is_wanted(monkeypatch):
 
 def test_the_host_stays_as_it_was():
     def state():
-        return (os.getcwd(), dict(os.environ), torch.get_default_dtype(), torch.get_num_threads(),
-                torch.random.get_rng_state().tolist(), torch.is_grad_enabled(),
-                signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGCHLD), sorted(sys.path),
-                threading.active_count())  # fmt: skip
+        return (
+            os.getcwd(),
+            dict(os.environ),
+            torch.get_default_dtype(),
+            torch.get_num_threads(),
+            torch.random.get_rng_state().tolist(),
+            torch.is_grad_enabled(),
+            signal.getsignal(signal.SIGINT),
+            signal.getsignal(signal.SIGCHLD),
+            sorted(sys.path),
+            threading.active_count(),
+        )
 
     before = state()
     ulpscope.judge_call(torch.mm, (X, W), {}, torch.mm(*narrow(X, W)))
@@ -152,9 +160,10 @@ def test_whatever_is_judged_can_be_searched(name):
     functions = {
         "lambda": (lambda x, w: helped(x) + 0 * w.sum(), (X, W)),
         "closure": (lambda x, w: factor * torch.mm(x, w), (X, W)),
-        "module": (own, (X,)), "object": (Odd(2.0), (X, W)),
+        "module": (own, (X,)),
+        "object": (Odd(2.0), (X, W)),
         "in place": (lambda x, w: torch.mm(x, w).mul_(Odd(2.0).factor).add_(1.0), (X, W)),
-    }  # fmt: skip
+    }
     function, arguments = functions[name]
     with torch.no_grad():
         outputs = function(*half(*arguments))
@@ -198,8 +207,12 @@ def is_there(pid):
 def test_nothing_is_left_behind():
     """Where the program ends by itself, or is killed or interrupted in the midst of a search."""
     hows = [("forks", None), ("busy", signal.SIGKILL), ("busy", signal.SIGINT)]
-    hosts = [subprocess.Popen([sys.executable, "-c", HOSTING, doing], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True) for doing, _ in hows]  # fmt: skip
+    hosts = [
+        subprocess.Popen(
+            [sys.executable, "-c", HOSTING, doing], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        for doing, _ in hows
+    ]
     pids = [int(host.stdout.readline()) for host in hosts]
     time.sleep(0.5)
     for host, (_, number) in zip(hosts, hows):
@@ -269,8 +282,9 @@ def opened(pid, fd):
 
 
 def test_one_that_waits_ends_with_the_program():
-    host = subprocess.Popen([sys.executable, "-c", AHEAD, "asleep"], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)  # fmt: skip
+    host = subprocess.Popen(
+        [sys.executable, "-c", AHEAD, "asleep"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert host.stdout.readline() == "True\n"
     child = int(host.stdout.readline())
     mine = {opened(host.pid, fd) for fd in (0, 1)}
@@ -310,8 +324,7 @@ def alike(tmp_path_factory):
     torch.manual_seed(5)
     with TraceWriter(path) as t:
         x, h, c = torch.randn(4, 8), torch.randn(4, 16), torch.randn(4, 16)
-        t.add("aten::lstm_cell", x, [h, c], torch.randn(64, 8), torch.randn(64, 16),
-              torch.randn(64), torch.randn(64))  # fmt: skip
+        t.add("aten::lstm_cell", x, [h, c], torch.randn(64, 8), torch.randn(64, 16), torch.randn(64), torch.randn(64))
         for _ in range(40):
             t.add("aten::mm", torch.randn(24, 40), torch.randn(40, 16))
     return path
@@ -383,7 +396,8 @@ def test_a_check_knows_what_the_call_before_gave(tmp_path):
     out = tmp_path / "out"
     check(tmp_path / "trace", out, fault="addmm=stale")
     assert [r["cause"] for r in rows(out) if r["op"] == "aten::addmm"] == [
-        "the result is the output of call 1: it was not written, what was there before is stale"]  # fmt: skip
+        "the result is the output of call 1: it was not written, what was there before is stale"
+    ]
 
 
 def test_a_search_neither_delays_nor_changes_a_verdict(alike, tmp_path):

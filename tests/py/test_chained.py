@@ -101,8 +101,11 @@ def convs():
 
 
 BLOCKS = {
-    "perceptron": lambda: ffn(nn.ReLU), "gelu": ffn, "attention": lambda: Of(attention, *linears(3 * D, D)),
-    "attention by hand": lambda: Of(by_hand, *linears(D, D, D, D)), "rotary": lambda: Of(rotary, nn.Linear(D, D)),
+    "perceptron": lambda: ffn(nn.ReLU),
+    "gelu": ffn,
+    "attention": lambda: Of(attention, *linears(3 * D, D)),
+    "attention by hand": lambda: Of(by_hand, *linears(D, D, D, D)),
+    "rotary": lambda: Of(rotary, nn.Linear(D, D)),
     "layer norm": lambda: nn.Sequential(nn.LayerNorm(D), nn.Linear(D, D)),
     "rms norm": lambda: nn.Sequential(RMSNorm(), nn.Linear(D, D)),
     "swiglu": lambda: Of(lambda m, x: m[2](F.silu(m[0](x)) * m[1](x)), *linears(D, D, D)),
@@ -114,13 +117,14 @@ BLOCKS = {
     "encoder layer": lambda: nn.TransformerEncoderLayer(D, 4, 2 * D, dropout=0, batch_first=True),
     "loss": lambda: Of(loss, nn.Embedding(50, D), nn.Linear(D, 40)),
     "softmax head": lambda: nn.Sequential(nn.Linear(D, D), nn.Softmax(-1)),
-    "convolutions": convs, "convolutions, evaluated": lambda: convs().eval(),
+    "convolutions": convs,
+    "convolutions, evaluated": lambda: convs().eval(),
     "residual convolutions": lambda: Of(lambda m, x: F.relu(x + m[0](x)), convs()),
     "squeeze and excite": lambda: Of(squeezed, nn.Conv2d(8, 8, 3, padding=1), nn.Linear(8, 4), nn.Linear(4, 8)),
     "group norm": lambda: nn.Sequential(nn.GroupNorm(4, 8), nn.SiLU(), nn.Conv2d(8, 8, 3)),
     "depthwise": lambda: nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.Conv2d(8, 16, 1), nn.ReLU6()),
     "patches": lambda: Of(lambda m, x: m[1](m[0](x).flatten(2).mT), nn.Conv2d(8, D, 4, 4), nn.LayerNorm(D)),
-}  # fmt: skip
+}
 MODES = ["bfloat16", "float16", "autocast"]
 
 
@@ -151,6 +155,7 @@ def test_the_cpu_itself_passes(name, mode):
 
 def hooked(kind, change):
     """The last part of a kind changes what it gives; None where there is none."""
+
     def of(block):
         parts = [m for m in block.modules() if isinstance(m, kind)]
         if parts:
@@ -162,6 +167,7 @@ def hooked(kind, change):
 
 def without(*kinds):
     """The last part of some kinds does nothing; None where there is none."""
+
     def of(block):
         parts = [m for m in block.modules() if isinstance(m, kinds)]
         if parts:
@@ -192,11 +198,14 @@ def with_a_row_of_another(out):
 
 ACTIVATIONS = nn.GELU, nn.ReLU, nn.SiLU, nn.ReLU6
 WRONG = {
-    "5 % off": at_the_end(lambda out: 1.05 * out), "a row of another": at_the_end(with_a_row_of_another),
+    "5 % off": at_the_end(lambda out: 1.05 * out),
+    "a row of another": at_the_end(with_a_row_of_another),
     "4 bits kept inside": hooked(nn.Linear, lambda out: quantize(out, 4).to(out.dtype)),
-    "no activation": without(*ACTIVATIONS), "half an activation": hooked(ACTIVATIONS, lambda out: 0.5 * out),
-    "no norm": without(nn.LayerNorm, nn.GroupNorm, RMSNorm), "another eps": with_eps,
-}  # fmt: skip
+    "no activation": without(*ACTIVATIONS),
+    "half an activation": hooked(ACTIVATIONS, lambda out: 0.5 * out),
+    "no norm": without(nn.LayerNorm, nn.GroupNorm, RMSNorm),
+    "another eps": with_eps,
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -248,13 +257,19 @@ def levelled():
     return (x - x.double().mean(-1, keepdim=True) + 2).half()
 
 
-@pytest.mark.parametrize("function, make, wrong", [
-    (beside, levelled, lambda x: beside(x) + (torch.arange(50) == 7)),  # 2 or 3, and no third
-    (beside, levelled, lambda x: beside(x) - 2 * (torch.arange(50) == 7)),
-    (distance, lambda: torch.randn(300, 48).bfloat16(),
-     lambda x: ((x.float() - x.flip(0).float() + 0.002).square().sum(-1) + 0.2).sqrt().bfloat16()),
-    (capped, lambda: torch.randn(40, 300).bfloat16(), lambda x: capped(x) * (1 + 2.0**-6)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function, make, wrong",
+    [
+        (beside, levelled, lambda x: beside(x) + (torch.arange(50) == 7)),  # 2 or 3, and no third
+        (beside, levelled, lambda x: beside(x) - 2 * (torch.arange(50) == 7)),
+        (
+            distance,
+            lambda: torch.randn(300, 48).bfloat16(),
+            lambda x: ((x.float() - x.flip(0).float() + 0.002).square().sum(-1) + 0.2).sqrt().bfloat16(),
+        ),
+        (capped, lambda: torch.randn(40, 300).bfloat16(), lambda x: capped(x) * (1 + 2.0**-6)),
+    ],
+)
 def test_sets_end_where_runs_do(function, make, wrong):
     """Behind a step runs give two values, one number has no others that speak for it, and what all elements
     lean to is what runs lean to."""

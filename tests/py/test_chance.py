@@ -98,8 +98,10 @@ def unsaid_dropout(x: torch.Tensor) -> torch.Tensor:
 
 def test_masks_that_cannot_be_given_are_no_mistake_of_ours():
     for kept in (0.8, 0.5):
-        found = judge_call(make_call("chance::unsaid_dropout", torch.randn(64, 16)),
-                           PythonDevice(lambda op, a, k, kept=kept: a[0] * (torch.rand_like(a[0]) < kept) / kept))  # fmt: skip
+        found = judge_call(
+            make_call("chance::unsaid_dropout", torch.randn(64, 16)),
+            PythonDevice(lambda op, a, k, kept=kept: a[0] * (torch.rand_like(a[0]) < kept) / kept),
+        )
         assert (found.verdict == "pass") == (kept == 0.8), found.findings
 
 
@@ -170,8 +172,7 @@ def test_wrong_attention_is_flagged(name):
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_honest_attention_has_the_bits_of_what_was_kept(causal):
-    verdict = ulpscope.judge_call(sdpa(is_causal=causal), heads(), {},
-                                  attention(*heads(), below=0 if causal else None))  # fmt: skip
+    verdict = ulpscope.judge_call(sdpa(is_causal=causal), heads(), {}, attention(*heads(), below=0 if causal else None))
     assert verdict.verdict == "pass" and verdict.effective_bits > 20, verdict.sentence
 
 
@@ -219,8 +220,7 @@ def test_numbers_that_are_drawn_for_nothing_excuse_nothing():
         assert ulpscope.check_call(spent, (x,), device="sim:0").verdict == "wrong"
 
 
-MASKED = {"mlp": mlp, "by hand": by_hand, "residual": residual, "depth": depth, "twice": twice,
-          "fused": fused}  # fmt: skip
+MASKED = {"mlp": mlp, "by hand": by_hand, "residual": residual, "depth": depth, "twice": twice, "fused": fused}
 
 
 @pytest.mark.parametrize("name", MASKED)
@@ -247,8 +247,7 @@ def many_keys(kernel):
         return kernel(*args[:3], p=args[4])
 
     q, k, v = heads(96, 8)
-    return judge_call(make_call("aten::scaled_dot_product_attention", q, k, v, None, 0.1, False),
-                      PythonDevice(device))  # fmt: skip
+    return judge_call(make_call("aten::scaled_dot_product_attention", q, k, v, None, 0.1, False), PythonDevice(device))
 
 
 def test_where_no_mask_shows_the_call_without_chance_is_judged():

@@ -94,6 +94,7 @@ def test_rounded_intermediates_of_a_custom_operator():
     arguments = randn(32, 64), randn(64).bfloat16().float(), 1e-6
     verdict = verdict_of(device, "check_demo::rms_norm", *arguments)
     assert verdict.verdict == "reduced"
+
     # The inputs stay as they are inside the kernel: only what it computes is rounded.
     def inside(op, args, kwargs):
         with RoundsResults():
@@ -245,10 +246,9 @@ def test_few_outputs_of_calls_before_are_looked_at(monkeypatch):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda y: y * (1 + 1e-3 * torch.randn(y.shape)), lambda y: y + 1e-3 * y * y,
-     lambda y: torch.randn(y.shape)],
+    [lambda y: y * (1 + 1e-3 * torch.randn(y.shape)), lambda y: y + 1e-3 * y * y, lambda y: torch.randn(y.shape)],
     ids=["noise", "quadratic", "another"],
-)  # fmt: skip
+)
 def test_unknown_mistakes_get_no_name(change):
     verdict = verdict_of(after(change), "aten::mm", randn(32, 48), randn(48, 16))
     assert verdict.verdict in ("reduced", "wrong")

@@ -31,8 +31,7 @@ def trace(tmp_path_factory):
 
 
 def command(trace, out, *more, device="python:check_devices:device"):
-    return ["ulpscope", "check", str(trace), "--device", device,
-            "-o", str(out), "-j", "1", *more]  # fmt: skip
+    return ["ulpscope", "check", str(trace), "--device", device, "-o", str(out), "-j", "1", *more]
 
 
 def environment(**more):
@@ -41,15 +40,19 @@ def environment(**more):
 
 
 def check(trace, out, *more, fault="", threads="1", **options):
-    run = subprocess.run(command(trace, out, *more, **options), capture_output=True, text=True,
-                         env=environment(CHECK_FAULT=fault, OMP_NUM_THREADS=threads), timeout=300)  # fmt: skip
+    run = subprocess.run(
+        command(trace, out, *more, **options),
+        capture_output=True,
+        text=True,
+        env=environment(CHECK_FAULT=fault, OMP_NUM_THREADS=threads),
+        timeout=300,
+    )
     print(run.stdout, run.stderr)
     return run
 
 
 def report(out, *more):
-    return subprocess.run(["ulpscope", "report", str(out), *more], capture_output=True,
-                          text=True, timeout=60)  # fmt: skip
+    return subprocess.run(["ulpscope", "report", str(out), *more], capture_output=True, text=True, timeout=60)
 
 
 def rows(out):
@@ -69,8 +72,12 @@ def verdicts(out):
     return Counter((r["op"], r["verdict"]) for r in rows(out))
 
 
-HONEST = {("aten::mm", "pass"): N, ("aten::gelu", "pass"): N, ("aten::add_.Tensor", "pass"): N,
-          ("aten::linear", "pass"): N}  # fmt: skip
+HONEST = {
+    ("aten::mm", "pass"): N,
+    ("aten::gelu", "pass"): N,
+    ("aten::add_.Tensor", "pass"): N,
+    ("aten::linear", "pass"): N,
+}
 
 
 def test_honest_device(trace, tmp_path):
@@ -102,9 +109,11 @@ def test_each_misfortune_costs_one_call(tmp_path):
     run = check(trace, out, "--timeout", "3", fault="mm=dead,gelu=crash,add_=hang,linear=missing")
     assert run.returncode == 1
     assert verdicts(out) == {
-        ("aten::mm", "crashed"): 1, ("aten::gelu", "crashed"): 1,
-        ("aten::add_.Tensor", "timeout"): 1, ("aten::linear", "unsupported"): 1,
-    }  # fmt: skip
+        ("aten::mm", "crashed"): 1,
+        ("aten::gelu", "crashed"): 1,
+        ("aten::add_.Tensor", "timeout"): 1,
+        ("aten::linear", "unsupported"): 1,
+    }
     said = {r["op"]: r["sentence"] for r in rows(out)}
     assert "uncorrectable" in said["aten::mm"] and "SIGSEGV" in said["aten::gelu"]
     for row in rows(out):
@@ -128,9 +137,15 @@ def test_little_judged_is_no_success(trace, tmp_path):
     assert run.returncode == 2 and "6 not judged (unsupported)" in last
     assert unjudged.startswith("not judged: aten::") and "ulpscope coverage lists" in unjudged
     assert "only 25 % judged, less than the 50 % of --min-judged" in last
-    for more, code in ((["--min-judged", "25%"], 0), (["--min-judged", "0"], 0), (["--strict"], 1),
-                       (["--min-judged", "26"], 2), (["--allow", "unsupported"], 0),
-                       (["--allow", "unsupported:gelu"], 2), (["--min-judged", "x"], 2)):  # fmt: skip
+    for more, code in (
+        (["--min-judged", "25%"], 0),
+        (["--min-judged", "0"], 0),
+        (["--strict"], 1),
+        (["--min-judged", "26"], 2),
+        (["--allow", "unsupported"], 0),
+        (["--allow", "unsupported:gelu"], 2),
+        (["--min-judged", "x"], 2),
+    ):
         assert report(out, *more).returncode == code, more
 
 
@@ -336,10 +351,12 @@ class Slow:
             if not os.path.exists(name):
                 os.mkfifo(name)
         self.run = subprocess.Popen(
-            command(trace, out, *ONE_RUN, *more, device="python:check_devices:slow"), stderr=subprocess.PIPE,
+            command(trace, out, *ONE_RUN, *more, device="python:check_devices:slow"),
+            stderr=subprocess.PIPE,
             # Forked workers have another parent: only of its own a worker ends with a check that is killed.
-            env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1], ULPSCOPE_WARM=""), text=True,
-        )  # fmt: skip
+            env=environment(CHECK_WORKS=names[0], CHECK_GO=names[1], ULPSCOPE_WARM=""),
+            text=True,
+        )
         self.names = names
 
     def wait_for_call(self):

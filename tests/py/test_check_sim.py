@@ -75,10 +75,25 @@ def test_every_kind_of_fault_is_documented():
 def test_a_fault_that_fired_at_no_call_is_told(tmp_path):
     trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
     run = subprocess.run(
-        ["ulpscope", "check", str(trace), "--device", "sim:0", "-o", str(out),
-         "-j", "1", "--faults", "mm:scale; softmax:nan;gelu:crash:nth=1", "--ops", "mm,gelu"],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [
+            "ulpscope",
+            "check",
+            str(trace),
+            "--device",
+            "sim:0",
+            "-o",
+            str(out),
+            "-j",
+            "1",
+            "--faults",
+            "mm:scale; softmax:nan;gelu:crash:nth=1",
+            "--ops",
+            "mm,gelu",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert run.returncode == 1, run.stderr
     assert "planted, but fired at no call: softmax:nan\n" in run.stderr
     command = ["ulpscope", "check", str(trace), "--device", "sim:0", "-o", str(out), "-j", "1", "--force"]

@@ -13,13 +13,23 @@ from ulpscope.calls.standin import stand_in
 
 def tensor(stats, sizes=(4000,), dtype="float32", path="args[0]"):
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    return dict(path=path, role="in", dtype=dtype, sizes=list(sizes), strides=strides, stats=stats and json.dumps(stats))
+    return dict(
+        path=path, role="in", dtype=dtype, sizes=list(sizes), strides=strides, stats=stats and json.dumps(stats)
+    )
 
 
 FLOATS = dict(
-    n=4000, n_nan=2, n_pos_inf=1, n_neg_inf=0, n_zero=400, min=-1.9, max=15.0, mean=2.0, l2=300.0,
+    n=4000,
+    n_nan=2,
+    n_pos_inf=1,
+    n_neg_inf=0,
+    n_zero=400,
+    min=-1.9,
+    max=15.0,
+    mean=2.0,
+    l2=300.0,
     histogram={"pos": {"0": 900, "2": 1800, "3": 449}, "neg": {"0": 448}},
-)  # fmt: skip
+)
 
 
 def test_floats_follow_the_statistics():

@@ -30,8 +30,7 @@ def adamw(step=3.0, n=40):
     lists = [[randn(n), randn(4, 5)] for _ in range(2)]
     averages = [[0.1 * randn(n), 0.1 * randn(4, 5)], [randn(n) ** 2, randn(4, 5) ** 2]]
     steps = [torch.tensor(step), torch.tensor(step)]
-    keywords = dict(lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8,
-                    amsgrad=False, maximize=False)  # fmt: skip
+    keywords = dict(lr=1e-3, beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False)
     return (*lists, *averages, [], steps), keywords
 
 
@@ -42,25 +41,29 @@ def index(high, *sizes):
 HONEST = {
     "mm": lambda: ("aten::mm", randn(32, 64), randn(64, 16)),
     "mm transposed": lambda: ("aten::mm", randn(32, 64), randn(16, 64).t()),
-    "mm bf16": lambda: ("aten::mm", randn(32, 64, dtype=torch.bfloat16),
-                        randn(64, 16, dtype=torch.bfloat16)),
+    "mm bf16": lambda: ("aten::mm", randn(32, 64, dtype=torch.bfloat16), randn(64, 16, dtype=torch.bfloat16)),
     "addmm": lambda: ("aten::addmm", randn(16), randn(32, 64), randn(64, 16)),
     "linear": lambda: ("aten::linear", randn(4, 8, 16), randn(32, 16), randn(32)),
     "softmax": lambda: ("aten::_softmax", randn(16, 64), -1, False),
-    "softmax masked": lambda: ("aten::_softmax",
-                               randn(8, 8).masked_fill(torch.ones(8, 8).triu(1) > 0, -torch.inf),
-                               -1, False),
-    "layer_norm": lambda: ("aten::native_layer_norm", randn(16, 64), [64], torch.ones(64),
-                           torch.zeros(64), 1e-5),
+    "softmax masked": lambda: (
+        "aten::_softmax",
+        randn(8, 8).masked_fill(torch.ones(8, 8).triu(1) > 0, -torch.inf),
+        -1,
+        False,
+    ),
+    "layer_norm": lambda: ("aten::native_layer_norm", randn(16, 64), [64], torch.ones(64), torch.zeros(64), 1e-5),
     "gelu": lambda: ("aten::gelu", randn(1000)),
     "gelu backward": lambda: ("aten::gelu_backward", randn(500), randn(500)),
     "embedding": lambda: ("aten::embedding", randn(50, 16), index(50, 7, 3)),
-    "embedding backward": lambda: ("aten::embedding_dense_backward", randn(7, 3, 16),
-                                   index(50, 7, 3), 50, -1, False),
-    "nll": lambda: ("aten::nll_loss_forward", F.log_softmax(randn(8, 10), -1), index(10, 8),
-                    None, 1, -100),
-    "log_softmax backward": lambda: ("aten::_log_softmax_backward_data", randn(8, 10),
-                                     F.log_softmax(randn(8, 10), -1), -1, torch.float32),
+    "embedding backward": lambda: ("aten::embedding_dense_backward", randn(7, 3, 16), index(50, 7, 3), 50, -1, False),
+    "nll": lambda: ("aten::nll_loss_forward", F.log_softmax(randn(8, 10), -1), index(10, 8), None, 1, -100),
+    "log_softmax backward": lambda: (
+        "aten::_log_softmax_backward_data",
+        randn(8, 10),
+        F.log_softmax(randn(8, 10), -1),
+        -1,
+        torch.float32,
+    ),
     "view": lambda: ("aten::view", randn(3, 4), [12]),
     "transpose": lambda: ("aten::transpose.int", randn(3, 4), 0, 1),
     "expand": lambda: ("aten::expand", randn(3, 1), [3, 5]),
@@ -81,16 +84,43 @@ HONEST = {
     "item": lambda: ("aten::_local_scalar_dense", torch.tensor(1.5)),
     "zeros": lambda: ("aten::zeros", [3, 4]),
     "float64": lambda: ("aten::mm", randn(8, 8).double(), randn(8, 8).double()),
-    "complex": lambda: ("aten::mul.Tensor", torch.complex(randn(8), randn(8)),
-                        torch.complex(randn(8), randn(8))),
-    "conv": lambda: ("aten::convolution", randn(2, 3, 8, 8), randn(4, 3, 3, 3), randn(4), [1, 1],
-                     [1, 1], [1, 1], False, [0, 0], 1),
-    "batch_norm": lambda: ("aten::native_batch_norm", randn(8, 5), torch.ones(5),
-                           torch.zeros(5), torch.zeros(5), torch.ones(5), True, 0.1, 1e-5),
-    "batch_norm without momentum": lambda: ("aten::native_batch_norm", randn(8, 5), None, None,
-                                            torch.zeros(5), torch.ones(5), True, 0.0, 1e-5),
+    "complex": lambda: ("aten::mul.Tensor", torch.complex(randn(8), randn(8)), torch.complex(randn(8), randn(8))),
+    "conv": lambda: (
+        "aten::convolution",
+        randn(2, 3, 8, 8),
+        randn(4, 3, 3, 3),
+        randn(4),
+        [1, 1],
+        [1, 1],
+        [1, 1],
+        False,
+        [0, 0],
+        1,
+    ),
+    "batch_norm": lambda: (
+        "aten::native_batch_norm",
+        randn(8, 5),
+        torch.ones(5),
+        torch.zeros(5),
+        torch.zeros(5),
+        torch.ones(5),
+        True,
+        0.1,
+        1e-5,
+    ),
+    "batch_norm without momentum": lambda: (
+        "aten::native_batch_norm",
+        randn(8, 5),
+        None,
+        None,
+        torch.zeros(5),
+        torch.ones(5),
+        True,
+        0.0,
+        1e-5,
+    ),
     "empty input": lambda: ("aten::relu", randn(0, 4)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -134,11 +164,22 @@ def cloning(op, args, kwargs):
     return op(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args), **kwargs)
 
 
-@pytest.mark.parametrize(("training", "momentum", "verdict"),
-                         [(True, 0.1, "wrong"), (True, 0.0, "pass"), (False, 0.1, "pass")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("training", "momentum", "verdict"), [(True, 0.1, "wrong"), (True, 0.0, "pass"), (False, 0.1, "pass")]
+)
 def test_statistics_must_be_written_where_the_cpu_writes_them(training, momentum, verdict):
-    found = judged(cloning, "aten::native_batch_norm", randn(8, 5), None, None, randn(5), randn(5) ** 2 + 1,
-                   training, momentum, 1e-5)  # fmt: skip
+    found = judged(
+        cloning,
+        "aten::native_batch_norm",
+        randn(8, 5),
+        None,
+        None,
+        randn(5),
+        randn(5) ** 2 + 1,
+        training,
+        momentum,
+        1e-5,
+    )
     assert found.verdict == verdict, found.reason
     if verdict == "wrong":
         said = wording.sentence("aten::native_batch_norm", found)
@@ -294,14 +335,17 @@ def fails(out):
     raise RuntimeError("the queue is corrupt")
 
 
-@pytest.mark.parametrize(("when", "then", "verdict", "said"), [
-    (1, lambda out: out * 1.5, "intermittent", "one run is wrong, another run of the same call passes"),
-    (2, lambda out: out * 1.5, "intermittent", "another run of the same call is wrong, one run passes"),
-    (2, lambda out: out[:-1], "intermittent", "shape"),
-    (2, fails, "intermittent", "raises: the queue is corrupt"),
-    (2, lambda out: out * (1 + 2**-23), "pass", "differs from run to run, within rounding"),
-    (3, lambda out: out * 1.5, "pass", ""),  # beyond the two runs that are made
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("when", "then", "verdict", "said"),
+    [
+        (1, lambda out: out * 1.5, "intermittent", "one run is wrong, another run of the same call passes"),
+        (2, lambda out: out * 1.5, "intermittent", "another run of the same call is wrong, one run passes"),
+        (2, lambda out: out[:-1], "intermittent", "shape"),
+        (2, fails, "intermittent", "raises: the queue is corrupt"),
+        (2, lambda out: out * (1 + 2**-23), "pass", "differs from run to run, within rounding"),
+        (3, lambda out: out * 1.5, "pass", ""),  # beyond the two runs that are made
+    ],
+)
 def test_every_answer_of_a_device_is_judged(when, then, verdict, said):
     found = judged(Flaky(when, then), "aten::mm", randn(8, 8), randn(8, 8))
     assert found.verdict == verdict
@@ -341,9 +385,11 @@ def test_row_holds_plain_values():
 
 def test_a_missing_kernel_is_said_without_pages_on_backends():
     def refuse(op, args, kwargs):
-        raise NotImplementedError("Could not run 'aten::relu' with arguments from the 'SparseNPU' backend. This "
-                                  "could be because the operator doesn't exist. If you are an employee, visit "
-                                  "https://example.org. 'aten::relu' is only available for: [CPU]")  # fmt: skip
+        raise NotImplementedError(
+            "Could not run 'aten::relu' with arguments from the 'SparseNPU' backend. This "
+            "could be because the operator doesn't exist. If you are an employee, visit "
+            "https://example.org. 'aten::relu' is only available for: [CPU]"
+        )
 
     verdict = judged(refuse, "aten::relu", randn(4))
     assert verdict.verdict == "unsupported"

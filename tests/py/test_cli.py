@@ -38,9 +38,14 @@ def run(case: Path, folder: Path) -> dict[str, str]:
         "COLUMNS": "100",
     }
     done = subprocess.run(
-        ["sh", "-c", case.read_text()], cwd=folder, env=environment, text=True,
-        capture_output=True, stdin=subprocess.DEVNULL, timeout=60,
-    )  # fmt: skip
+        ["sh", "-c", case.read_text()],
+        cwd=folder,
+        env=environment,
+        text=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
     return {".out": done.stdout, ".err": done.stderr, ".code": f"{done.returncode}\n"}
 
 

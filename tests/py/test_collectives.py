@@ -59,8 +59,7 @@ def written(trace, row):
     if item is None:
         return None
     raw = torch.frombuffer(bytearray(trace.blob(item["blob"])), dtype=torch.uint8)
-    return raw.view(getattr(torch, item["dtype"])).as_strided(
-        item["sizes"], item["strides"], item["offset"])  # fmt: skip
+    return raw.view(getattr(torch, item["dtype"])).as_strided(item["sizes"], item["strides"], item["offset"])
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -84,8 +83,7 @@ def test_ranks_that_wait_for_each_other_go_on_without_the_result(late):
     for rank in (0, 1):
         trace = _core.Trace(late / f"rank-{rank}")
         shapes = {(10,): rank == 1, (11,): rank == 0}  # whether it is what it issued second
-        rows = [r for r in calls(trace, "c10d::allreduce_")
-                if tuple(r["tensors"][0]["sizes"]) in shapes]  # fmt: skip
+        rows = [r for r in calls(trace, "c10d::allreduce_") if tuple(r["tensors"][0]["sizes"]) in shapes]
         assert len(rows) == 2
         for row in rows:
             seen = written(trace, row) is not None
@@ -107,8 +105,7 @@ def test_reduction_and_group_are_said(late, rank):
     trace = _core.Trace(late / f"rank-{rank}")
     rows = {r["tensors"][0]["sizes"][0]: r for r in calls(trace, "c10d::allreduce_")}
     for size, how in ((50, "ReduceOp sum"), (20, "ReduceOp bor")):
-        marks = [a["other"] for a in json.loads(rows[size]["args"])["args"]
-                 if isinstance(a, dict) and "other" in a]  # fmt: skip
+        marks = [a["other"] for a in json.loads(rows[size]["args"])["args"] if isinstance(a, dict) and "other" in a]
         assert marks == [f"ProcessGroup 0 rank {rank} of 2", how]
     (row,) = calls(trace, "_c10d_functional::all_reduce")
     assert json.loads(row["state"]) == {"group": {"name": "0", "rank": rank, "size": 2}}

@@ -87,7 +87,9 @@ def test_honest_ranks_pass(traces, rank):
     assert len(found) == (25 if rank == 1 else 28)
     for row, verdict in found:
         to_root = row["op"].startswith(("c10d::reduce_.", "c10d::gather_.")) or row["op"] in (
-            "c10d::reduce_", "c10d::gather_")  # fmt: skip
+            "c10d::reduce_",
+            "c10d::gather_",
+        )
         want = "undefined" if to_root and rank != 0 else "pass"
         assert verdict.verdict == want, (row["op"], verdict.reason, verdict.worst, verdict.cause)
         assert want != "pass" or "judged as captured" in verdict.notes[-1]
@@ -98,13 +100,16 @@ def with_result_of(traces, folder, rank, sizes, source):
     `source(base, call)`, the id of a tensor, is."""
     shutil.copytree(traces, folder)
     base = sqlite3.connect(folder / f"rank-{rank}" / "trace.db")
-    query = ("SELECT a.call, a.tensor FROM arg a JOIN tensor t ON t.id = a.tensor JOIN call c ON "
-             "c.sequence = a.call JOIN op o ON o.id = c.op WHERE a.role = 'mutated' AND "
-             "o.name LIKE 'c10d::allreduce_%' AND t.sizes = ? ORDER BY a.call")  # fmt: skip
+    query = (
+        "SELECT a.call, a.tensor FROM arg a JOIN tensor t ON t.id = a.tensor JOIN call c ON "
+        "c.sequence = a.call JOIN op o ON o.id = c.op WHERE a.role = 'mutated' AND "
+        "o.name LIKE 'c10d::allreduce_%' AND t.sizes = ? ORDER BY a.call"
+    )
     (call, _), *others = base.execute(query, (sizes,)).fetchall()
     with base:
-        base.execute("UPDATE arg SET tensor = ? WHERE call = ? AND role = 'mutated'",
-                     (source(base, call, others), call))  # fmt: skip
+        base.execute(
+            "UPDATE arg SET tensor = ? WHERE call = ? AND role = 'mutated'", (source(base, call, others), call)
+        )
     base.close()
     return folder / f"rank-{rank}", call
 
@@ -119,12 +124,27 @@ def test_a_result_without_one_rank_is_wrong(traces, tmp_path):
 
 def test_a_stale_result_is_wrong_also_in_the_whole_check(traces, tmp_path):
     stale = "SELECT tensor FROM arg WHERE call = ? AND role = 'in'"
-    path, _ = with_result_of(traces, tmp_path / "t", 2, "[50]",
-                             lambda b, c, o: b.execute(stale, (c,)).fetchone()[0])  # fmt: skip
+    path, _ = with_result_of(traces, tmp_path / "t", 2, "[50]", lambda b, c, o: b.execute(stale, (c,)).fetchone()[0])
     done = subprocess.run(
-        ["ulpscope", "check", str(path), "--device", "sim:0", "-o",
-         str(tmp_path / "out"), "-j", "1", "--ops", "*c10d*::*", "--compare-standards", "--self-test"],
-        capture_output=True, text=True, timeout=240)  # fmt: skip
+        [
+            "ulpscope",
+            "check",
+            str(path),
+            "--device",
+            "sim:0",
+            "-o",
+            str(tmp_path / "out"),
+            "-j",
+            "1",
+            "--ops",
+            "*c10d*::*",
+            "--compare-standards",
+            "--self-test",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     said = " ".join(done.stdout.split())
     assert done.returncode == 1 and "1 wrong" in said, done.stderr
     assert "checked 28 calls" in said  # waits and barriers are none of them
@@ -147,8 +167,11 @@ def test_missing_ranks_are_named(traces, tmp_path):
 
 def test_another_standard_judges_by_its_own_rule(traces):
     rule = standards.parsed("torch-close")
-    said = {row["tensors"][0]["dtype"]: verdict
-            for row, verdict in judged(traces / "rank-0", rule) if "allreduce" in row["op"]}  # fmt: skip
+    said = {
+        row["tensors"][0]["dtype"]: verdict
+        for row, verdict in judged(traces / "rank-0", rule)
+        if "allreduce" in row["op"]
+    }
     assert said["float32"].verdict == "pass" and said["float32"].opinions
     # An honest narrow sum, which that rule does not know.
     assert said["bfloat16"].verdict == "wrong" and "torch-close" in said["bfloat16"].reason
@@ -164,8 +187,7 @@ def tensors(n, *sizes, dtype=torch.float32):
 
 def verdict(op, given, got, rank=0, how="", root=None, splits=None):
     """The verdict on what `rank` got where rank r gave the list of tensors given[r]."""
-    sides = {r: RankSide(op, "0", r, len(given), how, root, list(g), splits and splits[r])
-             for r, g in enumerate(given)}  # fmt: skip
+    sides = {r: RankSide(op, "0", r, len(given), how, root, list(g), splits and splits[r]) for r, g in enumerate(given)}
     return on_contributions(sides[rank], sides, [got])[1]
 
 
@@ -202,15 +224,17 @@ def test_any_order_of_adding_passes(n, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     "how, plant, cause",
-    [("sum", lambda t: chain(t[:-1]), "dropped|stale"),
-     ("sum", lambda t: chain([*t, t[1]]), "duplicate contribution: that of rank 1"),
-     ("sum", lambda t: chain([t[0], t[0], *t[2:]]), "mixed-up contribution: rank 0's stands for rank 1's"),
-     ("sum", lambda t: chain(t) / len(t), "average instead of sum"),
-     ("avg", lambda t: chain(t) / len(t) / len(t), "twice"),
-     ("avg", chain, "sum instead of average|multiplied"),
-     ("sum", lambda t: t[0].clone(), "stale|dropped"),
-     ("sum", lambda t: torch.cat([chain(t)[:-8], t[0][-8:]]), "stale|dropped")],
-)  # fmt: skip
+    [
+        ("sum", lambda t: chain(t[:-1]), "dropped|stale"),
+        ("sum", lambda t: chain([*t, t[1]]), "duplicate contribution: that of rank 1"),
+        ("sum", lambda t: chain([t[0], t[0], *t[2:]]), "mixed-up contribution: rank 0's stands for rank 1's"),
+        ("sum", lambda t: chain(t) / len(t), "average instead of sum"),
+        ("avg", lambda t: chain(t) / len(t) / len(t), "twice"),
+        ("avg", chain, "sum instead of average|multiplied"),
+        ("sum", lambda t: t[0].clone(), "stale|dropped"),
+        ("sum", lambda t: torch.cat([chain(t)[:-8], t[0][-8:]]), "stale|dropped"),
+    ],
+)
 def test_a_wrong_reduction_is_wrong(n, dtype, how, plant, cause):
     terms = tensors(n, dtype=dtype)
     found = verdict(REDUCE, [[t] for t in terms], plant(terms), how=how)
@@ -219,9 +243,9 @@ def test_a_wrong_reduction_is_wrong(n, dtype, how, plant, cause):
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
-@pytest.mark.parametrize("dtype, narrow", [(torch.float32, torch.bfloat16),
-                                           (torch.float32, torch.float16),
-                                           (torch.float16, torch.bfloat16)])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, narrow", [(torch.float32, torch.bfloat16), (torch.float32, torch.float16), (torch.float16, torch.bfloat16)]
+)
 def test_adding_in_a_narrower_dtype_is_seen(n, dtype, narrow):
     terms = tensors(n, dtype=dtype)
     found = verdict(REDUCE, [[t] for t in terms], chain(terms, narrow), how="sum")
@@ -248,12 +272,19 @@ INTS = [torch.arange(-30, 34), torch.arange(64) * 7 % 50, torch.full((64,), 2)]
 
 @pytest.mark.parametrize(
     "how, got, want",
-    [("sum", sum(INTS), "pass"), ("sum", sum(INTS) + (torch.arange(64) == 9), "wrong"),
-     ("bor", INTS[0] | INTS[1] | INTS[2], "pass"), ("bor", sum(INTS), "wrong"),
-     ("max", torch.stack(INTS).amax(0), "pass"), ("max", INTS[1], "wrong"),
-     ("avg", sum(INTS) // 3, "pass"), ("avg", (sum(INTS) / 3).trunc().long(), "pass"),
-     ("avg", sum(INTS) // 3 + 2, "wrong"), ("avg", sum(INTS), "wrong")],
-)  # fmt: skip
+    [
+        ("sum", sum(INTS), "pass"),
+        ("sum", sum(INTS) + (torch.arange(64) == 9), "wrong"),
+        ("bor", INTS[0] | INTS[1] | INTS[2], "pass"),
+        ("bor", sum(INTS), "wrong"),
+        ("max", torch.stack(INTS).amax(0), "pass"),
+        ("max", INTS[1], "wrong"),
+        ("avg", sum(INTS) // 3, "pass"),
+        ("avg", (sum(INTS) / 3).trunc().long(), "pass"),
+        ("avg", sum(INTS) // 3 + 2, "wrong"),
+        ("avg", sum(INTS), "wrong"),
+    ],
+)
 def test_integers_are_exact(how, got, want):
     assert verdict(REDUCE, [[t] for t in INTS], got, how=how).verdict == want
 
@@ -284,25 +315,26 @@ LEFT, RIGHT = [A[:2], A[2:]], [B[:5], B[5:]]
 
 @pytest.mark.parametrize(
     "op, given, got, want, options",
-    [("c10d::broadcast_", [[A], [B]], A, "pass", dict(rank=1, root=0)),
-     ("c10d::broadcast_", [[A], [B]], NEAR, "wrong", dict(rank=1, root=0)),
-     ("c10d::broadcast_", [[A], [B]], B, "wrong", dict(rank=1, root=0)),
-     ("c10d::_allgather_base_", [[A], [B]], torch.cat([A, B]), "pass", {}),
-     ("c10d::_allgather_base_", [[A], [B]], torch.cat([B, A]), "wrong", {}),
-     ("c10d::_allgather_base_", [[A], [B]], torch.cat([A, torch.zeros(6, 4)]), "wrong", {}),
-     ("c10d::allgather_", [[A], [B[:2]]], torch.cat([A, B[:2]]), "pass", {}),
-     ("c10d::scatter_", [LEFT, []], A[2:], "pass", dict(rank=1, root=0)),
-     ("c10d::scatter_", [[A, B], []], A, "wrong", dict(rank=1, root=0)),
-     ("c10d::alltoall_", [LEFT, RIGHT], torch.cat([A[2:], B[5:]]), "pass", dict(rank=1)),
-     ("c10d::alltoall_", [LEFT, RIGHT], torch.cat([B[5:], A[2:]]), "wrong", dict(rank=1)),
-     ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[3:], B[3:]]), "pass", dict(rank=1)),
-     ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[2:], B[5:]]), "pass",
-      dict(rank=1, splits=[[2, 4], [5, 1]])),
-     ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[:3], B[:3]]), "wrong", dict(rank=1)),
-     ("c10d::reduce_scatter_", [[A, B], [B, A]], B + A, "pass", dict(rank=1, how="sum")),
-     ("c10d::_reduce_scatter_base_", [[A], [B]], (A + B)[3:], "pass", dict(rank=1, how="sum")),
-     ("c10d::_reduce_scatter_base_", [[A], [B]], (A + B)[:3], "wrong", dict(rank=1, how="sum"))],
-)  # fmt: skip
+    [
+        ("c10d::broadcast_", [[A], [B]], A, "pass", dict(rank=1, root=0)),
+        ("c10d::broadcast_", [[A], [B]], NEAR, "wrong", dict(rank=1, root=0)),
+        ("c10d::broadcast_", [[A], [B]], B, "wrong", dict(rank=1, root=0)),
+        ("c10d::_allgather_base_", [[A], [B]], torch.cat([A, B]), "pass", {}),
+        ("c10d::_allgather_base_", [[A], [B]], torch.cat([B, A]), "wrong", {}),
+        ("c10d::_allgather_base_", [[A], [B]], torch.cat([A, torch.zeros(6, 4)]), "wrong", {}),
+        ("c10d::allgather_", [[A], [B[:2]]], torch.cat([A, B[:2]]), "pass", {}),
+        ("c10d::scatter_", [LEFT, []], A[2:], "pass", dict(rank=1, root=0)),
+        ("c10d::scatter_", [[A, B], []], A, "wrong", dict(rank=1, root=0)),
+        ("c10d::alltoall_", [LEFT, RIGHT], torch.cat([A[2:], B[5:]]), "pass", dict(rank=1)),
+        ("c10d::alltoall_", [LEFT, RIGHT], torch.cat([B[5:], A[2:]]), "wrong", dict(rank=1)),
+        ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[3:], B[3:]]), "pass", dict(rank=1)),
+        ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[2:], B[5:]]), "pass", dict(rank=1, splits=[[2, 4], [5, 1]])),
+        ("c10d::alltoall_base_", [[A], [B]], torch.cat([A[:3], B[:3]]), "wrong", dict(rank=1)),
+        ("c10d::reduce_scatter_", [[A, B], [B, A]], B + A, "pass", dict(rank=1, how="sum")),
+        ("c10d::_reduce_scatter_base_", [[A], [B]], (A + B)[3:], "pass", dict(rank=1, how="sum")),
+        ("c10d::_reduce_scatter_base_", [[A], [B]], (A + B)[:3], "wrong", dict(rank=1, how="sum")),
+    ],
+)
 def test_what_is_moved_is_moved_bit_by_bit(op, given, got, want, options):
     assert verdict(op, given, got, **options).verdict == want
 

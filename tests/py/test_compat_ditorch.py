@@ -34,14 +34,19 @@ def train(steps=1):
     return [p.detach().cpu() for p in net.parameters()]
 
 
-@pytest.mark.parametrize(("entries", "some", "none"), [
-    (["torch.nn.functional.linear"], {"addmm", "mm", "addmm_backward*"}, {"add"}),
-    (["torch.add.*"], {"add", "addmm", "addcmul", "add_"}, {"mul"}),
-    (["torch.Tensor.mul"], {"mul"}, {"mul_", "add"}),
-    ([" torch.Tensor.mul "], {"mul"}, {"add"}),  # a space never matched there
-    (["torch.(Tensor.)?exp"], {"exp"}, {"expm1"}),  # nor did a group
-    (["torch.nn.functional.layer_norm"], {"native_layer_norm"}, {"native_batch_norm"}),
-    (["nothing"], set(), {"add"}), ([""], set(), {"add"})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("entries", "some", "none"),
+    [
+        (["torch.nn.functional.linear"], {"addmm", "mm", "addmm_backward*"}, {"add"}),
+        (["torch.add.*"], {"add", "addmm", "addcmul", "add_"}, {"mul"}),
+        (["torch.Tensor.mul"], {"mul"}, {"mul_", "add"}),
+        ([" torch.Tensor.mul "], {"mul"}, {"add"}),  # a space never matched there
+        (["torch.(Tensor.)?exp"], {"exp"}, {"expm1"}),  # nor did a group
+        (["torch.nn.functional.layer_norm"], {"native_layer_norm"}, {"native_batch_norm"}),
+        (["nothing"], set(), {"add"}),
+        ([""], set(), {"add"}),
+    ],
+)
 def test_names_of_functions_mean_operators(entries, some, none):
     found = names.meant(entries)
     assert some <= found and not none & found
@@ -54,11 +59,16 @@ def test_a_bad_expression_is_said():
         names.meant(["torch.add("])
 
 
-@pytest.mark.parametrize(("environ", "ops", "pattern"), [
-    ({}, None, "*"), ({"X_LIST": "torch.exp"}, None, "exp,exp_backward*"),
-    ({"X_DISABLE_LIST": "torch.exp"}, None, "*,!exp,!exp_backward*"),
-    ({"X_LIST": "torch.exp"}, "torch.nn.functional.gelu", "gelu,gelu_backward*"),
-    ({"X_LIST": "no.such"}, None, "")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("environ", "ops", "pattern"),
+    [
+        ({}, None, "*"),
+        ({"X_LIST": "torch.exp"}, None, "exp,exp_backward*"),
+        ({"X_DISABLE_LIST": "torch.exp"}, None, "*,!exp,!exp_backward*"),
+        ({"X_LIST": "torch.exp"}, "torch.nn.functional.gelu", "gelu,gelu_backward*"),
+        ({"X_LIST": "no.such"}, None, ""),
+    ],
+)
 def test_lists_in_the_environment_are_patterns(environ, ops, pattern):
     assert names.pattern("X", ops, environ) == pattern
 
@@ -189,8 +199,10 @@ def test_a_feature_is_applied_to_a_function_where_its_condition_holds(capsys):
         assert not torch.equal(torch.nn.functional.linear(x[:2], w).cpu(), honest[:2].cpu())
         undo()
     assert torch.nn.functional.linear is original
-    for bad, words in [(("torch.nn.functional.linear", "magic"), "one of fallback"),
-                       (("torch.no.such", "fallback"), "cannot be imported")]:  # fmt: skip
+    for bad, words in [
+        (("torch.nn.functional.linear", "magic"), "one of fallback"),
+        (("torch.no.such", "fallback"), "cannot be imported"),
+    ]:
         with pytest.raises(ValueError, match=words):
             op_tools.apply_feature(*bad)
 
@@ -211,9 +223,13 @@ def test_variables_without_a_part_are_named_once(monkeypatch, capsys):
 
 
 def checked(trace, *faults):
-    done = subprocess.run(["ulpscope", "check", str(trace), "--device", "sim", "-o", f"{trace}-out"],
-                          capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"ULPSCOPE_SIM_FAULTS": ";".join(faults)})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "check", str(trace), "--device", "sim", "-o", f"{trace}-out"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"ULPSCOPE_SIM_FAULTS": ";".join(faults)},
+    )
     assert done.returncode in (0, 1), done.stderr
     return done
 

@@ -71,10 +71,14 @@ def test_an_honest_step_has_a_log_and_no_error():
     assert text[:4].isdigit()  # a time
 
 
-@pytest.mark.parametrize(("fault", "name"), [
-    ("aten::tanh:scale:factor=1.01", "torch.ops.aten.tanh(forward)"),
-    ("aten::tanh_backward:scale:factor=1.01", "torch.ops.aten.tanh_backward(backward)"),
-    ("aten::_fused_adamw_:step_plus_one", "torch.ops.aten._fused_adamw_(optimizer)")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("aten::tanh:scale:factor=1.01", "torch.ops.aten.tanh(forward)"),
+        ("aten::tanh_backward:scale:factor=1.01", "torch.ops.aten.tanh_backward(backward)"),
+        ("aten::_fused_adamw_:step_plus_one", "torch.ops.aten._fused_adamw_(optimizer)"),
+    ],
+)
 def test_a_fault_is_an_error_line(fault, name):
     net = model()
     with ulpscope.sim.fault(fault.rsplit(":", fault.count(":") - 2)[0], *_rest(fault)):
@@ -92,15 +96,18 @@ def _rest(fault):
 
 def test_lists_steps_and_ranks_say_where_it_works():
     net = model()
-    with CompareWithCPU(target_op=["torch.ops.aten.addmm"], should_log_to_file=True, start_step=1,
-                        end_step=2) as compare:  # fmt: skip
+    with CompareWithCPU(
+        target_op=["torch.ops.aten.addmm"], should_log_to_file=True, start_step=1, end_step=2
+    ) as compare:
         for _ in range(3):
             train(net)
             compare.step()
         assert compare.step_cnt == 3
     text = log()
     assert "step = 1" in text and "step = 0" not in text and "step = 2" not in text
-    assert {line.split("torch.ops.")[1].split("(")[0] for line in text.splitlines() if "succeeds" in line} == {"aten.addmm"}
+    assert {line.split("torch.ops.")[1].split("(")[0] for line in text.splitlines() if "succeeds" in line} == {
+        "aten.addmm"
+    }
     with CompareWithCPU(white_list=["torch.ops.aten.addmm", torch.ops.aten.mm], should_log_to_file=True):
         train(net)
     assert "torch.ops.aten.addmm is in white_list, pass" in log()

@@ -22,9 +22,7 @@ def shim(tmp_path_factory):
     ).stdout
     path, programs = (line.split('"')[1] for line in said.splitlines())
     assert path == str(folder.resolve()) and programs == f"{path}/bin:$PATH"
-    bin_python = (
-        folder / "python"
-    )  # programs of the shim begin with python3: the one that has ulpscope
+    bin_python = folder / "python"  # programs of the shim begin with python3: the one that has ulpscope
     bin_python.mkdir()
     (bin_python / "python3").symlink_to(sys.executable)
     return {
@@ -38,9 +36,7 @@ def shim(tmp_path_factory):
 def run(shim, *words, cwd=None):
     if words[0] in ("musa-converter", "musify-text"):
         words = (sys.executable, f"{shim['SHIM']}/bin/{words[0]}", *words[1:])
-    return subprocess.run(
-        [str(w) for w in words], env=shim, cwd=cwd, capture_output=True, text=True
-    )
+    return subprocess.run([str(w) for w in words], env=shim, cwd=cwd, capture_output=True, text=True)
 
 
 def module(shim, name, *words, cwd=None):
@@ -128,9 +124,7 @@ def test_what_has_to_stand_first_does(shim, tmp_path, head):
 def test_a_file_that_does_not_parse_stays_and_the_others_go_on(shim, tmp_path):
     source = write(tmp_path / "s", a_DOT_py="x = 'cuda\n", b_DOT_py="x.cuda()\n")
     done = convert(shim, source)
-    assert (source / "a.py").read_text() == "x = 'cuda\n" and (
-        source / "b.py"
-    ).read_text() == "x.musa()\n"
+    assert (source / "a.py").read_text() == "x = 'cuda\n" and (source / "b.py").read_text() == "x.musa()\n"
     assert "a.py:1: unended" in done.stdout
 
 
@@ -200,8 +194,7 @@ def test_rules_of_the_user_win(shim, tmp_path):
 def test_code_behind_a_comment_is_ported_and_a_line_with_cub(shim, tmp_path):
     source = write(
         tmp_path / "cuda",
-        a_DOT_cu="/* x */ cudaFree(p);\n#include <cub/cub.cuh> // x\n"
-        "cub::f(cudaFree(p)); // cub/x\n",
+        a_DOT_cu="/* x */ cudaFree(p);\n#include <cub/cub.cuh> // x\ncub::f(cudaFree(p)); // cub/x\n",
     )
     simple(shim, cuda_dir_path=str(source))
     assert (tmp_path / "cuda_musa/a.mu").read_text() == (
@@ -260,11 +253,7 @@ def test_the_module_has_its_options(shim, tmp_path):
     assert (tmp_path / "cuda_musa/a.mu").read_text() == "musaFree(p); musaNew(q);\n"
     assert (tmp_path / "cuda_musa/old/b.cu").read_text() == "cudaFree(p);\n"
     done = module(shim, "simple_porting", "--cuda-dir-path", "none", cwd=tmp_path)
-    assert (
-        done.returncode == 2
-        and "none: no such folder" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert done.returncode == 2 and "none: no such folder" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_rules_that_are_no_names_are_told_and_the_others_hold(shim, tmp_path):
@@ -306,20 +295,12 @@ def test_the_three_ways_out_and_the_markers(shim, tmp_path):
 
 
 def test_mappings_over_the_table_or_alone(shim, tmp_path):
-    path = (
-        write(tmp_path, a_DOT_cu="cudaFree(cudaMine);\n", m_DOT_json='{"cudaMine": "musaMine"}')
-        / "a.cu"
-    )
+    path = write(tmp_path, a_DOT_cu="cudaFree(cudaMine);\n", m_DOT_json='{"cudaMine": "musaMine"}') / "a.cu"
     mapping = tmp_path / "m.json"
     assert run(shim, "musify-text", path, "-m", mapping).stdout == "musaFree(musaMine);\n"
-    assert (
-        run(shim, "musify-text", path, "--clear-mapping", "-m", mapping).stdout
-        == "cudaFree(musaMine);\n"
-    )
+    assert run(shim, "musify-text", path, "--clear-mapping", "-m", mapping).stdout == "cudaFree(musaMine);\n"
     path.write_text("musaFree(musaMine);\n")
-    assert (
-        run(shim, "musify-text", path, "-d", "m2c", "-m", mapping).stdout == "cudaFree(cudaMine);\n"
-    )
+    assert run(shim, "musify-text", path, "-d", "m2c", "-m", mapping).stdout == "cudaFree(cudaMine);\n"
     mapping.write_text("[")
     done = run(shim, "musify-text", path, "-m", mapping)
     assert done.returncode == 2 and "m.json is no mapping" in done.stderr
@@ -339,6 +320,5 @@ def test_the_real_package_keeps_all_else(shim, tmp_path):
     )
     environment = {**shim, "PYTHONPATH": f"{shim['PYTHONPATH']}{os.pathsep}{tmp_path}"}
     assert (
-        run(environment, sys.executable, "-c", code).stdout
-        == "7 8 ulpscope.compat.torch_musa.utils.simple_porting\n"
+        run(environment, sys.executable, "-c", code).stdout == "7 8 ulpscope.compat.torch_musa.utils.simple_porting\n"
     )

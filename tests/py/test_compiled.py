@@ -48,11 +48,31 @@ def trace(tmp_path_factory):
         t.add("aten::nll_loss_forward", logits, labels, None, 1, -100)
         t.add("aten::nll_loss_backward", torch.ones(()), logits, labels, None, 1, -100, torch.tensor(6.0))
         t.add("aten::_log_softmax_backward_data", grad, logits, 1, torch.float32)
-        t.add("aten::_fused_adamw_", *lists, [torch.tensor(3.0)], lr=1e-3, beta1=0.9, beta2=0.999,
-              weight_decay=0.01, eps=1e-8, amsgrad=True, maximize=False)  # fmt: skip
+        t.add(
+            "aten::_fused_adamw_",
+            *lists,
+            [torch.tensor(3.0)],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=True,
+            maximize=False,
+        )
         lists[4] = []  # which torch itself cannot take for a list that is written
-        t.add("aten::_fused_adamw_", *lists, [torch.tensor(3.0)], lr=1e-3, beta1=0.9, beta2=0.999,
-              weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False)  # fmt: skip
+        t.add(
+            "aten::_fused_adamw_",
+            *lists,
+            [torch.tensor(3.0)],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.01,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
     return path
 
 
@@ -73,8 +93,7 @@ def test_honest_compiler(trace, tmp_path):
 
 def test_compiler_that_rounds_is_accused(trace, tmp_path):
     out = tmp_path / "out"
-    run = check(trace, out, "--via", "rounding", "--import", "check_compilers", "--ops", "mm,gelu",
-                device="cpu")  # fmt: skip
+    run = check(trace, out, "--via", "rounding", "--import", "check_compilers", "--ops", "mm,gelu", device="cpu")
     assert run.returncode == 1
     assert {r["op"]: r["verdict"] for r in rows(out)} == {"aten::mm": "reduced", "aten::gelu": "reduced"}
 
@@ -86,8 +105,11 @@ def test_unknown_compiler(trace, tmp_path):
 
 
 def test_a_callable_cannot_be_compiled():
-    said = subprocess.run(["ulpscope", "check", "trace", "--device", "python:check_devices:device", "--via",
-                           "inductor"], capture_output=True, text=True)  # fmt: skip
+    said = subprocess.run(
+        ["ulpscope", "check", "trace", "--device", "python:check_devices:device", "--via", "inductor"],
+        capture_output=True,
+        text=True,
+    )
     assert said.returncode == 2 and "--device cpu" in said.stderr
     with pytest.raises(UnknownDevice):
         open_device("cpu", via="inducer")

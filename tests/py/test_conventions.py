@@ -90,7 +90,6 @@ def test_a_number_among_the_arguments_of_a_traced_call(number):
 # ---- layouts that the CPU's own kernel misreads --------------------------------------
 
 
-
 @pytest.fixture
 def misread():
     """Operators whose CPU kernels take any tensor for rows; one of them reads what nobody wrote."""

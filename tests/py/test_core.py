@@ -12,15 +12,28 @@ import pytest
 
 from ulpscope import _core
 
-RUN = {"trace": "/t", "trace_id": "ab", "device": "sim:0", "standard": "ulpscope",
-       "faults": "", "options": "{}", "environment": "{}"}  # fmt: skip
+RUN = {
+    "trace": "/t",
+    "trace_id": "ab",
+    "device": "sim:0",
+    "standard": "ulpscope",
+    "faults": "",
+    "options": "{}",
+    "environment": "{}",
+}
 HEADER = Path(__file__).parents[2] / "include/ulpscope/status.h"
 
 
 def row(call, **changes):
-    made = dict(call=call, op="aten::mm", verdict="pass", bits=24.0, yardstick_bits=24.0,
-                metrics=[(0, "max", 1.5, None), (0, "sizes", 0.0, "[2]")],
-                examples=[(0, 0, "[1]", float("nan"), 2.0, 3.0, float("inf"))])  # fmt: skip
+    made = dict(
+        call=call,
+        op="aten::mm",
+        verdict="pass",
+        bits=24.0,
+        yardstick_bits=24.0,
+        metrics=[(0, "max", 1.5, None), (0, "sizes", 0.0, "[2]")],
+        examples=[(0, 0, "[1]", float("nan"), 2.0, 3.0, float("inf"))],
+    )
     return {**made, **changes}
 
 
@@ -82,7 +95,9 @@ def test_result_rows_read_with_sqlite(tmp_path):
     base = sqlite3.connect(tmp_path / "result.db")
     assert base.execute("SELECT call, verdict FROM verdict").fetchall() == [(1, "pass")]
     assert base.execute("SELECT name, value, text FROM metric").fetchall() == [
-        ("max", 1.5, None), ("sizes", 0.0, "[2]")]  # fmt: skip
+        ("max", 1.5, None),
+        ("sizes", 0.0, "[2]"),
+    ]
     (example,) = base.execute("SELECT position, device, score FROM example").fetchall()
     assert example == ("[1]", None, float("inf"))
     assert [p.name for p in tmp_path.iterdir()] == ["result.db"]
@@ -107,9 +122,15 @@ def test_closed_handles_say_so(tmp_path):
         result.done()
 
 
-@pytest.mark.parametrize(("pattern", "op", "found"), [
-    ("aten::add,aten::mm", "aten::add.Tensor", True), ("aten::add", "aten::addmm", False),
-    ("aten::add.Tensor", "aten::add.Scalar", False), ("*,!mm", "aten::mm", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("pattern", "op", "found"),
+    [
+        ("aten::add,aten::mm", "aten::add.Tensor", True),
+        ("aten::add", "aten::addmm", False),
+        ("aten::add.Tensor", "aten::add.Scalar", False),
+        ("*,!mm", "aten::mm", False),
+    ],
+)
 def test_operators_match_a_pattern_as_everywhere(pattern, op, found):
     assert _core.match_pattern(pattern, op) is found
 
@@ -117,14 +138,28 @@ def test_operators_match_a_pattern_as_everywhere(pattern, op, found):
 # ---- arguments -------------------------------------------------------------------------
 
 VALUES = {
-    "null": None, "true": True, "3": 3, "2.0": 2.0, '"a"': "a", '{"tensor": false}': None, '{"float": "-inf"}': -math.inf,
-    '{"complex": [1, "inf"]}': complex(1, math.inf), "[1, [2]]": [1, [2]], '{"tuple": [1, []]}': (1, []),
-    '{"slice": [null, 2, 1]}': slice(None, 2, 1), '{"ellipsis": true}': ..., '{"dict": {"a": {"tuple": []}}}': {"a": ()},
-    '{"tensor": true}': ("tensor", "", "args[0]"), '[{"tensor": true}]': [("tensor", "", "args[0][0]")],
-    '{"dtype": "int8"}': ("dtype", "int8", ""), '{"generator": true}': ("generator", "", ""),
-    '{"other": "X"}': ("other", "X", "args[0]"), '{"dtype": 7}': ("other", '{"dtype":7}', "args[0]"),
-    '{"slice": [null, {"tensor": true}, 1]}': ("other", "slice", "args[0][1]"), '{"a": 1, "b": 2}': ("other", '{"a":1,"b":2}', "args[0]"),
-}  # fmt: skip
+    "null": None,
+    "true": True,
+    "3": 3,
+    "2.0": 2.0,
+    '"a"': "a",
+    '{"tensor": false}': None,
+    '{"float": "-inf"}': -math.inf,
+    '{"complex": [1, "inf"]}': complex(1, math.inf),
+    "[1, [2]]": [1, [2]],
+    '{"tuple": [1, []]}': (1, []),
+    '{"slice": [null, 2, 1]}': slice(None, 2, 1),
+    '{"ellipsis": true}': ...,
+    '{"dict": {"a": {"tuple": []}}}': {"a": ()},
+    '{"tensor": true}': ("tensor", "", "args[0]"),
+    '[{"tensor": true}]': [("tensor", "", "args[0][0]")],
+    '{"dtype": "int8"}': ("dtype", "int8", ""),
+    '{"generator": true}': ("generator", "", ""),
+    '{"other": "X"}': ("other", "X", "args[0]"),
+    '{"dtype": 7}': ("other", '{"dtype":7}', "args[0]"),
+    '{"slice": [null, {"tensor": true}, 1]}': ("other", "slice", "args[0][1]"),
+    '{"a": 1, "b": 2}': ("other", '{"a":1,"b":2}', "args[0]"),
+}
 
 
 @pytest.mark.parametrize("text", VALUES)
@@ -140,8 +175,19 @@ def test_what_only_torch_has_is_a_value_where_nobody_makes_it():
     assert _core.arguments(None) == _core.arguments("") == ([], {})
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"args": 1}', '{"kwargs": []}', '{"args": [1e999]}', '{"args": [NaN]}',
-                                  '{"args": [' + "[" * 5000 + "]" * 5000 + "]}", '{"args": ["\\ud800"]}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"args": 1}',
+        '{"kwargs": []}',
+        '{"args": [1e999]}',
+        '{"args": [NaN]}',
+        '{"args": [' + "[" * 5000 + "]" * 5000 + "]}",
+        '{"args": ["\\ud800"]}',
+    ],
+)
 def test_arguments_that_are_none_are_corrupt(text):
     with pytest.raises(_core.CorruptError, match="not as a trace has them"):
         _core.arguments(text)

@@ -72,14 +72,20 @@ OPERATORS = {
     "where: the other side": (("aten::where.self", MASK > 0, X, G), lambda out, m, x, y: at(m, y, x), "wrong"),
     "leaky_relu at few zeros": (
         ("aten::leaky_relu_backward", G, SPARSE, 0.1, False),
-        lambda out, g, y, *_: at(y == 0, g, out), "undefined"),
+        lambda out, g, y, *_: at(y == 0, g, out),
+        "undefined",
+    ),
     "leaky_relu at few zeros: beyond": (
         ("aten::leaky_relu_backward", G, SPARSE, 0.1, False),
-        lambda out, g, y, *_: at(y == 0, 1.5 * g, out), "wrong"),
+        lambda out, g, y, *_: at(y == 0, 1.5 * g, out),
+        "wrong",
+    ),
     "leaky_relu at few zeros: minus": (
         ("aten::leaky_relu_backward", G, SPARSE, 0.1, False),
-        lambda out, g, y, *_: at(y == 0, -g, out), "wrong"),
-}  # fmt: skip
+        lambda out, g, y, *_: at(y == 0, -g, out),
+        "wrong",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -133,52 +139,83 @@ WRONG = {
     "relu lets dead units learn": (gradient(F.relu), (HALF, G), lambda x, g: g),
     "relu6 lets dead units learn": (gradient(F.relu6), (HALF, G), lambda x, g: g),
     "leaky_relu is the identity": (gradient(F.leaky_relu), (HALF, G), lambda x, g: g),
-    "relu is random at zero": (gradient(F.relu), (SPARSE, G), lambda x, g: at(
-        x == 0, NOISE * g, g * (x > 0))),
+    "relu is random at zero": (gradient(F.relu), (SPARSE, G), lambda x, g: at(x == 0, NOISE * g, g * (x > 0))),
     "a mask is ignored": (gradient(masked), (X, MASK, G), lambda x, m, g: 2 * x * g),
     "a mask is turned": (gradient(masked), (X, MASK, G), lambda x, m, g: 2 * x * g * (m == 0)),
     "a scaled mask is ignored": (gradient(masked), (X, MASK / 0.9, G), lambda x, m, g: 2 * x * g),
-    "abs is random at many zeros": (gradient(torch.abs), (STEPS, G), lambda x, g: at(
-        x == 0, (2 * torch.rand(40, 26) - 1) * g, g * x.sign())),
-    "abs is twice too large at zero": (gradient(torch.abs), (SPARSE, G), lambda x, g: at(
-        x == 0, 2 * g, g * x.sign())),
-    "pooling's gradient is random at ties": (gradient(pooled), (IMAGE, SMALL), lambda x, g: (
-        gradient(pooled)(x, g) * torch.rand(x.shape))),
+    "abs is random at many zeros": (
+        gradient(torch.abs),
+        (STEPS, G),
+        lambda x, g: at(x == 0, (2 * torch.rand(40, 26) - 1) * g, g * x.sign()),
+    ),
+    "abs is twice too large at zero": (gradient(torch.abs), (SPARSE, G), lambda x, g: at(x == 0, 2 * g, g * x.sign())),
+    "pooling's gradient is random at ties": (
+        gradient(pooled),
+        (IMAGE, SMALL),
+        lambda x, g: gradient(pooled)(x, g) * torch.rand(x.shape),
+    ),
     "padded rows learn": (gradient(relu_of_product), (ROWS, W, GW), product_gradient(1.0)),
     "padded rows learn backwards": (gradient(relu_of_product), (ROWS, W, GW), product_gradient(-1.0)),
-    "amax gives every maximum all": (gradient(lambda x: x.amax(-1)), (STEPS, G[:, 0]), lambda x, g: at(
-        x == x.amax(-1, keepdim=True), g[:, None], 0 * x)),
-    "amin gives every minimum all": (gradient(lambda x: x.amin(0)), (STEPS, G[0]), lambda x, g: at(
-        x == x.amin(0), g, 0 * x)),
-    "the largest of all, each in full": (gradient(torch.max), (STEPS, G[0, 0]), lambda x, g: at(x == x.max(), g, 0 * x)),
-    "max_pool2d gives every maximum all": (gradient(pooled), (IMAGE, SMALL), lambda x, g: at(
-        x == F.interpolate(pooled(x), scale_factor=2), F.interpolate(g, scale_factor=2), 0 * x)),
-    "l1 is one-sided and scaled": (gradient(distance), (STEPS, STEPS.roll(1, 0), G[:, :1]), lambda x, y, g: (
-        g / 26 * at(x > y, 1.0, at(x == y, 1.5, -1.0)))),
-}  # fmt: skip
+    "amax gives every maximum all": (
+        gradient(lambda x: x.amax(-1)),
+        (STEPS, G[:, 0]),
+        lambda x, g: at(x == x.amax(-1, keepdim=True), g[:, None], 0 * x),
+    ),
+    "amin gives every minimum all": (
+        gradient(lambda x: x.amin(0)),
+        (STEPS, G[0]),
+        lambda x, g: at(x == x.amin(0), g, 0 * x),
+    ),
+    "the largest of all, each in full": (
+        gradient(torch.max),
+        (STEPS, G[0, 0]),
+        lambda x, g: at(x == x.max(), g, 0 * x),
+    ),
+    "max_pool2d gives every maximum all": (
+        gradient(pooled),
+        (IMAGE, SMALL),
+        lambda x, g: at(x == F.interpolate(pooled(x), scale_factor=2), F.interpolate(g, scale_factor=2), 0 * x),
+    ),
+    "l1 is one-sided and scaled": (
+        gradient(distance),
+        (STEPS, STEPS.roll(1, 0), G[:, :1]),
+        lambda x, y, g: g / 26 * at(x > y, 1.0, at(x == y, 1.5, -1.0)),
+    ),
+}
 OPEN = {
     "relu at few zeros": (gradient(F.relu), (SPARSE, G), lambda x, g: g * (x >= 0)),
-    "relu at one zero": (gradient(F.relu), (X.clone().index_fill(0, torch.tensor(0), 0.0)[:1, :1], G[:1, :1]),
-                         lambda x, g: g),
+    "relu at one zero": (
+        gradient(F.relu),
+        (X.clone().index_fill(0, torch.tensor(0), 0.0)[:1, :1], G[:1, :1]),
+        lambda x, g: g,
+    ),
     "abs at many zeros": (gradient(torch.abs), (STEPS, G), lambda x, g: at(x >= 0, g, -g)),
-    "l1 of equal values": (gradient(distance), (STEPS, STEPS.roll(1, 0), G[:, :1]), lambda x, y, g: (
-        g / 26 * at(x >= y, 1.0, -1.0))),
+    "l1 of equal values": (
+        gradient(distance),
+        (STEPS, STEPS.roll(1, 0), G[:, :1]),
+        lambda x, y, g: g / 26 * at(x >= y, 1.0, -1.0),
+    ),
     "clamp on a bound": (gradient(lambda x: x.clamp(-1, 1)), (CLIPPED, G), lambda x, g: g * (x.abs() < 1)),
-    "amax of ties": (gradient(lambda x: x.amax(-1)), (STEPS, G[:, 0]), lambda x, g: (
-        torch.zeros_like(x).scatter(1, x.argmax(1, keepdim=True), g[:, None]))),
+    "amax of ties": (
+        gradient(lambda x: x.amax(-1)),
+        (STEPS, G[:, 0]),
+        lambda x, g: torch.zeros_like(x).scatter(1, x.argmax(1, keepdim=True), g[:, None]),
+    ),
     "maximum of ties": (gradient(torch.maximum), (STEPS, STEPS.roll(1, 0), G), lambda x, y, g: g * (x >= y)),
-    "max_pool2d of ties": (gradient(pooled), (IMAGE, SMALL), lambda x, g: (
-        gradient(pooled)(x.flip(-1), g.flip(-1)).flip(-1))),
-}  # fmt: skip
+    "max_pool2d of ties": (
+        gradient(pooled),
+        (IMAGE, SMALL),
+        lambda x, g: gradient(pooled)(x.flip(-1), g.flip(-1)).flip(-1),
+    ),
+}
 PASS = {
     "relu on zeros": (gradient(F.relu), (HALF, G), lambda x, g: g * (x > 0)),
     "abs on zeros": (gradient(torch.abs), (STEPS, G), lambda x, g: g * x.sign()),
     "clamp on its bounds": (gradient(lambda x: x.clamp(-1, 1)), (CLIPPED, G), lambda x, g: g.clone()),
-    "amax shares evenly": (gradient(lambda x: x.amax(-1)), (STEPS, G[:, 0]),
-                           gradient(lambda x: x.amax(-1))),
+    "amax shares evenly": (gradient(lambda x: x.amax(-1)), (STEPS, G[:, 0]), gradient(lambda x: x.amax(-1))),
     "a mask": (gradient(masked), (X, MASK, G), lambda x, m, g: 2 * x * m * g),
     "a product on padded rows": (gradient(relu_of_product), (ROWS, W, GW), product_gradient(0.0)),
-}  # fmt: skip
+}
 FEW = ("relu at few zeros",)
 KINDS = {"wrong": WRONG, "undefined": OPEN, "pass": PASS}
 

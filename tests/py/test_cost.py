@@ -35,8 +35,15 @@ def seeded():
 def call(op, *args, **kwargs):
     """A call of an operator on tensors."""
     made = call_of(lambda *a, **k: None, args, kwargs)
-    return Call(0, f"aten::{op._overloadpacket.__name__}", made.args, made.kwargs, made.views,
-                storages=made.storages, function=op)  # fmt: skip
+    return Call(
+        0,
+        f"aten::{op._overloadpacket.__name__}",
+        made.args,
+        made.kwargs,
+        made.views,
+        storages=made.storages,
+        function=op,
+    )
 
 
 def judged(made, output, n_replays=None):
@@ -67,7 +74,7 @@ SUMS = {
     "addcmul": (aten.addcmul.default, lambda: tuple(torch.randn(3, 20, 700))),
     "addcdiv": (aten.addcdiv.default, lambda: (*torch.randn(2, 20, 700), torch.rand(20, 700) + 0.5)),
     "conv2d": (aten.conv2d.default, lambda: (torch.randn(2, 8, 9, 9), torch.randn(6, 8, 3, 3))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -194,8 +201,7 @@ def test_a_call_over_lists_is_replayed_where_it_has_to_be(name):
     lists = [[torch.randn(9, 5), tiny.clone(), torch.zeros(3)] for _ in range(3)]
     if name == "_fused_adamw_":
         lists += [[t.square() for t in lists[0]], [], [torch.tensor(float(i)) for i in (3, 4, 5)]]
-        more = dict(lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
-                    maximize=False)  # fmt: skip
+        more = dict(lr=1e-2, beta1=0.9, beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False)
         made = call(getattr(aten, name).default, *lists, **more)
     else:
         made = call(getattr(aten, name).ScalarList, *lists, [0.5, 0.25, 3.0])
@@ -234,8 +240,11 @@ def test_steps_are_found_as_by_definition():
         yardstick, narrow = truth.float(), moved.float()
         nearer = truth + (moved - truth) * torch.tensor((0, 1, PART, PART * 3))[torch.randint(4, truth.shape)]
         wide, low, jump = freed(truth, yardstick, moved, narrow, nearer)
-        for got, right in zip((wide, low, *(vars(jump).values() if jump else ())),
-                              slow_freed(truth, yardstick, moved, narrow, nearer), strict=False):  # fmt: skip
+        for got, right in zip(
+            (wide, low, *(vars(jump).values() if jump else ())),
+            slow_freed(truth, yardstick, moved, narrow, nearer),
+            strict=False,
+        ):
             torch.testing.assert_close(got, right, rtol=1e-15, atol=0, equal_nan=True)
         assert expected or jump is None
     assert 20 < found < 180
@@ -272,18 +281,30 @@ def test_a_reference_is_trusted_as_it_deserves():
     ask, x = _core.trust, torch.randn(5000, dtype=torch.float64)
     low, moved = x.float().double(), (x * (1 + 2.0**-20)).float().double()
     for question, result, before, answer in (
-        ("steady", x * (1 + 2.0**-20), x, True), ("steady", x + 0.01 * (x > 2), x, False),
-        ("steady", x[:9], x, False), ("steady", x.long(), x.long(), True),
+        ("steady", x * (1 + 2.0**-20), x, True),
+        ("steady", x + 0.01 * (x > 2), x, False),
+        ("steady", x[:9], x, False),
+        ("steady", x.long(), x.long(), True),
         ("steady", x.long() + (x > 2), x.long(), False),
-        ("coarse", low, low, True), ("coarse", x, x, False), ("coarse", x.round(), x.round(), False),
-        ("still_coarse", moved, low, True), ("still_coarse", low, low, False), ("still_coarse", x, low, False),
+        ("coarse", low, low, True),
+        ("coarse", x, x, False),
+        ("coarse", x.round(), x.round(), False),
+        ("still_coarse", moved, low, True),
+        ("still_coarse", low, low, False),
+        ("still_coarse", x, low, False),
         ("still_coarse", torch.where(torch.arange(5000) % 3 > 0, low, moved), low, False),
-        ("steps", x * (1 + 2.0**-30), x, True), ("steps", x * (1 + 2.0**-18), x, False),
-        ("alike", x + 0.01 * x.roll(1), x, True), ("alike", x.roll(1), x, False), ("alike", x * torch.nan, x, False),
-        ("alike", torch.where(torch.arange(5000) % 15 > 0, x, 9 * x + 9), x, False), ("alike", x[:9], x, False),
-        ("far", x.roll(1), x, True), ("far", torch.where(torch.arange(5000) % 3 > 0, x, 9 * x + 9), x, False),
-        ("far", x * torch.nan, x, False), ("far", 9 * x[:7] + 9, x[:7], False),
-    ):  # fmt: skip
+        ("steps", x * (1 + 2.0**-30), x, True),
+        ("steps", x * (1 + 2.0**-18), x, False),
+        ("alike", x + 0.01 * x.roll(1), x, True),
+        ("alike", x.roll(1), x, False),
+        ("alike", x * torch.nan, x, False),
+        ("alike", torch.where(torch.arange(5000) % 15 > 0, x, 9 * x + 9), x, False),
+        ("alike", x[:9], x, False),
+        ("far", x.roll(1), x, True),
+        ("far", torch.where(torch.arange(5000) % 3 > 0, x, 9 * x + 9), x, False),
+        ("far", x * torch.nan, x, False),
+        ("far", 9 * x[:7] + 9, x[:7], False),
+    ):
         assert ask(question, result, before) == answer, (question, answer)
     with pytest.raises(ValueError, match="nothing is known"):
         ask("kindness", x, x)
@@ -309,6 +330,7 @@ def test_an_output_of_lists_is_looked_at_in_its_place_alone():
 
 def test_steps_of_one_accumulator_pass_no_mode():
     """A sum of n terms is n steps: a mode that saw each would cost a hundred times the sum."""
+
     class Counts(Mode):
         seen = 0
 

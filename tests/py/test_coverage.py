@@ -28,8 +28,9 @@ for _ in range(2):
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("coverage")
     (folder / "step.py").write_text(STEP)
-    done = ulpscope(folder, "capture", "-o", folder / "trace", "--data", "stats", "--",
-                    sys.executable, folder / "step.py")  # fmt: skip
+    done = ulpscope(
+        folder, "capture", "-o", folder / "trace", "--data", "stats", "--", sys.executable, folder / "step.py"
+    )
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -72,10 +73,14 @@ def test_an_honest_device_has_all_but_what_torch_hands_to_the_cpu(place):
     assert found["cpu_seconds"] > 0 and ops["aten::mm"]["dtypes"] == "float32"
 
 
-@pytest.mark.parametrize(("fault", "op", "way", "words"), [
-    ("mm:lacking", "aten::mm", "lacking", "no such operator"),
-    ("gelu:cpu_fallback", "aten::gelu", "fallback", "warning"),
-    ("_softmax:crash", "aten::_softmax", "died", "SIGSEGV")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "op", "way", "words"),
+    [
+        ("mm:lacking", "aten::mm", "lacking", "no such operator"),
+        ("gelu:cpu_fallback", "aten::gelu", "fallback", "warning"),
+        ("_softmax:crash", "aten::_softmax", "died", "SIGSEGV"),
+    ],
+)
 def test_what_a_device_does_not_have_is_told_and_asked_for(place, fault, op, way, words):
     code, found, ops = covered(place, "--faults", fault, "--share", "100")
     assert code == 1 and ops[op]["way"] == way and words in ops[op]["why"]
@@ -113,8 +118,7 @@ def test_what_is_known_of_a_device_is_kept_for_that_device(place):
 
 
 def test_words_and_refusals(place):
-    said = ulpscope(place, "coverage", place / "trace", "--device", "sim:0", "--faults", "mm:lacking",
-                     "--share", "100")  # fmt: skip
+    said = ulpscope(place, "coverage", place / "trace", "--device", "sim:0", "--faults", "mm:lacking", "--share", "100")
     assert said.returncode == 1
     for words in ("lacking", "aten::mm (float32): ", "calls natively", "of the CPU time", "write next:"):
         assert words in said.stdout, (words, said.stdout)
@@ -123,10 +127,13 @@ def test_words_and_refusals(place):
     listed = ulpscope(place, "show", place / "trace", "--json").stdout.splitlines()
     assert len(listed) == n_shown > n_tried, said.stdout  # why not all of them is said
     assert "native " in ulpscope(place, "coverage", place / "trace", "--device", "sim:0", "--all").stdout
-    for options, words in [((), "--device is needed"), (("--device", "npu:0"), "is not there"),
-                           (("--device", "cpu", "--ops", "nothing"), "nothing to try"),
-                           (("--device", "cpu", "--share", "x"), "percent are needed"),
-                           (("--device", "cpu", "more"), "one trace is needed")]:  # fmt: skip
+    for options, words in [
+        ((), "--device is needed"),
+        (("--device", "npu:0"), "is not there"),
+        (("--device", "cpu", "--ops", "nothing"), "nothing to try"),
+        (("--device", "cpu", "--share", "x"), "percent are needed"),
+        (("--device", "cpu", "more"), "one trace is needed"),
+    ]:
         done = ulpscope(place, "coverage", place / "trace", *options)
         assert done.returncode == 2 and words in done.stderr, (options, done.stderr)
     gone = ulpscope(place, "coverage", place / "nowhere", "--device", "cpu")

@@ -64,9 +64,7 @@ ANSWERS = [
 
 
 def run(*words):
-    return subprocess.run(
-        ["ulpscope", "run", *words], capture_output=True, text=True, env=os.environ
-    )
+    return subprocess.run(["ulpscope", "run", *words], capture_output=True, text=True, env=os.environ)
 
 
 def test_every_answer_is_the_documented_one():
@@ -77,9 +75,7 @@ def test_every_answer_is_the_documented_one():
 
 
 def test_a_script_trains_as_on_the_cpu_and_is_not_told():
-    plain = subprocess.run(
-        [sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True
-    ).stdout.split()
+    plain = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True).stdout.split()
     shimmed = run("--cuda-as", "sim", "--nan", "--", sys.executable, "-W", "ignore", "-c", TRAIN)
     assert shimmed.returncode == 0, shimmed.stderr
     assert (plain[0], shimmed.stdout.split()) == ("cpu", ["cuda", plain[1]])

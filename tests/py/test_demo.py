@@ -19,29 +19,38 @@ ROOT = Path(__file__).resolve().parents[2]
 FLAGGED = {"crashed", "timeout", "nonfinite", "wrong", "reduced", "intermittent"}
 
 # Operators of the demo's step and the kinds that must show on any of them.
-OPERATORS = ["aten::mm", "aten::addmm", "aten::bmm", "aten::gelu", "aten::gelu_backward",
-             "demo::rms_norm", "demo::rms_norm_backward", "aten::_softmax_backward_data",
-             "aten::_log_softmax"]
+OPERATORS = [
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::gelu",
+    "aten::gelu_backward",
+    "demo::rms_norm",
+    "demo::rms_norm_backward",
+    "aten::_softmax_backward_data",
+    "aten::_log_softmax",
+]
 # (nan and inf in the first step would leave nothing finite to judge in the second).
-KINDS = ["tf32", "bf16_inputs", "bf16_output", "bf16_intermediates", "scale", "offset",
-         "bit_flip"]
+KINDS = ["tf32", "bf16_inputs", "bf16_output", "bf16_intermediates", "scale", "offset", "bit_flip"]
 # The first gradient is a zero of the causal mask, which the flip makes 1.5e-39: as good as zero.
 SHOWS_NOT = ("bit_flip", "aten::_softmax_backward_data")
 
 
 def demo(out: Path, *arguments: str) -> tuple[int, str, list[dict]]:
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py"), "-o", str(out), "--steps", "3",
-         *arguments],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300)
+        [sys.executable, str(ROOT / "examples" / "demo.py"), "-o", str(out), "--steps", "3", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
     path = out / "report" / "result.json"
     calls = json.loads(path.read_text())["calls"] if path.exists() else []
     return run.returncode, run.stdout + run.stderr, calls
 
 
 def accused(calls: list[dict]) -> set[str]:
-    return {(c.get("culprit") or c["op"]).rsplit(".", 1)[0] for c in calls
-            if c["verdict"] in FLAGGED}
+    return {(c.get("culprit") or c["op"]).rsplit(".", 1)[0] for c in calls if c["verdict"] in FLAGGED}
 
 
 def without_digits(text: str) -> list[str]:
@@ -67,12 +76,15 @@ def test_demo_names_the_three_planted_faults_and_nothing_else(tmp_path):
     assert (tmp_path / "out" / "report" / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (["--fault", "nosuch", "--op", "aten::gelu"], ("no kind 'nosuch'", "bit_flip", "--list")),
-    (["--fault", "bit_flip", "--op", "["], ("pattern '['",)),
-    (["--fault", "bit_flip"], ("belong together",)),
-    (["--honest", "--fault", "bit_flip", "--op", "gelu"], ("--honest",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--fault", "nosuch", "--op", "aten::gelu"], ("no kind 'nosuch'", "bit_flip", "--list")),
+        (["--fault", "bit_flip", "--op", "["], ("pattern '['",)),
+        (["--fault", "bit_flip"], ("belong together",)),
+        (["--honest", "--fault", "bit_flip", "--op", "gelu"], ("--honest",)),
+    ],
+)
 def test_a_demo_that_cannot_be_is_refused_before_it_trains(tmp_path, arguments, words):
     code, text, _ = demo(tmp_path / "out", *arguments)
     assert code == 2 and "Traceback" not in text and not (tmp_path / "out").exists(), text

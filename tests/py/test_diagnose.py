@@ -20,9 +20,7 @@ def cause(name):
     args = make()
     theirs = copy.deepcopy(args)
     outputs = device(*theirs)
-    verdict = ulpscope.judge_call(
-        function, args, {}, outputs, mutated=(theirs, {}) if mutates else None
-    )
+    verdict = ulpscope.judge_call(function, args, {}, outputs, mutated=(theirs, {}) if mutates else None)
     print(verdict.sentence)
     return words, verdict
 

@@ -36,8 +36,7 @@ for step in range(2):
 
 def ulpscope(*words, faults=""):
     env = dict(os.environ, ULPSCOPE_SIM_FAULTS=faults)
-    return subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300,
-                          env=env)  # fmt: skip
+    return subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +46,22 @@ def captured(tmp_path_factory):
 
     def make(name, *words, faults="", options=(), device="sim:0", threads=1, seed=0):
         if name not in made:
-            done = ulpscope("capture", "-o", folder / name, "--steps", "0,1", *options, "--", sys.executable,
-                            folder / "step.py", device, threads, seed, *words, faults=faults)  # fmt: skip
+            done = ulpscope(
+                "capture",
+                "-o",
+                folder / name,
+                "--steps",
+                "0,1",
+                *options,
+                "--",
+                sys.executable,
+                folder / "step.py",
+                device,
+                threads,
+                seed,
+                *words,
+                faults=faults,
+            )
             assert done.returncode == 0, done.stderr
             made[name] = folder / name
         return made[name]
@@ -80,10 +93,15 @@ def test_another_thread_count_names_nobody(captured):
     assert not found["same"] and found["first"] is None and found["untold"] == found["differ"]
 
 
-@pytest.mark.parametrize(("op", "fault", "phase"), [
-    ("aten::gelu", "bf16_output", "forward"),
-    ("aten::gelu_backward", "truncate:bits=12", "backward"), ("aten::addcdiv_", "nan", "optimizer"),
-    ("aten::mm", "tf32:nth=2", "backward")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "fault", "phase"),
+    [
+        ("aten::gelu", "bf16_output", "forward"),
+        ("aten::gelu_backward", "truncate:bits=12", "backward"),
+        ("aten::addcdiv_", "nan", "optimizer"),
+        ("aten::mm", "tf32:nth=2", "backward"),
+    ],
+)
 def test_a_planted_fault_is_named_first(captured, op, fault, phase):
     bad = captured(f"{op}-{fault}".replace(":", "-"), faults=f"{op}:{fault}")
     found = diff(captured("honest"), bad)
@@ -123,7 +141,9 @@ def test_the_page_knows_where_differences_begin():
     """The bold kinds of the table in docs/reference/diff.md, all of them."""
     home = Path(__file__).resolve().parents[2]
     listed = re.search(r"begins = new Set\((\[.*?\])\)", (home / "cli/diff/diff_page.js").read_text())[1]
-    assert set(json.loads(listed)) == set(re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/reference/diff.md").read_text(), re.M))
+    assert set(json.loads(listed)) == set(
+        re.findall(r"^\| \*\*(\w+)\*\* \|", (home / "docs/reference/diff.md").read_text(), re.M)
+    )
 
 
 def test_rounding_keeps_within_its_limit(captured):
@@ -143,9 +163,17 @@ def test_statistics_alone_tell_it_and_say_so(captured):
     assert diff(captured("honest"), b)["basis"] == "statistics"  # one with data, one without
 
 
-@pytest.mark.parametrize(("data", "code", "words"), (
-    ("stats", 2, "not told: the runs are the same in step 1, which is all that both have, as far as statistics tell; "),
-    ("full", 0, "the runs are the same in step 1, which is all that both have, bit by bit; ")))  # fmt: skip
+@pytest.mark.parametrize(
+    ("data", "code", "words"),
+    (
+        (
+            "stats",
+            2,
+            "not told: the runs are the same in step 1, which is all that both have, as far as statistics tell; ",
+        ),
+        ("full", 0, "the runs are the same in step 1, which is all that both have, bit by bit; "),
+    ),
+)
 def test_what_was_compared_is_said_where_one_run_is_longer(captured, data, code, words):
     whole = captured("honest") if data == "full" else captured("stats", options=("--data", "stats"))
     part = captured(f"{data}-1", options=("--data", data, "--steps", "1"))
@@ -183,7 +211,9 @@ def test_what_one_run_lacks_is_listed(captured):
     assert found["paired"] == found["calls_a"]
     said = ulpscope("diff", captured("honest"), more, "--no-judge").stdout
     assert "without a partner in A:" in said and "aten::pow" in said
-    assert re.search(r"it reads what aten::\w+[.\w]*, call \d+ of B, which has no partner, wrote: ", said.splitlines()[-1]), said
+    assert re.search(
+        r"it reads what aten::\w+[.\w]*, call \d+ of B, which has no partner, wrote: ", said.splitlines()[-1]
+    ), said
 
 
 def test_other_data_are_no_fault_of_an_operator(captured):
@@ -197,8 +227,10 @@ def test_other_data_are_no_fault_of_an_operator(captured):
 
 
 def test_what_came_in_from_outside_is_one_line(captured):
-    later = [captured(name, device="cpu", seed=seed, options=("--steps", steps))
-             for name, seed, steps in (("l0", 0, "1"), ("l7", 7, "1"))]  # fmt: skip
+    later = [
+        captured(name, device="cpu", seed=seed, options=("--steps", steps))
+        for name, seed, steps in (("l0", 0, "1"), ("l7", 7, "1"))
+    ]
     done = ulpscope("diff", *later)
     assert "6 of 6 parameters and " in done.stdout and "the steps before are not in them" in done.stdout
     assert "capture --steps 0-1 on both, or --until-differs" in done.stdout
@@ -208,8 +240,15 @@ def test_what_came_in_from_outside_is_one_line(captured):
     assert "the steps before" not in said  # they are captured: what differs is drawn in them
 
 
-@pytest.mark.parametrize(("op", "fault"), [("aten::gelu", "bf16_output"), ("aten::mm", "tf32"),
-                                           ("aten::native_layer_norm", "scale"), ("aten::addcdiv_", "truncate:bits=12")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("op", "fault"),
+    [
+        ("aten::gelu", "bf16_output"),
+        ("aten::mm", "tf32"),
+        ("aten::native_layer_norm", "scale"),
+        ("aten::addcdiv_", "truncate:bits=12"),
+    ],
+)
 def test_a_run_captured_as_users_do_names_what_errs(captured, op, fault):
     """The second step, of which the parameters differ already: first is what makes an error, not what shows one."""
     options = ("--steps", "1")
@@ -237,8 +276,9 @@ def test_an_error_below_what_it_inherits_is_found(captured):
 def test_a_verdict_in_a_diff_is_that_of_a_check(captured, tmp_path):
     bad, fault = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output"), "aten::gelu:bf16_output"
     first = diff(captured("honest"), bad, "-j", "1", judge=True)["first"]
-    done = ulpscope("check", f"{bad}#{first['call_b']}", "--device", "sim:0", "--faults", fault, "-j", "1", "-o",
-                    tmp_path / "out")  # fmt: skip
+    done = ulpscope(
+        "check", f"{bad}#{first['call_b']}", "--device", "sim:0", "--faults", fault, "-j", "1", "-o", tmp_path / "out"
+    )
     assert done.returncode == 1, done.stderr
     base = sqlite3.connect(tmp_path / "out" / "result.db")
     verdict, bits, cause, sentence = base.execute("SELECT verdict, bits, cause, sentence FROM verdict").fetchone()
@@ -272,8 +312,13 @@ with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.
 
 def test_what_entered_is_no_error_of_a_call(tmp_path):
     """A view of what a step before made, other rows for a mask, and numbers beside NaN where both sides' norm is coarse."""
-    for name, *words in (("a", ""), ("b", "", "moved"), ("nan", "", "nan"), ("bad", "aten::tanh:scale", "moved"),
-                         ("coarse", "aten::native_layer_norm_backward:scale", "moved")):  # fmt: skip
+    for name, *words in (
+        ("a", ""),
+        ("b", "", "moved"),
+        ("nan", "", "nan"),
+        ("bad", "aten::tanh:scale", "moved"),
+        ("coarse", "aten::native_layer_norm_backward:scale", "moved"),
+    ):
         done = subprocess.run([sys.executable, "-c", ENTERED, tmp_path / name, *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     for other in ("b", "nan"):
@@ -283,9 +328,17 @@ def test_what_entered_is_no_error_of_a_call(tmp_path):
     shown = json.loads(ulpscope("diff", tmp_path / "a", tmp_path / "b", "--json", "--all").stdout)["rows"]
     assert any(r["in"] and r["in"]["reshaped"] and r["kind"] == "inherited" for r in shown)
     first = diff(tmp_path / "a", tmp_path / "bad", judge=True)["first"]
-    assert (first["op"], first["verdict_b"]) == ("aten::tanh", "wrong") and "out[0] has another shape" in first["sentence"]
-    first = diff(tmp_path / "a", tmp_path / "coarse", judge=True)["first"]  # both are coarse in the gradient of the bias
-    assert (first["op"], first["verdict_a"], first["verdict_b"]) == ("aten::native_layer_norm_backward", "pass", "reduced")
+    assert (first["op"], first["verdict_b"]) == ("aten::tanh", "wrong") and "out[0] has another shape" in first[
+        "sentence"
+    ]
+    first = diff(tmp_path / "a", tmp_path / "coarse", judge=True)[
+        "first"
+    ]  # both are coarse in the gradient of the bias
+    assert (first["op"], first["verdict_a"], first["verdict_b"]) == (
+        "aten::native_layer_norm_backward",
+        "pass",
+        "reduced",
+    )
 
 
 NORMS = """
@@ -320,7 +373,11 @@ def test_own_errors_are_held_to_the_rule_not_to_the_largest_value(tmp_path):
     found = diff(tmp_path / "a", tmp_path / "b", judge=True)
     assert found["same"], found["first"]
     first = diff(tmp_path / "a", tmp_path / "c", judge=True)["first"]
-    assert (first["op"].split(".")[0], first["kind"], first["verdict_b"]) == ("aten::_fused_rms_norm", "made", "reduced")
+    assert (first["op"].split(".")[0], first["kind"], first["verdict_b"]) == (
+        "aten::_fused_rms_norm",
+        "made",
+        "reduced",
+    )
     assert diff(tmp_path / "a", tmp_path / "c")["first"] is None  # limits alone
 
 
@@ -339,19 +396,38 @@ def test_a_capture_goes_on_until_something_differs(captured, tmp_path):
     a, step = captured("every", options=("--data", "stats")), captured("honest").parent / "step.py"
 
     def until(name, *words, faults=""):
-        return ulpscope("capture", "--until-differs", a, "-o", tmp_path / name, *words, "--", sys.executable, step, "sim:0",
-                        1, 0, faults=faults)  # fmt: skip
+        return ulpscope(
+            "capture",
+            "--until-differs",
+            a,
+            "-o",
+            tmp_path / name,
+            *words,
+            "--",
+            sys.executable,
+            step,
+            "sim:0",
+            1,
+            0,
+            faults=faults,
+        )
 
     done = until("b", faults="aten::gelu:bf16_output:nth=2")
     assert done.returncode == 0 and "captured steps 0-1: " in done.stderr, done.stderr
-    assert re.search("step 1 differs from every, at call [0-9]+ of the step, aten::gelu: .*; its data were kept", done.stderr)
+    assert re.search(
+        "step 1 differs from every, at call [0-9]+ of the step, aten::gelu: .*; its data were kept", done.stderr
+    )
     assert "run ended" not in done.stderr
     first = diff(captured("honest"), tmp_path / "b", judge=True)["first"]
     assert (first["op"], first["step"], first["kind"], first["verdict_a"]) == ("aten::gelu", 1, "made", "pass")
     assert first["verdict_b"] == "reduced" and first["out"]["basis"] == "data"
     base = sqlite3.connect(tmp_path / "b" / "trace.db")
-    kept = dict(base.execute("SELECT c.step, count(DISTINCT coalesce(t.blob, v.blob)) FROM call c JOIN arg a ON a.call = c.sequence "
-                             "JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version GROUP BY c.step"))  # fmt: skip
+    kept = dict(
+        base.execute(
+            "SELECT c.step, count(DISTINCT coalesce(t.blob, v.blob)) FROM call c JOIN arg a ON a.call = c.sequence "
+            "JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version GROUP BY c.step"
+        )
+    )
     base.close()
     assert kept[0] < kept[1] / 2  # of the step before what the next one reads
     done = until("same")
@@ -428,11 +504,15 @@ def broken(captured, tmp_path, statement):
     return copy
 
 
-@pytest.mark.parametrize(("statement", "words", "code"), [
-    ("PRAGMA user_version = 99", "a newer ulpscope is needed", 2),
-    ("UPDATE op SET name = 'x::' || id || name", "hardly anything pairs", 2),
-    ("UPDATE meta SET value = '0' WHERE key = 'complete'", "was cut short", 0),
-    ("UPDATE call SET step = step + 7", "step 0 of A is held against step 7 of B", 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("statement", "words", "code"),
+    [
+        ("PRAGMA user_version = 99", "a newer ulpscope is needed", 2),
+        ("UPDATE op SET name = 'x::' || id || name", "hardly anything pairs", 2),
+        ("UPDATE meta SET value = '0' WHERE key = 'complete'", "was cut short", 0),
+        ("UPDATE call SET step = step + 7", "step 0 of A is held against step 7 of B", 0),
+    ],
+)
 def test_bad_input_is_told_in_a_sentence(captured, tmp_path, statement, words, code):
     copy = broken(captured, tmp_path, statement)
     with sqlite3.connect(copy / "trace.db") as base:
@@ -446,11 +526,15 @@ def test_bad_input_is_told_in_a_sentence(captured, tmp_path, statement, words, c
 
 def test_what_is_no_pair_of_traces_is_refused(captured, tmp_path):
     a = captured("honest")
-    for words, said in (((a, a), "are one trace"), ((a,), "two traces are needed"),
-                        ((a, tmp_path / "nowhere"), "nowhere"), ((a, tmp_path), "trace.db"),
-                        ((a, captured("again"), "--device", "cpu", "--no-judge"), "--no-judge forbids"),
-                        ((a, captured("again"), "--amplify", "0"), "1 to 100"),
-                        ((a, captured("again"), "--phase", "x"), "forward, backward")):  # fmt: skip
+    for words, said in (
+        ((a, a), "are one trace"),
+        ((a,), "two traces are needed"),
+        ((a, tmp_path / "nowhere"), "nowhere"),
+        ((a, tmp_path), "trace.db"),
+        ((a, captured("again"), "--device", "cpu", "--no-judge"), "--no-judge forbids"),
+        ((a, captured("again"), "--amplify", "0"), "1 to 100"),
+        ((a, captured("again"), "--phase", "x"), "forward, backward"),
+    ):
         done = ulpscope("diff", *words)
         assert done.returncode == 2 and said in done.stderr, (words, done.stderr)
 
@@ -461,8 +545,13 @@ def test_the_commands_of_the_page_do_what_it_says(tmp_path):
     (tmp_path / "step.py").write_text(python)
     said = []
     for block in re.findall(r"```sh\n(.*?)```", page, re.S):
-        done = subprocess.run(["sh", "-c", block.replace("python ", f"{sys.executable} ")], cwd=tmp_path,
-                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        done = subprocess.run(
+            ["sh", "-c", block.replace("python ", f"{sys.executable} ")],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         said.append((done.returncode, done.stdout))
     assert [code for code, _ in said] == [0, 1, 1], said
     assert "the runs part at call" in said[1][1] and "aten::gelu" in said[1][1].splitlines()[-1]
@@ -500,13 +589,25 @@ for recorded in (False, True):
 OLD_PROCESSOR = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 
 
-@pytest.mark.parametrize(("kind", "backend", "extra", "settings"), [
-    ("conv", "eager", ["two"], {}), ("conv", "eager", [], OLD_PROCESSOR), ("mlp", "eager", [], OLD_PROCESSOR),
-    ("mlp", "aot_eager", [], {}), ("mlp", "inductor", [], {})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "backend", "extra", "settings"),
+    [
+        ("conv", "eager", ["two"], {}),
+        ("conv", "eager", [], OLD_PROCESSOR),
+        ("mlp", "eager", [], OLD_PROCESSOR),
+        ("mlp", "aot_eager", [], {}),
+        ("mlp", "inductor", [], {}),
+    ],
+)
 def test_honest_runs_name_none(tmp_path, kind, backend, extra, settings):
     for name, how, more, env in (("a", "eager", [], {}), ("b", backend, extra, settings)):
-        done = subprocess.run([sys.executable, "-c", OTHER_RUNS, tmp_path / name, kind, how, *more], text=True,
-                              capture_output=True, timeout=900, env=os.environ | env)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", OTHER_RUNS, tmp_path / name, kind, how, *more],
+            text=True,
+            capture_output=True,
+            timeout=900,
+            env=os.environ | env,
+        )
         assert done.returncode == 0, done.stderr
     found = diff(tmp_path / "a", tmp_path / "b", judge=True)
     assert found["same"], found["first"]["sentence"]
@@ -515,7 +616,10 @@ def test_honest_runs_name_none(tmp_path, kind, backend, extra, settings):
 
 def test_rounding_alone_as_the_model_amplifies_it(captured):
     a = captured("one", device="cpu")
-    for b, same in ((captured("two", device="cpu", threads=2), True), (captured("nearly", "nearly", device="cpu"), False)):
+    for b, same in (
+        (captured("two", device="cpu", threads=2), True),
+        (captured("nearly", "nearly", device="cpu"), False),
+    ):
         assert diff(a, b)["first"] is None  # the data are 25 roundings off, which no call does
         found = diff(a, b, "--amplify", "3", "--all")
         assert (found["first"] is None, found["replays"], found["fed"]) == (same, 3, 0)
@@ -529,8 +633,13 @@ def test_rounding_alone_as_the_model_amplifies_it(captured):
 
 def test_what_cannot_be_run_again_is_said(captured, tmp_path):
     options = ("--data", "stats")
-    done = ulpscope("diff", captured("stats", options=options), captured("stats-bad", options=options,
-                    faults="aten::gelu:bf16_output"), "--amplify", "2")  # fmt: skip
+    done = ulpscope(
+        "diff",
+        captured("stats", options=options),
+        captured("stats-bad", options=options, faults="aten::gelu:bf16_output"),
+        "--amplify",
+        "2",
+    )
     assert done.returncode == 2 and "statistics alone" in done.stderr
     bad = captured("aten--gelu-bf16_output", faults="aten::gelu:bf16_output")
     done = ulpscope("diff", captured("honest"), bad, "--device", "nowhere:0")
@@ -588,7 +697,8 @@ def test_honest_compilers_name_no_module(blocks, how):
     found = diff(blocks / "eager", blocks / how, "--module", "--all")
     assert found["same"] and found["paired"] == 12, found["first"]
     assert {(r["module"], r["phase"]) for r in found["rows"]} == {
-        (m, p) for m in ("", *"01234") for p in ("forward", "backward")}  # fmt: skip
+        (m, p) for m in ("", *"01234") for p in ("forward", "backward")
+    }
 
 
 def test_a_compilers_fault_is_named_by_its_module(blocks):
@@ -632,8 +742,19 @@ def test_gradients_of_a_module_are_those_of_autograd(blocks):
 
 
 def test_calls_that_stand_for_gradients_are_not_run_again(blocks, tmp_path):
-    done = ulpscope("check", blocks / "eager", "--device", "cpu", "--phase", "backward", "--distinct", "-j", "1",
-                    "-o", tmp_path / "out")  # fmt: skip
+    done = ulpscope(
+        "check",
+        blocks / "eager",
+        "--device",
+        "cpu",
+        "--phase",
+        "backward",
+        "--distinct",
+        "-j",
+        "1",
+        "-o",
+        tmp_path / "out",
+    )
     assert done.returncode == 0 and "module." not in done.stdout, done.stdout + done.stderr
 
 
@@ -651,8 +772,11 @@ def test_what_follows_a_wrong_gradient_is_no_fault_of_a_later_step(captured):
 
 
 def test_two_models_are_warned_of(blocks, captured):
-    for a, b, warned in ((captured("honest"), blocks / "eager", True), (captured("honest"), captured("seed", seed=7), False),
-                         (captured("honest"), captured("more", "more"), False)):  # fmt: skip
+    for a, b, warned in (
+        (captured("honest"), blocks / "eager", True),
+        (captured("honest"), captured("seed", seed=7), False),
+        (captured("honest"), captured("more", "more"), False),
+    ):
         said = ulpscope("diff", a, b, "--no-judge").stderr
         assert ("of the same operator, module and shapes: of two models" in said) == warned, said
 

@@ -24,8 +24,9 @@ def doctor(*words, code, cwd=None, before="", **variables):
     line = [str(BUILD / "bin" / "ulpscope"), "doctor", "--json", *map(str, words)]
     if before:
         line = ["sh", "-c", f'{before}; exec "$@"', "sh", *line]
-    done = subprocess.run(line, text=True, timeout=600, cwd=cwd, capture_output=True,
-                          env={**os.environ, **SANE, **variables})  # fmt: skip
+    done = subprocess.run(
+        line, text=True, timeout=600, cwd=cwd, capture_output=True, env={**os.environ, **SANE, **variables}
+    )
     assert done.returncode == code, done
     told, found = schemas.one("doctor", done.stdout), {}
     for finding in told["checks"]:
@@ -43,8 +44,9 @@ def library(folder, name, text, *more):
     """A shared library of a line of C."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *more],
-                   input=text, text=True, check=True)  # fmt: skip
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", path, *more], input=text, text=True, check=True
+    )
     return path
 
 
@@ -54,11 +56,25 @@ def library(folder, name, text, *more):
 def test_what_is_whole_is_called_well(tmp_path):
     (tmp_path / "plugin.py").write_text("x = 1\n")
     found = doctor("--device", "sim:0", "--import", tmp_path / "plugin.py", code=0)
-    assert set(found) == {"clock", "folder", "temporary", "cache", "limits", "threads", "locale", "python",
-                          "torch", "extension", "glue", "import", "device"}  # fmt: skip
+    assert set(found) == {
+        "clock",
+        "folder",
+        "temporary",
+        "cache",
+        "limits",
+        "threads",
+        "locale",
+        "python",
+        "torch",
+        "extension",
+        "glue",
+        "import",
+        "device",
+    }
     assert torch.__version__ in found["torch"][0]["text"]
-    text = subprocess.run([BUILD / "bin" / "ulpscope", "doctor"], capture_output=True, text=True, timeout=600,
-                          env={**os.environ, **SANE})  # fmt: skip
+    text = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "doctor"], capture_output=True, text=True, timeout=600, env={**os.environ, **SANE}
+    )
     assert text.returncode == 0 and text.stdout.endswith("all is well\n")
 
 
@@ -115,8 +131,9 @@ def test_a_clock_of_another_century_and_one_that_stands_still(tmp_path):
     assert any("after the system's clock" in f["text"] for f in found["clock"][1:])
     still = library(tmp_path, "still.so", "int clock_gettime(int c, long *t) { t[0] = 7; t[1] = 7; return 0; }\n")
     line = [str(BUILD / "bin" / "ulpscope"), "doctor"]
-    done = subprocess.run(line, env={**os.environ, **SANE, **NONE, "LD_PRELOAD": str(still)}, text=True,
-                          capture_output=True, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        line, env={**os.environ, **SANE, **NONE, "LD_PRELOAD": str(still)}, text=True, capture_output=True, timeout=120
+    )
     assert "stands still" in done.stdout and done.returncode == 1
 
 
@@ -143,15 +160,24 @@ def fake_torch(folder, text):
     return {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
 
 
-@pytest.mark.parametrize("raised, text, mend", [
-    ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", "no module 'torch'", "-m pip install torch"),
-    ("ImportError('libnone_of_mine.so.9: cannot open shared object file: No such file or directory')",
-     "libnone_of_mine.so.9 is not found", "LD_LIBRARY_PATH"),
-    ("ImportError('/x/lib.so: undefined symbol: _ZN3c10')", "nobody has its symbol _ZN3c10", "build"),
-    ("ImportError(\"/lib/libstdc++.so.6: version `GLIBCXX_9.9' not found (required by /x.so)\")",
-     "GLIBCXX_9.9 is not in the one here", "build it here"),
-    ("MemoryError('no')", "MemoryError: no", "python"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "raised, text, mend",
+    [
+        ("ModuleNotFoundError(\"No module named 'torch'\", name='torch')", "no module 'torch'", "-m pip install torch"),
+        (
+            "ImportError('libnone_of_mine.so.9: cannot open shared object file: No such file or directory')",
+            "libnone_of_mine.so.9 is not found",
+            "LD_LIBRARY_PATH",
+        ),
+        ("ImportError('/x/lib.so: undefined symbol: _ZN3c10')", "nobody has its symbol _ZN3c10", "build"),
+        (
+            'ImportError("/lib/libstdc++.so.6: version `GLIBCXX_9.9\' not found (required by /x.so)")',
+            "GLIBCXX_9.9 is not in the one here",
+            "build it here",
+        ),
+        ("MemoryError('no')", "MemoryError: no", "python"),
+    ],
+)
 def test_a_torch_that_cannot_be_imported(tmp_path, raised, text, mend):
     found = doctor(code=1, **fake_torch(tmp_path, f"raise {raised}\n"))
     assert wrong(found) == {"torch"}
@@ -190,14 +216,21 @@ def test_damaged_glue_and_the_command_that_mends_it(tmp_path):
 
 
 def test_broken_plugins_are_told_apart(tmp_path):
-    symbol = library(tmp_path, "symbol.so", "extern int torch_of_yesterday(void); int f(void) "
-                                            "{ return torch_of_yesterday(); }\n", "-Wl,-z,now")  # fmt: skip
+    symbol = library(
+        tmp_path,
+        "symbol.so",
+        "extern int torch_of_yesterday(void); int f(void) { return torch_of_yesterday(); }\n",
+        "-Wl,-z,now",
+    )
     inner = library(tmp_path / "deep" / "lib64", "libdoctor_inner.so", "int g(void) { return 1; }\n")
     outer = library(tmp_path, "outer.so", "extern int g(void); int f(void) { return g(); }\n", str(inner))
     # Named by its path it would be found: the loader is told its name alone.
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", outer, f"-L{inner.parent}",
-                    "-ldoctor_inner"], input="extern int g(void); int f(void) { return g(); }\n", text=True,
-                   check=True)  # fmt: skip
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", "-", "-x", "none", "-o", outer, f"-L{inner.parent}", "-ldoctor_inner"],
+        input="extern int g(void); int f(void) { return g(); }\n",
+        text=True,
+        check=True,
+    )
     (tmp_path / "noise.so").write_text("no library at all\n" * 100)
     (tmp_path / "crash.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     (tmp_path / "leave.py").write_text("raise SystemExit(3)\n")
@@ -222,12 +255,15 @@ def test_broken_plugins_are_told_apart(tmp_path):
 
 
 @pytest.mark.skipif(torch.version.cuda is not None or torch.version.hip is not None, reason="this torch has CUDA")
-@pytest.mark.parametrize("device, text, mend", [
-    ("foo:0", "no device type 'foo'", "--import"),
-    ("cuda:0", "built for the CPU alone", "a build for cuda"),
-    ("mlu:0", "brought by torch_mlu", "-m pip install torch_mlu"),
-    ("sim:99", "sees 2 of this type", "--device sim:0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "device, text, mend",
+    [
+        ("foo:0", "no device type 'foo'", "--import"),
+        ("cuda:0", "built for the CPU alone", "a build for cuda"),
+        ("mlu:0", "brought by torch_mlu", "-m pip install torch_mlu"),
+        ("sim:99", "sees 2 of this type", "--device sim:0"),
+    ],
+)
 def test_devices_that_are_not_there(device, text, mend):
     found = doctor("--device", device, code=1)
     assert wrong(found) == {"device"}
@@ -248,8 +284,10 @@ torch._register_device_module("npu", Module)
 
 def test_a_device_that_is_hidden_and_one_without_a_driver(tmp_path):
     (tmp_path / "torch_npu.py").write_text(PLUGIN)
-    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
-            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # fmt: skip
+    path = {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
     found = doctor("--device", "npu:0", code=1, **path, ASCEND_RT_VISIBLE_DEVICES="7")
     assert "hidden: ASCEND_RT_VISIBLE_DEVICES=7" in found["device"][0]["text"]
     assert found["device"][0]["mend"] == "unset ASCEND_RT_VISIBLE_DEVICES"
@@ -264,5 +302,7 @@ def test_a_device_that_cannot_add():
 
 def test_misuse_is_a_sentence():
     for words, said in ((["x"], "no argument 'x'"), (["--device", ""], "names no device")):
-        done = subprocess.run([BUILD / "bin" / "ulpscope", "doctor", *words], capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            [BUILD / "bin" / "ulpscope", "doctor", *words], capture_output=True, text=True, timeout=60
+        )
         assert done.returncode == 2 and said in done.stderr

@@ -17,9 +17,13 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2
 
 
 def env(*words, code=0, **variables):
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "env", *map(str, words)], text=True, timeout=600,
-                          env={**os.environ, "ULPSCOPE_PYTHON": sys.executable, **variables},
-                          capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "env", *map(str, words)],
+        text=True,
+        timeout=600,
+        env={**os.environ, "ULPSCOPE_PYTHON": sys.executable, **variables},
+        capture_output=True,
+    )
     assert done.returncode == code, done
     return done
 
@@ -27,8 +31,13 @@ def env(*words, code=0, **variables):
 def test_what_numbers_depend_on_is_recorded_and_secrets_are_not(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "w").write_bytes(b"weights")
-    secrets = {"TORCH_API_KEY": "hush1", "HF_TOKEN": "hush2", "MY_VARIABLE": "hush3",
-               "NCCL_AUTH": "hush4", "TORCH_HUB": "https://me:hush5@host/"}  # fmt: skip
+    secrets = {
+        "TORCH_API_KEY": "hush1",
+        "HF_TOKEN": "hush2",
+        "MY_VARIABLE": "hush3",
+        "NCCL_AUTH": "hush4",
+        "TORCH_HUB": "https://me:hush5@host/",
+    }
     done = env("--json", "--file", tmp_path / "data", CUBLAS_WORKSPACE_CONFIG=":4096:8", **secrets)
     found = schemas.one("env", done.stdout)
     assert "hush" not in done.stdout + done.stderr and "loading torch" in done.stderr
@@ -54,8 +63,15 @@ def test_two_are_compared_and_what_changes_numbers_comes_first(tmp_path):
     lines = [f"version.torch\t{'9.9'}" if line.startswith("version.torch\t") else line for line in lines]
     b.write_text("\n".join([*lines, "variable.HCCL_DETERMINISTIC\ttrue", "variable.TORCH_HOME\t/x"]) + "\n")
     told = env("diff", a, b, code=1).stdout
-    order = ["changes numbers", "get_float32_matmul_precision", "HCCL_DETERMINISTIC", "may change numbers",
-             "version.torch", "seldom changes numbers", "TORCH_HOME"]  # fmt: skip
+    order = [
+        "changes numbers",
+        "get_float32_matmul_precision",
+        "HCCL_DETERMINISTIC",
+        "may change numbers",
+        "version.torch",
+        "seldom changes numbers",
+        "TORCH_HOME",
+    ]
     assert [told.index(word) for word in order] == sorted(told.index(word) for word in order)
     assert "(not there)" in told
     rows = schemas.one("env", env("diff", a, b, "--json", code=1).stdout)["differ"]
@@ -66,8 +82,10 @@ def test_two_are_compared_and_what_changes_numbers_comes_first(tmp_path):
 def test_a_command_tells_what_it_ends_with(tmp_path):
     file, out = tmp_path / "w", tmp_path / "x.env"
     file.write_bytes(b"weights")
-    program = ("import os, torch; print('mine'); torch.backends.cuda.matmul.allow_tf32 = True;"
-               "torch.use_deterministic_algorithms(True); os.environ['OMP_MINE'] = '7'; os.environ['NCCL_TOKEN'] = 'hush'")
+    program = (
+        "import os, torch; print('mine'); torch.backends.cuda.matmul.allow_tf32 = True;"
+        "torch.use_deterministic_algorithms(True); os.environ['OMP_MINE'] = '7'; os.environ['NCCL_TOKEN'] = 'hush'"
+    )
     assert env("-o", out, "--file", file, "--", sys.executable, "-c", program).stdout == "mine\n"
     told = dict(line.split("\t") for line in out.read_text().splitlines()[1:])
     assert told["flag.are_deterministic_algorithms_enabled"] == told["flag.backends.cuda.matmul.allow_tf32"] == "True"

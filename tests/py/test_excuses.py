@@ -17,8 +17,10 @@ PARTS = ("An element may differ if", "May be", "Share of an output", "Nearest wr
 def excuses(text):
     """Code, condition, set, share, seen by, where, nearest wrong kernel, test: of the page's sections, with what
     its table says of each, in the order of the sections."""
-    table = {code: (seen, where) for code, seen, where in
-             re.findall(r"^\| \[`(\w+)`\]\(#\1\) \| ([^|]+) \| `([^|`]+)` \|$", text, re.M)}  # fmt: skip
+    table = {
+        code: (seen, where)
+        for code, seen, where in re.findall(r"^\| \[`(\w+)`\]\(#\1\) \| ([^|]+) \| `([^|`]+)` \|$", text, re.M)
+    }
     rows = []
     for code, section in re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", text, re.S | re.M):
         parts = dict(part.replace("\n", " ").strip().split(": ", 1) for part in section.strip().split("\n\n"))

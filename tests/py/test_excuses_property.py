@@ -243,8 +243,9 @@ def a_place_twice(d):
 def some_a_step_further(d):
     x = d.normal(64, 64)
     out = torch.fake_quantize_per_tensor_affine(x, 0.05, 0, -128, 127)
-    return Wrong(torch.fake_quantize_per_tensor_affine, (x, 0.05, 0, -128, 127),
-                 torch.where(d.some(out, 0.02), out + 0.05, out))  # fmt: skip
+    return Wrong(
+        torch.fake_quantize_per_tensor_affine, (x, 0.05, 0, -128, 127), torch.where(d.some(out, 0.02), out + 0.05, out)
+    )
 
 
 @aims_at("step")
@@ -344,8 +345,9 @@ class WrongAttention(Wrong):
     def judged(self):
         call = make_call("aten::scaled_dot_product_attention", *self.args, None, 0.0, True)
         found = judging.judge_given(call, Answer({"out[0]": self.outputs}), seconds=0)
-        return SimpleNamespace(verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason,
-                               notes=found.notes)  # fmt: skip
+        return SimpleNamespace(
+            verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason, notes=found.notes
+        )
 
 
 def _hiding(d, at):
@@ -384,8 +386,9 @@ class WrongAlpha(Wrong):
     def judged(self):
         call = make_call("aten::_ctc_loss.default", *self.args)
         made = judging.judge_call(call, PythonDevice(lambda op, a, k: self.outputs(*op(*a, **k))), seconds=0)
-        return SimpleNamespace(verdict=made.verdict, effective_bits=made.worst.bits, sentence=made.reason,
-                               notes=made.notes)  # fmt: skip
+        return SimpleNamespace(
+            verdict=made.verdict, effective_bits=made.worst.bits, sentence=made.reason, notes=made.notes
+        )
 
 
 def _of_ctc(d):
@@ -744,8 +747,12 @@ class WrongDevice(Wrong):
         call = make_call(self.fn, *self.args)
         found = judging.judge_call(call, PythonDevice(lambda op, a, k: self.outputs(*a, **k)), seconds=0)
         worst = found.worst
-        return SimpleNamespace(verdict=found.verdict, effective_bits=worst.bits if worst else math.nan,
-                               sentence=found.reason, notes=found.notes)  # fmt: skip
+        return SimpleNamespace(
+            verdict=found.verdict,
+            effective_bits=worst.bits if worst else math.nan,
+            sentence=found.reason,
+            notes=found.notes,
+        )
 
 
 @aims_at("learnt_writes")
@@ -817,14 +824,16 @@ class WrongModule(Wrong):
             (whole,) = [f for f in picks(f"{folder}/trace", "cpu", modules=True) if not f.path]
             trace = _core.Trace(f"{folder}/trace")
             call = module_call(whole.module, trace.call, trace.blob)
-        given = [call.storages[v.storage].view(v.dtype).as_strided(v.sizes, v.strides, v.offset)
-                 for v in call.views.values()]  # fmt: skip
+        given = [
+            call.storages[v.storage].view(v.dtype).as_strided(v.sizes, v.strides, v.offset) for v in call.views.values()
+        ]
         outputs = call.replay(given, function_of=self.kernel)
         call.mutated = call.results = {}
         answer = Answer({f"out[{i}]": t for i, t in enumerate(outputs)}, "")
         found = judging.judge_given(call, answer, seconds=0)
-        return SimpleNamespace(verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason,
-                               notes=found.notes)  # fmt: skip
+        return SimpleNamespace(
+            verdict=found.verdict, effective_bits=found.worst.bits, sentence=found.reason, notes=found.notes
+        )
 
     def kernel(self, call):
         if call.op != self.at:

@@ -22,7 +22,11 @@ NEAR = {"1": 1.03125, "1.5": 1.5, "2": 1.96875}  # in 6 bits, so that all dtypes
 WHOLE = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
 AT = 37
 # What rows say that do not pass.
-OTHERS = {"ill_conditioned": "unjudged", "overflow": "unjudged", **dict.fromkeys(("corner", "written_twice", "out_of_range"), "undefined")}
+OTHERS = {
+    "ill_conditioned": "unjudged",
+    "overflow": "unjudged",
+    **dict.fromkeys(("corner", "written_twice", "out_of_range"), "undefined"),
+}
 SETS = {}  # (code, function's name) -> function of a significand and a dtype
 
 
@@ -90,7 +94,13 @@ def floor_of_a_product(m, dtype):
     right = fn(x)
     step = torch.tensor(m / 3).double()
     ulps = 256 if dtype == torch.float32 else 2
-    return Set(fn, (x,), right, [2 * step, 3 * step], [4 * step, step, further(m, ulps, dtype), further(2 * step, -ulps, dtype)])
+    return Set(
+        fn,
+        (x,),
+        right,
+        [2 * step, 3 * step],
+        [4 * step, step, further(m, ulps, dtype), further(2 * step, -ulps, dtype)],
+    )
 
 
 def _beside(m, value):
@@ -103,8 +113,13 @@ def _beside(m, value):
 @of("step", ("float32",))
 def a_remainder_of_a_mean(m, dtype):
     x = _beside(m, 2 * m)
-    return Set(lambda x: torch.remainder(x.mean(-1), 2 * m), (x,), torch.remainder(x.double().mean(-1), 2 * m).float(),
-               [0.0, 2 * m], [m, 1.5 * m, 1.9 * m, 0.1 * m, -m])  # fmt: skip
+    return Set(
+        lambda x: torch.remainder(x.mean(-1), 2 * m),
+        (x,),
+        torch.remainder(x.double().mean(-1), 2 * m).float(),
+        [0.0, 2 * m],
+        [m, 1.5 * m, 1.9 * m, 0.1 * m, -m],
+    )
 
 
 @of("step", ("float32",))
@@ -142,7 +157,13 @@ def _lost(m, dtype, size, step, terms):
     honest = ((x.float() + size) - size).to(dtype)
     low = torch.floor(x[AT].double() / step).item() * step
     high = torch.ceil(x[AT].double() / step).item() * step
-    return Set(through, (x, torch.tensor([size])), honest, [low, high], [high + 12 * step, low - 12 * step, 40 * terms * step, -m * 1024])
+    return Set(
+        through,
+        (x, torch.tensor([size])),
+        honest,
+        [low, high],
+        [high + 12 * step, low - 12 * step, 40 * terms * step, -m * 1024],
+    )
 
 
 @of("yardstick")
@@ -172,8 +193,9 @@ def an_exponential(m, dtype):
     off = max(right.item() * 10 * 48 * 2.0**-24, 2 * 2.0**-8 * right.item() if dtype == torch.bfloat16 else 0)
     if dtype == torch.float16:
         off = 3 * (further(right, 1, dtype) - further(right, 0, dtype))
-    return Set(torch.exp, (x,), x.float().exp().to(dtype), [right, right * (1 + 10 * 4 * 2.0**-24)],
-               [right + off, right - off])  # fmt: skip
+    return Set(
+        torch.exp, (x,), x.float().exp().to(dtype), [right, right * (1 + 10 * 4 * 2.0**-24)], [right + off, right - off]
+    )
 
 
 @of("rounded_otherwise")
@@ -181,8 +203,14 @@ def a_saturated_activation(m, dtype):
     g, x = between(m, 512, dtype), (12 + 12 * even(512)).to(dtype)
     honest = aten.gelu_backward(g.float(), x.float(), approximate="tanh").to(dtype)
     off = 2 if dtype != torch.float32 else 1 << 12
-    return Set(aten.gelu_backward, (g, x), honest, [m], [further(m, off, dtype), further(m, -off, dtype)],
-               {"approximate": "tanh"})  # fmt: skip
+    return Set(
+        aten.gelu_backward,
+        (g, x),
+        honest,
+        [m],
+        [further(m, off, dtype), further(m, -off, dtype)],
+        {"approximate": "tanh"},
+    )
 
 
 # ---- sums ------------------------------------------------------------------------------
@@ -211,8 +239,13 @@ def a_mean(m, dtype):
     off = 900 * 2.0**-24 * right[AT].item()  # N, of other orders, is about 3 |R|
     if dtype != torch.float32:
         off = 2 * (further(right[AT], 1, dtype) - further(right[AT], 0, dtype))
-    return Set(lambda x: x.mean(1), (x,), right.to(dtype), [right[AT], right[AT] * (1 + 2.0**-22)],
-               [right[AT] + off, right[AT] - off])  # fmt: skip
+    return Set(
+        lambda x: x.mean(1),
+        (x,),
+        right.to(dtype),
+        [right[AT], right[AT] * (1 + 2.0**-22)],
+        [right[AT] + off, right[AT] - off],
+    )
 
 
 # ---- zeros and subnormals ----------------------------------------------------------------
@@ -250,8 +283,9 @@ def products_in_a_row(m, dtype):
     at = int(off.argmin())
     value = honest.view(-1)[at].item()
     inside = [value, right.view(-1)[at].item()]
-    return OwnSteps("aten::chain_matmul", ([a, b, c],), honest, inside, [further(value, 6, dtype), further(value, -6, dtype)],
-                    at=at)  # fmt: skip
+    return OwnSteps(
+        "aten::chain_matmul", ([a, b, c],), honest, inside, [further(value, 6, dtype), further(value, -6, dtype)], at=at
+    )
 
 
 class OwnSteps(Set):
@@ -280,8 +314,13 @@ def a_sum_of_rounded_products(m, dtype):
     near, whole = (x * y)[AT].double().item(), exact[AT].item()
     other = further(near, 1 if whole > near else -1, dtype)
     low, high = (torch.tensor(v + z[AT].item(), dtype=dtype).item() for v in sorted([near, other]))
-    return Set(lambda x, y, z: x * y + z, (x, y, z), honest, [honest[AT].item(), right],
-               [further(high, 2, dtype), further(low, -2, dtype), 2 * right])  # fmt: skip
+    return Set(
+        lambda x, y, z: x * y + z,
+        (x, y, z),
+        honest,
+        [honest[AT].item(), right],
+        [further(high, 2, dtype), further(low, -2, dtype), 2 * right],
+    )
 
 
 # ---- what an operator does not promise ---------------------------------------------------

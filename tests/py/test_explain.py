@@ -25,7 +25,10 @@ def rows(header, name):
     """The rows of a list of C: of each its texts, those next to each other joined."""
     text = re.search(rf"#define {name}\(X\)(.*?[^\\])\n", (ROOT / header).read_text(), re.S)[1].replace("\\\n", " ")
     for row in re.split(r"\bX\(", text)[1:]:
-        yield row.split(",")[0], ["".join(re.findall(r'"([^"]*)"', part)) for part in re.findall(r'(?:"[^"]*"\s*)+', row)]
+        yield (
+            row.split(",")[0],
+            ["".join(re.findall(r'"([^"]*)"', part)) for part in re.findall(r'(?:"[^"]*"\s*)+', row)],
+        )
 
 
 def told():
@@ -60,7 +63,9 @@ def test_every_standard_is_explained():
 def test_every_explanation_fits_on_a_screen_and_is_the_page_s():
     for e in ALL:
         out = explain(e["word"])
-        assert 3 <= len(out.splitlines()) <= SCREEN and all(len(line) <= 88 or " " not in line.strip() for line in out.splitlines()), e["word"]
+        assert 3 <= len(out.splitlines()) <= SCREEN and all(
+            len(line) <= 88 or " " not in line.strip() for line in out.splitlines()
+        ), e["word"]
         assert f"{e['word']} ({e['kind']})" in out and "**" not in out and "](" not in out
         page, _, _ = e["page"].partition("#")
         words = re.sub(r"[`*\\]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", (ROOT / page).read_text()))

@@ -45,20 +45,23 @@ def raised(function, *args):
     return caught.value
 
 
-@pytest.mark.parametrize("line, mistake", [
-    ("return None + 1", True),
-    ("return torch.mm(3)", True),  # a builtin that we call wrongly has no frame
-    ("return {}['out']", True),
-    ("return unknown", True),
-    ("a, b = 1, 2, 3", True),
-    ("return json.dumps(json)", True),  # the standard library that we call
-    ("return theirs(torch.mm, 3)", False),
-    ("return theirs(lambda x: x + None, 3)", True),  # the function is ours
-    ("raise TypeError('this is no tensor')", False),  # on purpose
-    ("raise foreign.InternalError('told by a process')", True),
-    ("return torch.ops.aten.mm.default(torch.ones(2, 3), torch.ones(2, 3))", False),
-    ("return torch.nn.functional.linear(3, 4)", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line, mistake",
+    [
+        ("return None + 1", True),
+        ("return torch.mm(3)", True),  # a builtin that we call wrongly has no frame
+        ("return {}['out']", True),
+        ("return unknown", True),
+        ("a, b = 1, 2, 3", True),
+        ("return json.dumps(json)", True),  # the standard library that we call
+        ("return theirs(torch.mm, 3)", False),
+        ("return theirs(lambda x: x + None, 3)", True),  # the function is ours
+        ("raise TypeError('this is no tensor')", False),  # on purpose
+        ("raise foreign.InternalError('told by a process')", True),
+        ("return torch.ops.aten.mm.default(torch.ones(2, 3), torch.ones(2, 3))", False),
+        ("return torch.nn.functional.linear(3, 4)", True),
+    ],
+)
 def test_whose_a_mistake_is(line, mistake):
     problem = raised(ours(line.replace("foreign.", "__import__('ulpscope.calls.foreign').calls.foreign.")))
     assert foreign.is_ours(problem) == mistake, problem
@@ -79,8 +82,10 @@ def test_what_somebody_else_raises_is_handed_on():
         assert ulpscope.judge_call(function, args, {}, A).verdict == "unjudged"
 
 
-@pytest.mark.parametrize("where", [(Reference, "_run_plain"), (Reference, "narrow"), (Answers, "fan_in"),
-                                   (Answers, "replay"), (Answers, "of")])  # fmt: skip
+@pytest.mark.parametrize(
+    "where",
+    [(Reference, "_run_plain"), (Reference, "narrow"), (Answers, "fan_in"), (Answers, "replay"), (Answers, "of")],
+)
 def test_a_mistake_in_reference_or_answers_is_raised(monkeypatch, where):
     monkeypatch.setattr(*where, ours("return None + 1"))
     with pytest.raises(TypeError, match="NoneType"):
@@ -218,11 +223,14 @@ def test_a_dtype_that_is_unknown_is_no_mistake_and_a_mistake_no_dtype(monkeypatc
 def planting(tmp_path):
     """A module whose import plants a mistake of ours into the reference of one operator."""
     file = tmp_path / "planting.py"
-    file.write_text(PLANT + textwrap.dedent("""
+    file.write_text(
+        PLANT
+        + textwrap.dedent("""
         from ulpscope.executors.reference_runs import Reference
         begin = Reference.begin
         Reference.begin = lambda self: (space["planted"]() if self.call.op.startswith("aten::mm") else begin(self))
-    """))
+    """)
+    )
     return file
 
 
@@ -233,7 +241,9 @@ def test_a_check_tells_it_and_keeps_the_other_calls(tmp_path, planting):
     done = check(tmp_path / "trace", tmp_path / "out", "--import", str(planting), device="cpu")
     assert done.returncode == 2
     assert {r["op"]: r["verdict"] for r in rows(tmp_path / "out")} == {
-        "aten::mm": "internal", "aten::add.Tensor": "pass"}  # fmt: skip
+        "aten::mm": "internal",
+        "aten::add.Tensor": "pass",
+    }
     last = done.stdout.splitlines()[-1]
     assert "aten::mm 1 call (internal error of ulpscope in planted.py:2, please report it: TypeError" in last
 
@@ -242,8 +252,12 @@ def test_a_pack_tells_it_and_holds_the_other_calls(tmp_path, planting):
     with TraceWriter(tmp_path / "trace") as trace:
         trace.add("aten::mm", A, B, out=(A @ B,))
         trace.add("aten::add.Tensor", A, A, out=(A + A,))
-    done = subprocess.run(["ulpscope", "pack", tmp_path / "trace", "--import", planting, "-o", tmp_path / "pack"],
-                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "pack", tmp_path / "trace", "--import", planting, "-o", tmp_path / "pack"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 2 and "internal error of ulpscope in planted.py:2" in done.stderr.splitlines()[-1]
     assert sorted(p.name for p in (tmp_path / "pack" / "operands").iterdir()) == ["2.safetensors"]
 

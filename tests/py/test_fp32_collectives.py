@@ -76,7 +76,8 @@ SCRIPT = """
 def test_two_ranks(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, timeout=300, env=dict(os.environ, OMP_NUM_THREADS="1")
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("fine") == 2

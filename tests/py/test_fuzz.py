@@ -72,7 +72,10 @@ def test_results_are_not_large(tmp_path):
         sizes.add(tuple(call.views["args[0]"].sizes))
         assert bind_exact(call, lambda captured: "cpu").run(call.function).numel() <= drawn_cases.MOST_RESULTS
     first = [next(one.attempts(5, case))[0].views.values() for case in range(60)]
-    assert len(sizes) > 10 and max(math.prod(n for v in views for n in v.sizes) for views in first) > drawn_cases.MOST_RESULTS
+    assert (
+        len(sizes) > 10
+        and max(math.prod(n for v in views for n in v.sizes) for views in first) > drawn_cases.MOST_RESULTS
+    )
 
 
 SHAPED = {
@@ -123,7 +126,10 @@ def test_indices_of_a_forward_stay(tmp_path):
     source = example(tmp_path, "aten::max_pool2d_with_indices_backward", *given)
     for case in range(20):
         assert [v.sizes for v in drawn_cases.drawn(source, 0, case)[0].views.values()] == [
-            (1, 2, 4, 4), (1, 2, 8, 8), (1, 2, 4, 4)]  # fmt: skip
+            (1, 2, 4, 4),
+            (1, 2, 8, 8),
+            (1, 2, 4, 4),
+        ]
 
 
 def test_what_a_kernel_trusts_is_kept(tmp_path):
@@ -144,6 +150,7 @@ def test_what_reads_beside_other_layouts_keeps_its_own(tmp_path):
 
 def test_a_wrong_kernel_is_caught_where_only_a_layout_shows_it(tmp_path):
     """What reads a strided tensor as if it were contiguous is right on the example."""
+
     def kernel(op, args, kwargs):
         x = args[0]
         rows = torch.empty(x.shape, device="meta").stride()
@@ -194,7 +201,9 @@ def test_sizes_and_modes_are_no_counts(tmp_path):
 
 
 def run(*words, code=0, folder=None):
-    done = subprocess.run(["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder)
+    done = subprocess.run(
+        ["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -239,21 +248,28 @@ def test_faults_are_found_named_and_replayed(trace, tmp_path):
     assert reduced["case"] in {json.loads(line)["case"] for line in done.stdout.splitlines()}
     assert len(rows(tmp_path / "new-corpus")) == len(found) and len(rows(tmp_path / "new")) == 2
     done = run("--device", "sim:0", "--programs", *corpus, code=2, folder=tmp_path)
-    assert "out/cases.txt names cases of 'ulpscope fuzz --trace trace', and this run draws as 'ulpscope fuzz --pro" in done.stderr
+    assert (
+        "out/cases.txt names cases of 'ulpscope fuzz --trace trace', and this run draws as 'ulpscope fuzz --pro"
+        in done.stderr
+    )
     assert "leave it out" in run("replay", "out/cases.txt", *planted, *corpus[:2], code=2, folder=tmp_path).stderr
     made = run("minimize", reduced["case"], *planted, "-o", "repro", folder=tmp_path)
     assert "in a process of its own it fails" in made.stderr
     script = (tmp_path / "repro" / "repro.py").read_text()
     assert len(script.splitlines()) <= 25 and script in (tmp_path / "repro" / "report.md").read_text()
     for faults, code in ((planted[3], 1), ("", 0)):
-        alone = subprocess.run([sys.executable, "repro/repro.py"], cwd=tmp_path, env=os.environ | {"ULPSCOPE_SIM_FAULTS": faults})
+        alone = subprocess.run(
+            [sys.executable, "repro/repro.py"], cwd=tmp_path, env=os.environ | {"ULPSCOPE_SIM_FAULTS": faults}
+        )
         assert alone.returncode == code
 
 
 def test_two_on_one_folder_lose_nothing(trace, tmp_path):
     """The second one is refused, with --force too, and the first one's cases are all there."""
     words = "--device", "sim:0", "--trace", trace, "--cases", 60, "-j", 1, "-o", tmp_path / "out"
-    first = subprocess.Popen(["ulpscope", "fuzz", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    first = subprocess.Popen(
+        ["ulpscope", "fuzz", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     while not (tmp_path / "out" / "result.db").exists():  # then the folder is its own
         assert first.poll() is None
         time.sleep(0.01)
@@ -314,10 +330,13 @@ def test_the_database_becomes_a_trace(tmp_path, monkeypatch):
     rows = [[one.call(s) for s in one.select()] for one in (trace, joined)]
     for a, b in zip(*rows, strict=True):
         assert [(r["sequence"], r["op"], json.loads(r["state"] or "0"), r["args"]) for r in (a, a)] == [
-            (r["sequence"], r["op"], json.loads(r["state"] or "0"), r["args"]) for r in (a, b)]  # fmt: skip
+            (r["sequence"], r["op"], json.loads(r["state"] or "0"), r["args"]) for r in (a, b)
+        ]
         for x, y in zip(a["tensors"], b["tensors"], strict=True):
             assert all(x[k] == y[k] for k in ("path", "role", "dtype", "sizes", "strides"))
-            assert a["op"].startswith("aten::empty") or [t["stats"] is None for t in a["tensors"]] == [t["stats"] is None for t in b["tensors"]]
+            assert a["op"].startswith("aten::empty") or [t["stats"] is None for t in a["tensors"]] == [
+                t["stats"] is None for t in b["tensors"]
+            ]
     assert any("forward" in (a["state"] or "") for a in rows[0])
 
 
@@ -344,15 +363,26 @@ def test_a_torch_without_the_database_is_told(monkeypatch):
 
 
 def test_a_pattern_of_no_operator_is_said_before_the_minutes(tmp_path):
-    done = subprocess.run(["ulpscope", "fuzz", "--device", "cpu", "--ops", "sofmax"], cwd=tmp_path, capture_output=True,
-                          text=True, timeout=120, env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "fuzz", "--device", "cpu", "--ops", "sofmax"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")},
+    )
     assert done.returncode == 2 and "did you mean softmax" in done.stderr and not (tmp_path / "cache/fuzz").exists()
 
 
 def test_examples_in_the_making_end_with_who_asked(tmp_path):
     """Ctrl-C ends the child that makes them, and leaves nothing half made."""
-    with subprocess.Popen(["ulpscope", "fuzz", "--device", "cpu"], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-                          env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")}) as process:  # fmt: skip
+    with subprocess.Popen(
+        ["ulpscope", "fuzz", "--device", "cpu"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"ULPSCOPE_CACHE": str(tmp_path / "cache")},
+    ) as process:
         assert "once" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()

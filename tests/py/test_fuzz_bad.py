@@ -34,27 +34,49 @@ def device(op, args, kwargs):
 SHAPES = {"exp": [4], "sin": [4], "tanh": [4], "cos": [4], "sqrt": [4], "neg": [4], "bernoulli": [400]}
 # Operator -> (verdict, part of the sentence).
 SAID = {
-    "exp": ("timeout", "no answer from the device in 2 s"), "sin": ("crashed", "the device's process died of SIGSEGV"),
-    "tanh": ("unsupported", "tried to allocate 20 GiB"), "cos": ("intermittent", ""),
-    "gather": ("unsupported", "Could not run 'aten::gather' on double"), "sqrt": ("unjudged", "could not be run, KeyError: 'odd'"),
-    "neg": ("pass", ""), "bernoulli": ("pass", ""),
-}  # fmt: skip
+    "exp": ("timeout", "no answer from the device in 2 s"),
+    "sin": ("crashed", "the device's process died of SIGSEGV"),
+    "tanh": ("unsupported", "tried to allocate 20 GiB"),
+    "cos": ("intermittent", ""),
+    "gather": ("unsupported", "Could not run 'aten::gather' on double"),
+    "sqrt": ("unjudged", "could not be run, KeyError: 'odd'"),
+    "neg": ("pass", ""),
+    "bernoulli": ("pass", ""),
+}
 
 
 def run(folder, *words, code=0):
-    done = subprocess.run(["ulpscope", "fuzz", "-j", "1", *words], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        ["ulpscope", "fuzz", "-j", "1", *words], cwd=folder, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
 
 def test_each_bad_device_costs_its_case_and_says_why(tmp_path):
     lines = [{"op": f"aten::{op}", "args": [{"shape": shape, "range": [0, 1]}]} for op, shape in SHAPES.items()]
-    lines.append({"op": "aten::gather", "args": [{"shape": [5, 7]}, 1, {"shape": [5, 3], "dtype": "int64", "range": [0, 7]}]})
+    lines.append(
+        {"op": "aten::gather", "args": [{"shape": [5, 7]}, 1, {"shape": [5, 3], "dtype": "int64", "range": [0, 7]}]}
+    )
     (tmp_path / "spec.jsonl").write_text("\n".join(map(json.dumps, lines)))
     (tmp_path / "double.py").write_text(DEVICE)
-    words = "--device", "python:double:device", "--spec", "spec.jsonl", "--cases", "8", "--timeout", "2", "--causes", "off"
+    words = (
+        "--device",
+        "python:double:device",
+        "--spec",
+        "spec.jsonl",
+        "--cases",
+        "8",
+        "--timeout",
+        "2",
+        "--causes",
+        "off",
+    )
     done = run(tmp_path, *words, code=1)
-    rows = {r["op"].removeprefix("aten::"): r for r in json.loads((tmp_path / "ulpscope-fuzz" / "result.json").read_text())["calls"]}
+    rows = {
+        r["op"].removeprefix("aten::"): r
+        for r in json.loads((tmp_path / "ulpscope-fuzz" / "result.json").read_text())["calls"]
+    }
     assert set(rows) == set(SAID), "none is lost"
     for op, (verdict, words) in SAID.items():
         assert rows[op]["verdict"] == verdict and words in rows[op]["sentence"], rows[op]
@@ -104,16 +126,44 @@ def missing(kind):
 
 
 TEXTS = {
-    "a generator that raises": (raises, ValueError, "the last is refused: a generator raises ZeroDivisionError: .*; narrow what is drawn"),
-    "a generator that finds nothing": (unsatisfied, ValueError, "where.*: no draw of 200 satisfies the condition: widen"),
+    "a generator that raises": (
+        raises,
+        ValueError,
+        "the last is refused: a generator raises ZeroDivisionError: .*; narrow what is drawn",
+    ),
+    "a generator that finds nothing": (
+        unsatisfied,
+        ValueError,
+        "where.*: no draw of 200 satisfies the condition: widen",
+    ),
     "a word that torch has not": (misspelt, AttributeError, "matmull"),
-    "values of a kind that is none": (lambda: tensor(3, values="normall"), AttributeError, "values='normall' is none of all-zeros, "),
-    "a layout that is none": (lambda: tensor(3, layout="slice"), AttributeError, "layout='slice' is none of any, channels_last, "),
-    "indices that are floats": (float_indices, ValueError, "values='index' are whole numbers: give dtype=torch.int64, not torch.float32"),
+    "values of a kind that is none": (
+        lambda: tensor(3, values="normall"),
+        AttributeError,
+        "values='normall' is none of all-zeros, ",
+    ),
+    "a layout that is none": (
+        lambda: tensor(3, layout="slice"),
+        AttributeError,
+        "layout='slice' is none of any, channels_last, ",
+    ),
+    "indices that are floats": (
+        float_indices,
+        ValueError,
+        "values='index' are whole numbers: give dtype=torch.int64, not torch.float32",
+    ),
     "a text that returns nothing": (nothing_returned, ValueError, "none of 2 cases could be judged"),
-    "no memory on the device": (no_memory, AssertionError, "it raises OutOfMemoryError where the CPU gives a result: tried to allocate"),
-    "another class of exception": (other_class, AssertionError, "it raises KeyError .* where the CPU raises ValueError"),
-}  # fmt: skip
+    "no memory on the device": (
+        no_memory,
+        AssertionError,
+        "it raises OutOfMemoryError where the CPU gives a result: tried to allocate",
+    ),
+    "another class of exception": (
+        other_class,
+        AssertionError,
+        "it raises KeyError .* where the CPU raises ValueError",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", TEXTS)

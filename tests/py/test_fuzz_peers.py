@@ -21,7 +21,9 @@ needs_onnxruntime = pytest.mark.skipif(not HAVE["onnxruntime"], reason="onnxrunt
 @pytest.mark.parametrize("name", peers.NEEDS)
 def test_what_is_not_installed_is_one_sentence(name, monkeypatch):
     monkeypatch.setitem(peers.NEEDS, name, ("no_such_module",))
-    with pytest.raises(UnknownDevice, match=f"--via {name} needs a package that is not installed: pip install no_such_module"):
+    with pytest.raises(
+        UnknownDevice, match=f"--via {name} needs a package that is not installed: pip install no_such_module"
+    ):
         open_device("cpu", via=name)
     monkeypatch.setitem(peers.NEEDS, name, ())
     with pytest.raises(UnknownDevice, match=f"--via {name} runs on the CPU: use --device cpu, not sim:0"):
@@ -48,7 +50,11 @@ def same(name, word):
     except NotImplementedError:
         return None
     want = function(*args)
-    return got.dtype == want.dtype and got.shape == want.shape and torch.allclose(got.double(), want.double(), 1e-3, 1e-3, True)
+    return (
+        got.dtype == want.dtype
+        and got.shape == want.shape
+        and torch.allclose(got.double(), want.double(), 1e-3, 1e-3, True)
+    )
 
 
 @needs_jax
@@ -74,9 +80,32 @@ def test_what_jax_does_not_have_is_said():
 @needs_jax
 def test_a_wrong_framework_is_found(tmp_path):
     """JAX's gammaln near its roots is off by hundreds of ulps (examples/found/jax_gammaln.py); its neg and abs are right."""
-    (tmp_path / "spec.jsonl").write_text('{"op": "aten::lgamma", "args": [{"shape": [400], "range": [1.9, 2.1]}]}\n'
-                                         '{"op": "aten::neg", "args": [{"shape": [400]}]}\n')  # fmt: skip
-    done = subprocess.run(["ulpscope", "fuzz", "--device", "cpu", "--via", "jax", "--spec", "spec.jsonl", "--cases", "10", "-j", "1",
-                           "--causes", "off", "--json"], cwd=tmp_path, capture_output=True, text=True, timeout=300)  # fmt: skip
+    (tmp_path / "spec.jsonl").write_text(
+        '{"op": "aten::lgamma", "args": [{"shape": [400], "range": [1.9, 2.1]}]}\n'
+        '{"op": "aten::neg", "args": [{"shape": [400]}]}\n'
+    )
+    done = subprocess.run(
+        [
+            "ulpscope",
+            "fuzz",
+            "--device",
+            "cpu",
+            "--via",
+            "jax",
+            "--spec",
+            "spec.jsonl",
+            "--cases",
+            "10",
+            "-j",
+            "1",
+            "--causes",
+            "off",
+            "--json",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert {json.loads(line)["op"] for line in done.stdout.splitlines()} == {"aten::lgamma"}

@@ -141,6 +141,7 @@ def own(x):
 
 def test_functions_and_modules_of_ones_own_are_taken():
     """By their names alone where they are made of torch's functions, through `call` in any case."""
+
     def text():
         width = ints(1, 20)
         x = layer(Scaled, width)(tensor(ints(1, 5), width, values="normal"))
@@ -149,7 +150,10 @@ def test_functions_and_modules_of_ones_own_are_taken():
     fuzz(text, **few)()
     with sim.fault("aten::tanh", "scale"), pytest.raises(AssertionError, match="text on sim:0"):
         fuzz(text, **few)()
-    with sim.fault("aten::softplus_backward", "scale"), pytest.raises(AssertionError, match="out.1. is a gradient of an input"):
+    with (
+        sim.fault("aten::softplus_backward", "scale"),
+        pytest.raises(AssertionError, match="out.1. is a gradient of an input"),
+    ):
         fuzz(text, **few)()
 
 
@@ -196,7 +200,10 @@ def test_gradients_and_intermediates_are_judged():
 LOW = {
     "product and sum": ("aten::mul.Tensor", lambda: low(40) * low(40) + low(40)),
     "rms norm": ("aten::rsqrt", lambda: normed(low(4, 40))),
-    "two products": ("aten::mm", lambda: torch.matmul(torch.nn.functional.gelu(torch.matmul(low(5, 8), low(8, 9))), low(9, 3))),
+    "two products": (
+        "aten::mm",
+        lambda: torch.matmul(torch.nn.functional.gelu(torch.matmul(low(5, 8), low(8, 9))), low(9, 3)),
+    ),
 }
 
 
@@ -212,9 +219,17 @@ def normed(x):
 def test_each_operator_of_a_text_rounds_to_its_dtype(name):
     """What torch on the CPU loses in bfloat16 between operators is nobody's fault, and what is more is."""
     op, text = LOW[name]
-    one = {"n": 1, "cause": False, "shrink": False, "backward": name == "product and sum"}  # what is accused is replayed often
+    one = {
+        "n": 1,
+        "cause": False,
+        "shrink": False,
+        "backward": name == "product and sum",
+    }  # what is accused is replayed often
     fuzz(text, **one)()
-    with sim.fault(op, "scale", factor=1.06), pytest.raises(AssertionError, match="<lambda> on sim:0, case 0:0: (wrong|reduced)"):
+    with (
+        sim.fault(op, "scale", factor=1.06),
+        pytest.raises(AssertionError, match="<lambda> on sim:0, case 0:0: (wrong|reduced)"),
+    ):
         fuzz(text, **one)()
 
 
@@ -297,7 +312,9 @@ def test_a_double_backward_that_the_cpu_refuses_is_said():
         return torch.cdist(tensor(3, 4, values="normal"), tensor(5, 4, values="normal"), 3.0)
 
     fuzz(distances, n=1, cause=False)()
-    with pytest.raises(ValueError, match="the last is refused: in a double backward NotImplementedError: .*narrow what is drawn"):
+    with pytest.raises(
+        ValueError, match="the last is refused: in a double backward NotImplementedError: .*narrow what is drawn"
+    ):
         fuzz(distances, double_backward=True, **few)()
 
 
@@ -306,7 +323,10 @@ def test_refusals_of_both_sides_are_compared():
         return torch.matmul(tensor(3, ints(1, 4), layout=None), tensor(ints(1, 4), 2, layout=None))
 
     fuzz(divides, **few)()  # most draws do not go together, on both sides
-    with sim.fault("aten::mm", "lacking"), pytest.raises(AssertionError, match="raises .* where the CPU gives a result"):
+    with (
+        sim.fault("aten::mm", "lacking"),
+        pytest.raises(AssertionError, match="raises .* where the CPU gives a result"),
+    ):
         fuzz(divides, **few)()
     with pytest.raises(ValueError, match="the CPU takes 0 of 81 draws, the last is refused: .*narrow what is drawn"):
         fuzz(lambda: torch.matmul(tensor(3, 4), tensor(3, 4)), **few)()
@@ -440,8 +460,11 @@ def test_a_failure_tells_the_program_made_small_and_its_replay_runs_as_it_stands
         with pytest.raises(AssertionError, match="broad_matmul on sim:0, case 0:0") as failure:
             oneflow.autotest(n=3, auto_backward=False)(broad_matmul)(None)
         text = str(failure.value)
-        for line in ("x0 = tensor((3, 2), dtype=torch.float32, values='ones')", "x1 = tensor((2, 4), dtype=torch.float32, values='ones')",
-                     "y0 = torch.matmul(x0, x1)  # (3, 4) float32"):  # fmt: skip
+        for line in (
+            "x0 = tensor((3, 2), dtype=torch.float32, values='ones')",
+            "x1 = tensor((2, 4), dtype=torch.float32, values='ones')",
+            "y0 = torch.matmul(x0, x1)  # (3, 4) float32",
+        ):
             assert f"\n    {line}\n" in text, text
         assert "exp" not in text  # on which nothing hangs
         with pytest.raises(AssertionError, match="effective bits|instead of|multiplied"):
@@ -472,7 +495,9 @@ def raising(problem):
     return text
 
 
-@pytest.mark.parametrize("problem", [ValueError("mine"), KeyError("mine"), RuntimeError("mine"), AssertionError("mine")], ids=repr)
+@pytest.mark.parametrize(
+    "problem", [ValueError("mine"), KeyError("mine"), RuntimeError("mine"), AssertionError("mine")], ids=repr
+)
 def test_what_a_text_raises_is_no_refusal_of_torch(problem):
     with pytest.raises(type(problem), match="mine"):
         oneflow.autotest(n=2)(raising(problem))(None)
@@ -484,13 +509,17 @@ def test_a_text_runs_as_often_as_it_is_asked_and_says_what_was_refused(capsys, m
     def text(test_case):
         runs.append(1)
         k = oneflow.random(1, 3)
-        return oneflow.torch.matmul(oneflow.random_tensor(ndim=2, dim1=k), oneflow.random_tensor(ndim=2, dim0=oneflow.random(1, 3)))
+        return oneflow.torch.matmul(
+            oneflow.random_tensor(ndim=2, dim1=k), oneflow.random_tensor(ndim=2, dim0=oneflow.random(1, 3))
+        )
 
     test = oneflow.autotest(n=3)(text)
     test(None)
     assert test.ran == {"taken": 3, "refused": len(runs) - 3} and len(runs) > 3
     said = capsys.readouterr().out
-    assert said.startswith(f"text on sim:0: 3 cases, the test ran {len(runs)} times: {len(runs) - 3} draws were refused, the last one as RuntimeError")
+    assert said.startswith(
+        f"text on sim:0: 3 cases, the test ran {len(runs)} times: {len(runs) - 3} draws were refused, the last one as RuntimeError"
+    )
     monkeypatch.setenv("ONEFLOW_TEST_VERBOSE", "1")
     oneflow.autotest(n=1)(broad_matmul)(None)
     assert "case 0:0: pass\n    x0 = tensor((" in capsys.readouterr().out
@@ -533,7 +562,9 @@ def test_steps_of_all_kinds_are_repeated():
 
 def test_a_step_may_be_made_of_words_of_the_text():
     def text():
-        return call(lambda x: torch.exp(x) + oneflow.torch.sin(x), tensor(5, values="normal")), layer(torch.nn.Linear, 3, 2)(tensor(2, 3))
+        return call(lambda x: torch.exp(x) + oneflow.torch.sin(x), tensor(5, values="normal")), layer(
+            torch.nn.Linear, 3, 2
+        )(tensor(2, 3))
 
     fuzz(text, **few)()
     with sim.fault("aten::sin", "scale"), pytest.raises(AssertionError, match="text on sim:0"):
@@ -550,7 +581,9 @@ def test_both_sides_are_there_in_a_text():
         m = oneflow.torch.nn.Linear(5, 2)
         m(x).sum().backward()
         assert (m.oneflow.weight.device.type, m.pytorch.weight.device.type) == ("sim", "cpu")
-        assert original.allclose(m.pytorch(x.pytorch), m(x).pytorch) and original.equal(m.pytorch.bias.grad, original.ones(2))
+        assert original.allclose(m.pytorch(x.pytorch), m(x).pytorch) and original.equal(
+            m.pytorch.bias.grad, original.ones(2)
+        )
         assert repr(y).startswith("tensor([") and f"{y.detach().sum():.3f}" == f"{y.pytorch.sum().item():.3f}"
         return x.grad
 
@@ -572,7 +605,9 @@ def test_generators_of_oneflow_are_whole(recwarn):
     assert drawn(text) == (True, True, 3)
     either = oneflow.random() | oneflow.nothing()
     assert (three().size(), either.size(), (either | 2).size(), oneflow.random_or_nothing(1, 2).size()) == (1, 2, 3, 2)
-    kernels = {drawn(lambda: oneflow.torch.nn.Conv2d(1, 1, kernel_size=oneflow.random(1, 3)).kernel_size, c) for c in range(60)}
+    kernels = {
+        drawn(lambda: oneflow.torch.nn.Conv2d(1, 1, kernel_size=oneflow.random(1, 3)).kernel_size, c) for c in range(60)
+    }
     assert kernels == {(1, 1), (1, 2), (2, 1), (2, 2)}
     padded = {drawn(lambda: oneflow.torch.nn.AvgPool2d(3, stride=oneflow.random(1, 3)).stride, c) for c in range(60)}
     assert {1, 2, 3, (1, 2), (2, 1)} - {3} <= padded  # its default is None
@@ -594,5 +629,3 @@ def test_flow_unittest_is_that_of_python():
     assert not hasattr(One, "__unittest_skip__") and "1 nodes with 2 devices" in Two.__unittest_skip_why__
     with pytest.raises(AttributeError, match="has no skip_unles"):
         _ = unit.skip_unles
-
-

@@ -41,8 +41,12 @@ def stale_strided_out(op, args, kwargs):
 
 
 def blind_to_strides(op, args, kwargs):
-    rows = [t.as_strided(t.shape, (*t.stride()[:-1], 1), t.storage_offset())
-            if isinstance(t, torch.Tensor) and t.dtype == torch.float32 and not kwargs else t for t in args]  # fmt: skip
+    rows = [
+        t.as_strided(t.shape, (*t.stride()[:-1], 1), t.storage_offset())
+        if isinstance(t, torch.Tensor) and t.dtype == torch.float32 and not kwargs
+        else t
+        for t in args
+    ]
     return op(*rows, **kwargs)
 
 
@@ -208,9 +212,15 @@ def test_without_a_reference_bits_decide():
 def test_the_command_names_the_relation(tmp_path):
     with TraceWriter(tmp_path / "trace") as t:
         t.add("aten::add.Tensor", torch.randn(4, 6), torch.randn(4, 6))
+
     def run(*more, code):
-        done = subprocess.run(["ulpscope", "fuzz", "--device", "sim:0", "--trace", "trace", "--cases", "60", "-j", "1", *more],
-                              capture_output=True, text=True, timeout=300, cwd=tmp_path)  # fmt: skip
+        done = subprocess.run(
+            ["ulpscope", "fuzz", "--device", "sim:0", "--trace", "trace", "--cases", "60", "-j", "1", *more],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=tmp_path,
+        )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 

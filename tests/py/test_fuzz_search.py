@@ -76,7 +76,9 @@ def test_a_search_climbs_and_its_name_is_what_it_reached(tmp_path):
 
 
 def test_an_honest_kernel_stays_honest(tmp_path):
-    count = Count(example(tmp_path / "t", "aten::mm", (torch.randn(4, 6), torch.randn(6, 5))), lambda op, args, kwargs: op(*args))
+    count = Count(
+        example(tmp_path / "t", "aten::mm", (torch.randn(4, 6), torch.randn(6, 5))), lambda op, args, kwargs: op(*args)
+    )
     for case in range(10):
         found = count.climbed(case)
         # The CPU's products of 16 bits, added in 16 bits, are no planted fault.
@@ -93,8 +95,13 @@ def trace(tmp_path_factory):
 
 
 def run(*words, code=0, folder=None):
-    done = subprocess.run(["ulpscope", "fuzz", "--device", "sim:0", "-j", "1", *map(str, words)],
-                          capture_output=True, text=True, timeout=300, cwd=folder)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "fuzz", "--device", "sim:0", "-j", "1", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=folder,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -138,19 +145,27 @@ def test_what_nothing_satisfies_is_one_sentence(line):
 
 
 def test_a_schema_is_probed_for_shapes_and_ranges():
-    for op, low, ranks in (("aten::acosh", 1.5, {0, 1, 2, 3, 4}), ("aten::logit", 0.1, {0, 1, 2, 3, 4}), ("aten::bmm", -1, {3})):
+    for op, low, ranks in (
+        ("aten::acosh", 1.5, {0, 1, 2, 3, 4}),
+        ("aten::logit", 0.1, {0, 1, 2, 3, 4}),
+        ("aten::bmm", -1, {3}),
+    ):
         found = spec.calls(json.dumps({"op": op}), "line 1")
         assert {args[0].dim() for _, args, _ in found} == ranks
         assert min(float(args[0].min()) for _, args, _ in found) == pytest.approx(low)
 
 
 def test_the_command_draws_from_a_file(tmp_path):
-    (tmp_path / "mine.py").write_text("import torch\n"
+    (tmp_path / "mine.py").write_text(
+        "import torch\n"
         "library = torch.library.Library('fuzz_spec', 'DEF')\n"
         "library.define('twice(Tensor x, int n) -> Tensor')\n"
-        "library.impl('twice', lambda x, n: x * 2 * n, 'CompositeExplicitAutograd')\n")  # fmt: skip
-    (tmp_path / "spec.jsonl").write_text('# mine\n{"op": "fuzz_spec::twice"}\n'
-        '{"op": "aten::mm", "args": [{"shape": [4, 6]}, {"shape": [6, 5], "range": [0, 1]}]}\n')  # fmt: skip
+        "library.impl('twice', lambda x, n: x * 2 * n, 'CompositeExplicitAutograd')\n"
+    )
+    (tmp_path / "spec.jsonl").write_text(
+        '# mine\n{"op": "fuzz_spec::twice"}\n'
+        '{"op": "aten::mm", "args": [{"shape": [4, 6]}, {"shape": [6, 5], "range": [0, 1]}]}\n'
+    )
     words = "--spec", "spec.jsonl", "--import", "mine.py"
     done = run(*words, "--faults", "mm:scale", "--cases", 8, "--json", "-o", "out", code=1, folder=tmp_path)
     repro = json.loads(done.stdout.splitlines()[0])["repro"]

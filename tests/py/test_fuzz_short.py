@@ -46,8 +46,10 @@ def program(*lines, inputs):
     """A program of words by their texts: ("a + {b}" as a word is written, operands, numbers)."""
     texts = [w[1] for w in words.WORDS]
     steps = [short_programs.ShortStep(texts.index(text), operands, (0, 0)) for text, operands in lines]
-    given = tuple((short.dense((dtype, sizes, (), 0, i, 0, False)), "normal" if "float" in dtype else "index", "")
-                  for i, (dtype, sizes) in enumerate(inputs))  # fmt: skip
+    given = tuple(
+        (short.dense((dtype, sizes, (), 0, i, 0, False)), "normal" if "float" in dtype else "index", "")
+        for i, (dtype, sizes) in enumerate(inputs)
+    )
     return short_programs.Program(3, 5, given, tuple(steps))
 
 
@@ -115,19 +117,32 @@ def test_what_is_accused_names_its_line_and_becomes_small():
 
 def test_what_eager_torch_rounds_is_no_finding_and_what_is_worse_is_one():
     """Eight products in bfloat16 are as far from float64 as bfloat16 is; a device may be so too, and no farther."""
-    low = program(*[("{a} * {b}", (0, 1, 0))], *[("{a} * {b}", (i, 1, 0)) for i in range(2, 7)],
-                  inputs=[("bfloat16", (40, 9)), ("bfloat16", (40, 9))])  # fmt: skip
+    low = program(
+        *[("{a} * {b}", (0, 1, 0))],
+        *[("{a} * {b}", (i, 1, 0)) for i in range(2, 7)],
+        inputs=[("bfloat16", (40, 9)), ("bfloat16", (40, 9))],
+    )
     honest = PythonDevice(lambda fn, args, kwargs: fn(*args))
     assert judge_call(low.call(), honest, seconds=0).verdict == "pass"  # held to what its own roundings cost
     assert short.judge_call(low.call(), honest).verdict == "pass"
-    assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * 1.06)).verdict in ("reduced", "wrong")
-    assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * float("nan"))).verdict == "nonfinite"
+    assert short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * 1.06)).verdict in (
+        "reduced",
+        "wrong",
+    )
+    assert (
+        short.judge_call(low.call(), PythonDevice(lambda fn, args, kwargs: fn(*args) * float("nan"))).verdict
+        == "nonfinite"
+    )
 
 
 def test_whole_numbers_that_become_floats_are_held_to_float64():
     """Beside other floats, too: the last bit of sinh(7) is nobody's fault, and a hundredth is."""
-    mixed = program(("torch.sinh({a})", (0, 0, 0)), ("{a} / {b}", (0, 0, 0)), ("torch.exp({a})", (1, 0, 0)),
-                    inputs=[("int64", (40,)), ("float32", (9,))])  # fmt: skip
+    mixed = program(
+        ("torch.sinh({a})", (0, 0, 0)),
+        ("{a} / {b}", (0, 0, 0)),
+        ("torch.exp({a})", (1, 0, 0)),
+        inputs=[("int64", (40,)), ("float32", (9,))],
+    )
 
     def off(factor):
         def run(fn, args, kwargs):
@@ -154,9 +169,15 @@ def script(tmp_path, call, device, program=""):
     return path
 
 
-VALUES = {"short": torch.randn(7), "long": torch.randn(300).half(), "equal": torch.full((9,), 0.1).bfloat16(),
-          "zeros": torch.tensor([0.0, -0.0, float("inf"), 1e-45]), "complex": torch.randn(40, dtype=torch.complex64),
-          "bytes": torch.arange(99, dtype=torch.uint8), "truths": torch.tensor([True, False])}  # fmt: skip
+VALUES = {
+    "short": torch.randn(7),
+    "long": torch.randn(300).half(),
+    "equal": torch.full((9,), 0.1).bfloat16(),
+    "zeros": torch.tensor([0.0, -0.0, float("inf"), 1e-45]),
+    "complex": torch.randn(40, dtype=torch.complex64),
+    "bytes": torch.arange(99, dtype=torch.uint8),
+    "truths": torch.tensor([True, False]),
+}
 
 
 @pytest.mark.parametrize("values", VALUES)
@@ -164,8 +185,9 @@ def test_values_stand_in_a_script_bit_by_bit(values):
     data = VALUES[values]
     text = short_script.tensor_text(data)
     back = eval(text, {"torch": torch, "zlib": zlib, "base64": base64})
-    assert same_bytes(torch.view_as_real(back) if back.is_complex() else back,
-                      torch.view_as_real(data) if data.is_complex() else data)  # fmt: skip
+    assert same_bytes(
+        torch.view_as_real(back) if back.is_complex() else back, torch.view_as_real(data) if data.is_complex() else data
+    )
     assert len(text) < (200 if values in ("short", "equal") else 2000)
 
 
@@ -195,8 +217,9 @@ def test_a_script_fails_where_the_device_is_wrong_and_not_where_it_is_right(tmp_
 def test_what_cannot_be_a_short_script_says_why(tmp_path):
     call = FUSED.call()
     with pytest.raises(short_script.NoScript, match="no simple distance"):
-        short_script.Script(call, judge_call(call, PythonDevice(lambda fn, args, kwargs: fn(*args)), seconds=0), HOW,
-                            FUSED.text()).text("A title.")  # fmt: skip
+        short_script.Script(
+            call, judge_call(call, PythonDevice(lambda fn, args, kwargs: fn(*args)), seconds=0), HOW, FUSED.text()
+        ).text("A title.")
 
 
 def test_what_fails_on_one_thread_alone_says_so():
@@ -215,7 +238,9 @@ def test_what_fails_on_one_thread_alone_says_so():
 
 
 def run(*words, code=0, folder=None):
-    done = subprocess.run(["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder)
+    done = subprocess.run(
+        ["ulpscope", "fuzz", *map(str, words)], capture_output=True, text=True, timeout=300, cwd=folder
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -224,11 +249,29 @@ def test_a_wrong_fusion_is_found_named_and_handed_on(tmp_path):
     """The name of the file has what a shell would take apart."""
     (tmp_path / "what it's.py").write_text(textwrap.dedent(WRONG))
     how = "--programs", "--device", "cpu", "--import", "what it's.py", "--ops", "mul"
-    done = run(*how, "--via", "fuses", "--cases", 24, "--seed", 3, "-j", 1, "--json", "-o", "out", "--causes", "off", code=1,
-               folder=tmp_path)  # fmt: skip
+    done = run(
+        *how,
+        "--via",
+        "fuses",
+        "--cases",
+        24,
+        "--seed",
+        3,
+        "-j",
+        1,
+        "--json",
+        "-o",
+        "out",
+        "--causes",
+        "off",
+        code=1,
+        folder=tmp_path,
+    )
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert found and all({"op", "verdict", "cause", "case", "repro"} <= set(f) for f in found)
-    honest = run(*how, "--via", "eager", "--cases", 24, "--seed", 3, "-j", 1, "-o", "honest", "--causes", "off", folder=tmp_path)
+    honest = run(
+        *how, "--via", "eager", "--cases", 24, "--seed", 3, "-j", 1, "-o", "honest", "--causes", "off", folder=tmp_path
+    )
     assert "No call is accused" in honest.stdout
     done = subprocess.run(found[0]["repro"] + " -o repro", shell=True, capture_output=True, text=True, cwd=tmp_path)
     text = (tmp_path / "repro" / "repro.py").read_text()

@@ -57,8 +57,14 @@ def folder(tmp_path_factory):
 
 
 def fuzz(folder, *words, code=0, device="python:double:device"):
-    done = subprocess.run(["ulpscope", "fuzz", "--device", device, "--spec", "spec.jsonl", "-j", "1", *words], cwd=folder, text=True,
-                          capture_output=True, timeout=300, env=os.environ | {"ULPSCOPE_CACHE": str(folder / "cache")})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "fuzz", "--device", device, "--spec", "spec.jsonl", "-j", "1", *words],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        env=os.environ | {"ULPSCOPE_CACHE": str(folder / "cache")},
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -74,8 +80,12 @@ def asked(folder):
 def test_what_a_device_refuses_is_told_and_kept_while_it_is_the_same(folder):
     found = {f["op"]: f for f in schemas.each("fuzz", fuzz(folder, "--matrix", "--json", code=1))}
     assert len(asked(folder)) > 60
-    forms = {op: {(f["dtype"], f["layout"]): (f["side"], f["raised"]) for f in row["forms"]} for op, row in found.items()}
-    assert forms["aten::mm"] == {("float16", "dense"): ("refused", "TypeError")} and found["aten::mm"]["missing"] is None
+    forms = {
+        op: {(f["dtype"], f["layout"]): (f["side"], f["raised"]) for f in row["forms"]} for op, row in found.items()
+    }
+    assert (
+        forms["aten::mm"] == {("float16", "dense"): ("refused", "TypeError")} and found["aten::mm"]["missing"] is None
+    )
     assert {d for d, _ in forms["aten::exp"]} >= {"float32", "float16", "int64"}
     assert {layout for _, layout in forms["aten::exp"]} == {"transposed", "gaps", "expanded", "channels_last"}
     assert set(forms["aten::exp"].values()) == {("refused", "KeyError")}
@@ -108,23 +118,32 @@ def test_both_sides_are_timed_and_nothing_is_judged(folder):
     assert set(rows) == {"aten::mm", "aten::exp", "aten::tanh", "aten::gather"}
     mm = rows["aten::mm"]
     assert mm["args"] == "float32[64, 48], float32[48, 64]" and mm["bytes"] == 4 * (2 * 64 * 48 + 64 * 64)
-    assert 0 < mm["device_seconds"] < 1 and mm["ratio"] == pytest.approx(mm["device_seconds"] / mm["cpu_seconds"], rel=1e-3)
+    assert 0 < mm["device_seconds"] < 1 and mm["ratio"] == pytest.approx(
+        mm["device_seconds"] / mm["cpu_seconds"], rel=1e-3
+    )
     assert rows["aten::tanh"]["side"] == "refused" and rows["aten::tanh"]["raised"] == "NotImplementedError"
     assert rows["aten::exp"]["side"] == "both"  # wrong, which is no matter here
 
 
 def test_a_slow_operator_is_seen(folder):
-    (folder / "slow.py").write_text("import time\n\ndef device(op, args, kwargs):\n"
-                                    "    time.sleep(0.02 if 'exp' in str(op) else 0)\n"
-                                    "    return op(*args if 'tanh' not in str(op) else [], **kwargs)\n")  # fmt: skip
+    (folder / "slow.py").write_text(
+        "import time\n\ndef device(op, args, kwargs):\n"
+        "    time.sleep(0.02 if 'exp' in str(op) else 0)\n"
+        "    return op(*args if 'tanh' not in str(op) else [], **kwargs)\n"
+    )
     said = fuzz(folder, "--profile", device="python:slow:device").splitlines()
     assert said[1].split()[0] == "aten::exp" and float(said[1].split()[1]) > 20_000 and float(said[1].split()[3]) > 2
     assert "3 of 4 operators timed on both" in said[-1] and "not timed, refused: " in said[-2]
 
 
-REFUSED = {("--matrix",): "the CPU itself", ("--profile", "--json"): "the CPU itself",
-           ("--matrix", "--profile"): "give one of them", ("--matrix", "--stress"): "judge nothing",
-           ("--profile", "--corpus", "x"): "judge nothing", ("--profile", "--relations"): "judge nothing"}  # fmt: skip
+REFUSED = {
+    ("--matrix",): "the CPU itself",
+    ("--profile", "--json"): "the CPU itself",
+    ("--matrix", "--profile"): "give one of them",
+    ("--matrix", "--stress"): "judge nothing",
+    ("--profile", "--corpus", "x"): "judge nothing",
+    ("--profile", "--relations"): "judge nothing",
+}
 
 
 @pytest.mark.parametrize("words", REFUSED, ids=" ".join)

@@ -34,8 +34,7 @@ def asked_by_torch():
     return max(re.findall(r"-std=(c\+\+\d\d)\b", text))
 
 
-@pytest.mark.parametrize("has, used", [("c++", asked_by_torch()), ("c++2a", "c++2a"),
-                                       ("c++17", "c++17")])  # fmt: skip
+@pytest.mark.parametrize("has, used", [("c++", asked_by_torch()), ("c++2a", "c++2a"), ("c++17", "c++17")])
 def test_the_standard_is_torchs_or_what_the_compiler_has(tmp_path, monkeypatch, capsys, has, used):
     monkeypatch.setenv("CXX", fake_compiler(tmp_path, has))
     monkeypatch.setenv("ULPSCOPE_CACHE", str(tmp_path / "cache"))
@@ -87,8 +86,13 @@ def test_what_is_compiled_tells_how_far_it_is_and_is_kept_as_it_grows(tmp_path, 
 def test_the_program_names_the_glue_without_torch():
     made = {name: glue.build(name).parent for name in glue.names()}
     program = shutil.which("ulpscope")
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60,
-                          env={"ULPSCOPE_CACHE": str(glue.cache_home())}).stdout  # fmt: skip
+    said = subprocess.run(
+        [program, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"ULPSCOPE_CACHE": str(glue.cache_home())},
+    ).stdout
     for name in made:
         line = next(line for line in said.splitlines() if line.startswith(f"glue {name}"))
         assert f"{_core.version} for torch " in line

@@ -13,9 +13,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / "tests" / "how-to"
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("start/*.md")),
-         *(page for page in sorted((ROOT / "docs" / "how-to").glob("*.md"))
-           if not page.name.startswith("migrate-"))]  # those have tests of their own: test_migrate, test_msprobe_defects  # fmt: skip
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("start/*.md")),
+    *(page for page in sorted((ROOT / "docs" / "how-to").glob("*.md")) if not page.name.startswith("migrate-")),
+]  # those have tests of their own: test_migrate, test_msprobe_defects
 
 
 def commands(text):
@@ -46,8 +48,15 @@ def test_the_commands_of_a_page_run(page, tmp_path):
         if asked_of_run(command):
             assert f"  {asked_of_run(command)} " in (ROOT / "run").read_text(), command
             continue
-        done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=300,
-                              stdin=subprocess.DEVNULL, env=os.environ | {"TMPDIR": str(tmp_path)})  # fmt: skip
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+        )
         assert done.returncode in (0, 1), f"{command}\n{done.stdout}{done.stderr}"
         printed += done.stdout
     for shown in re.findall(r"^```\n(reduced .*?)^```", text, re.S | re.M):

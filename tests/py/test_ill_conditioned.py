@@ -215,9 +215,7 @@ CONVOLVED = {
 def test_a_bias_gradient_that_cancels_may_be_added_in_any_order(seed):
     """That of a convolution before a batch norm is nothing in truth, and what its order of adding leaves."""
     g = torch.Generator().manual_seed(seed)
-    terms = torch.randn(200, 1600, generator=g) * 2.0 ** -torch.randint(
-        0, 14, (200, 1600), generator=g
-    )
+    terms = torch.randn(200, 1600, generator=g) * 2.0 ** -torch.randint(0, 14, (200, 1600), generator=g)
     terms = terms - terms.double().mean(1, keepdim=True).float()
     x = torch.randn(2, 1, 1, 800, generator=g)
     grad = terms.reshape(200, 2, 1, 800).transpose(0, 1).contiguous()
@@ -237,32 +235,18 @@ def test_a_bias_gradient_that_cancels_may_be_added_in_any_order(seed):
     )
     for size, right in CONVOLVED.values():
         bias = in_parts(terms, size) if right else terms[:, :-100].sum(1)
-        found = judge_call(
-            torch.ops.aten.convolution_backward, args, outputs=(None, weight, bias), cause=False
-        )
+        found = judge_call(torch.ops.aten.convolution_backward, args, outputs=(None, weight, bias), cause=False)
         assert (found.verdict not in FLAGGED) == right, found
 
 
 def test_what_cancels_is_not_short_of_digits():
     """Sums by images, each of large terms, leave multiples of a large unit: no storage of 11 bits."""
     g = torch.Generator().manual_seed(1)
-    x = (
-        torch.randn(32, 10816, generator=g)
-        * 2.0 ** torch.randint(-14, 0, (32, 10816), generator=g)
-        * 0.01
-    )
+    x = torch.randn(32, 10816, generator=g) * 2.0 ** torch.randint(-14, 0, (32, 10816), generator=g) * 0.01
     x = x - x.double().mean(1, keepdim=True).float()
-    assert (
-        judge_call(lambda x: x.sum(1), (x,), outputs=in_parts(x, 676), cause=False).verdict
-        not in FLAGGED
-    )
+    assert judge_call(lambda x: x.sum(1), (x,), outputs=in_parts(x, 676), cause=False).verdict not in FLAGGED
     wide = torch.randn(32, 64, generator=g)
-    assert (
-        judge_call(
-            lambda x: x.sum(1), (wide,), outputs=wide.sum(1).half().float(), cause=False
-        ).verdict
-        in FLAGGED
-    )
+    assert judge_call(lambda x: x.sum(1), (wide,), outputs=wide.sum(1).half().float(), cause=False).verdict in FLAGGED
 
 
 # ---- few numbers ---------------------------------------------------------------------

@@ -90,16 +90,23 @@ def judged(trace, pick, device):
     return call, answer, truth, impact.loss_effect(trace, call, answer, truth, pick.backward)
 
 
-@pytest.mark.parametrize("place, op, kind", [
-    ("first", "addmm", "tf32"), ("second", "mm", "tf32"), ("last", "addmm", "bf16_inputs"),
-    ("act", "gelu", "bf16_output"), ("act", "gelu", "truncate"), ("gate", "sigmoid", "fp16_output"),
-    ("norm", "native_layer_norm", "bf16_output"), ("conv", "convolution*", "bf16_output"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "place, op, kind",
+    [
+        ("first", "addmm", "tf32"),
+        ("second", "mm", "tf32"),
+        ("last", "addmm", "bf16_inputs"),
+        ("act", "gelu", "bf16_output"),
+        ("act", "gelu", "truncate"),
+        ("gate", "sigmoid", "fp16_output"),
+        ("norm", "native_layer_norm", "bf16_output"),
+        ("conv", "convolution*", "bf16_output"),
+    ],
+)
 def test_the_loss_moves_as_predicted(step, place, op, kind):
     path, model, x, target = step
     trace, picks, rows = read(path)
-    pick = next(p for s, p in picks.items()
-                if rows[s]["module_path"] == place and rows[s]["phase"] == "forward")  # fmt: skip
+    pick = next(p for s, p in picks.items() if rows[s]["module_path"] == place and rows[s]["phase"] == "forward")
     with sim.fault(f"aten::{op}", kind):
         _, answer, truth, effect = judged(trace, pick, TorchDevice("sim:0"))
     device, right = (replaced(model, place, x, target, t["out[0]"]) for t in (answer, truth))
@@ -144,8 +151,7 @@ def capture(path, run):
 def found_in(path, run, op):
     """What is found for the output of the only forward call of an operator."""
     trace, picks, rows = capture(path, run)
-    pick = next(p for s, p in picks.items() if rows[s]["op"].startswith(op)
-                and rows[s]["phase"] == "forward")  # fmt: skip
+    pick = next(p for s, p in picks.items() if rows[s]["op"].startswith(op) and rows[s]["phase"] == "forward")
     return impact._gradient(trace, rows[pick.sequence], "out[0]", True, pick.backward)
 
 
@@ -208,14 +214,23 @@ def test_a_square_transposed_gradient_is_turned_back(tmp_path):
 INDEX = torch.tensor([2, 0, 3, 3])
 
 
-@pytest.mark.parametrize("op, function", [
-    ("aten::sum", lambda x: x.sum(1)), ("aten::sum", lambda x: x.sum((0, 1), keepdim=True)),
-    ("aten::mean", lambda x: x.mean(0)), ("aten::cumsum", lambda x: x.cumsum(1)),
-    ("aten::index.Tensor", lambda x: x[INDEX]), ("aten::index_select", lambda x: x.index_select(1, INDEX)),
-    ("aten::gather", lambda x: x.gather(0, INDEX[:, None])), ("aten::cat", lambda x: torch.cat([x, x])),
-    ("aten::flip", lambda x: x.flip(0)), ("aten::tril", lambda x: x.tril()),
-    ("aten::pad", lambda x: F.pad(x, (1, 1))), ("aten::masked_fill", lambda x: x.masked_fill(x > 0, 0.0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, function",
+    [
+        ("aten::sum", lambda x: x.sum(1)),
+        ("aten::sum", lambda x: x.sum((0, 1), keepdim=True)),
+        ("aten::mean", lambda x: x.mean(0)),
+        ("aten::cumsum", lambda x: x.cumsum(1)),
+        ("aten::index.Tensor", lambda x: x[INDEX]),
+        ("aten::index_select", lambda x: x.index_select(1, INDEX)),
+        ("aten::gather", lambda x: x.gather(0, INDEX[:, None])),
+        ("aten::cat", lambda x: torch.cat([x, x])),
+        ("aten::flip", lambda x: x.flip(0)),
+        ("aten::tril", lambda x: x.tril()),
+        ("aten::pad", lambda x: F.pad(x, (1, 1))),
+        ("aten::masked_fill", lambda x: x.masked_fill(x > 0, 0.0)),
+    ],
+)
 def test_reductions_and_indices_have_a_gradient(tmp_path, op, function):
     """That of autograd, where the shapes of both are equal as well; and none after two
     backward passes."""
@@ -257,8 +272,11 @@ def test_an_operator_with_a_gradient_in_python_has_one(tmp_path):
 
     def gradients(name, run):
         trace, picks, rows = capture(tmp_path / name, run)
-        return [impact._gradient(trace, rows[s], "out[0]", True, p.backward)
-                for s, p in picks.items() if rows[s]["op"] == "impacttest::scaled"]  # fmt: skip
+        return [
+            impact._gradient(trace, rows[s], "out[0]", True, p.backward)
+            for s, p in picks.items()
+            if rows[s]["op"] == "impacttest::scaled"
+        ]
 
     def twice():
         out = scaled(x, w) * c
@@ -284,9 +302,14 @@ def test_another_tensor_is_never_taken(step, spoil):
     assert impact._incoming(trace, source, made, True, below) is not None
     for row in below:
         for t in row["tensors"]:
-            t.update({"shape": {"sizes": (N, N + 1)}, "dtype": {"dtype": "float64"},
-                      "storage": {"storage": made["storage"]},
-                      "writer": {"writer": 1}}.get(spoil, {}))  # fmt: skip
+            t.update(
+                {
+                    "shape": {"sizes": (N, N + 1)},
+                    "dtype": {"dtype": "float64"},
+                    "storage": {"storage": made["storage"]},
+                    "writer": {"writer": 1},
+                }.get(spoil, {})
+            )
         if spoil == "node":
             row["state"] = json.dumps({"forward": source["sequence"], "node": "TanhBackward0"})
     for t in source["tensors"]:
@@ -299,11 +322,28 @@ def test_the_report_tells_it_and_sorts_by_it(step, tmp_path):
     path, *_ = step
     out = tmp_path / "out"
     run = subprocess.run(
-        ["ulpscope", "check", str(path), "--device", "sim:0", "-j", "1",
-         "-o", str(out), "--ops", "gelu,sigmoid", "--sort", "loss", "--faults",
-         "aten::gelu:bf16_output;aten::sigmoid:fp16_output"],
-        capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+        [
+            "ulpscope",
+            "check",
+            str(path),
+            "--device",
+            "sim:0",
+            "-j",
+            "1",
+            "-o",
+            str(out),
+            "--ops",
+            "gelu,sigmoid",
+            "--sort",
+            "loss",
+            "--faults",
+            "aten::gelu:bf16_output;aten::sigmoid:fp16_output",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert run.returncode == 1, run.stdout + run.stderr
     findings = json.loads((out / "result.json").read_text())["findings"]
     known = [f["loss"] for f in findings if f["loss"] is not None]

@@ -18,6 +18,7 @@ import torch
 
 from dumps import BUILD, GOLDEN, calls, content, tensor_of, ulpscope
 
+
 def test_what_msprobe_wrote_is_in_the_trace_bit_by_bit(tmp_path):
     said = ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "t", "--device", "cpu")
     assert "left out: 6 calls of nn.Modules" in said
@@ -57,13 +58,29 @@ NAN, INF = float("nan"), float("inf")
 
 
 def test_whatever_maximum_and_minimum_say_there_is_a_stand_in(tmp_path):
-    ends = [(NAN, NAN, "float32"), (INF, -1.0, "float32"), (1.0, -INF, "float16"), (INF, -INF, "float32"),
-            (0.0, 0.0, "float32"), (3.0, 3.0, "bfloat16"), (5, 0, "int64"), (0, 0, "int32"),
-            (True, False, "bool"), (False, False, "bool")]  # fmt: skip
+    ends = [
+        (NAN, NAN, "float32"),
+        (INF, -1.0, "float32"),
+        (1.0, -INF, "float16"),
+        (INF, -INF, "float32"),
+        (0.0, 0.0, "float32"),
+        (3.0, 3.0, "bfloat16"),
+        (5, 0, "int64"),
+        (0, 0, "int32"),
+        (True, False, "bool"),
+        (False, False, "bool"),
+    ]
     data = {}
     for i, (high, low, dtype) in enumerate(ends):
-        tensor = {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": [4, 8], "Max": high,
-                  "Min": low, "Mean": None, "Norm": None}  # fmt: skip
+        tensor = {
+            "type": "torch.Tensor",
+            "dtype": f"torch.{dtype}",
+            "shape": [4, 8],
+            "Max": high,
+            "Min": low,
+            "Mean": None,
+            "Norm": None,
+        }
         data[f"Torch.clone.{i}.forward"] = {"input_args": [tensor], "input_kwargs": {}, "output": []}
     (tmp_path / "dump.json").write_text(json.dumps({"data": data}))
     ulpscope("import", tmp_path, "-o", tmp_path / "t", "--device", "cpu")
@@ -86,8 +103,16 @@ class Malice:
 def dump(tmp_path):
     folder = tmp_path / "step0" / "rank0"
     (folder / "dump_tensor_data").mkdir(parents=True)
-    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Max": 1.0,
-              "Min": 0.0, "Mean": 0.5, "Norm": 1.0, "data_name": "a.pt"}  # fmt: skip
+    tensor = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [2, 3],
+        "Max": 1.0,
+        "Min": 0.0,
+        "Mean": 0.5,
+        "Norm": 1.0,
+        "data_name": "a.pt",
+    }
     entry = {"input_args": [tensor], "input_kwargs": {}, "output": []}
     (folder / "dump.json").write_text(json.dumps({"data": {"Torch.abs.0.forward": entry}}))
     return folder / "dump_tensor_data" / "a.pt"
@@ -147,9 +172,21 @@ def test_skipping_goes_on_after_a_damaged_file(tmp_path):
 
 
 def test_an_interrupted_import_leaves_nothing(tmp_path):
-    entry = {"input_args": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3],
-                             "Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}],
-             "input_kwargs": {}, "output": []}  # fmt: skip
+    entry = {
+        "input_args": [
+            {
+                "type": "torch.Tensor",
+                "dtype": "torch.float32",
+                "shape": [2, 3],
+                "Max": 1.0,
+                "Min": 0.0,
+                "Mean": 0.5,
+                "Norm": 1.0,
+            }
+        ],
+        "input_kwargs": {},
+        "output": [],
+    }
     data = {f"Torch.abs.{i}.forward": entry for i in range(100_000)}
     (tmp_path / "dump.json").write_text(json.dumps({"data": data}))
     process = subprocess.Popen(
@@ -181,8 +218,10 @@ def test_the_first_generation_comes_back_without_results(tmp_path):
     assert b"holds several steps (step" in subprocess.run(two, capture_output=True).stderr
 
     def inputs(trace):
-        return sorted((op, phase == "backward", args, frames or "", repr([t for t in tensors if t[0] == "in"]))
-                      for op, args, _, phase, _, _, frames, tensors in content(trace))  # fmt: skip
+        return sorted(
+            (op, phase == "backward", args, frames or "", repr([t for t in tensors if t[0] == "in"]))
+            for op, args, _, phase, _, _, frames, tensors in content(trace)
+        )
 
     first, again = inputs(tmp_path / "a"), inputs(tmp_path / "b")
     assert first == again and len(first) > 15
@@ -204,9 +243,14 @@ def test_a_captured_trace_survives_the_way_there_and_back(tmp_path):
     def plain(trace):
         opened, found = calls(trace)
         top = [c for c in found if not c["parent"]]
-        return [(c["op"], c["args"], [(t["role"], t["path"], tensor_of(opened, t).tolist())
-                                      for t in c["tensors"] if t["role"] != "mutated"])
-                for c in top]  # fmt: skip
+        return [
+            (
+                c["op"],
+                c["args"],
+                [(t["role"], t["path"], tensor_of(opened, t).tolist()) for t in c["tensors"] if t["role"] != "mutated"],
+            )
+            for c in top
+        ]
 
     assert plain(tmp_path / "a") == plain(tmp_path / "b")
     assert any(name == "aten::mul_.Tensor" for name, *_ in plain(tmp_path / "b"))
@@ -216,7 +260,8 @@ def test_an_export_leaves_nothing_half(tmp_path):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
     assert "there is no format" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", "--format", "y", code=2)
     assert "none of the calls that the program itself made matches --ops 'nothing'" in ulpscope(
-        "export", tmp_path / "a", "-o", tmp_path / "x", "--ops", "nothing", code=2)  # fmt: skip
+        "export", tmp_path / "a", "-o", tmp_path / "x", "--ops", "nothing", code=2
+    )
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     (tmp_path / "x").mkdir()
     assert "is there already" in ulpscope("export", tmp_path / "a", "-o", tmp_path / "x", code=2)
@@ -227,8 +272,11 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, format):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
     done = subprocess.run(
         [BUILD / "bin" / "ulpscope", "export", tmp_path / "a", "-o", tmp_path / "x", "--format", format],
-        capture_output=True, text=True, timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)))  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900)),
+    )
     assert done.returncode == 2 and str(tmp_path / "x") in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
@@ -238,7 +286,9 @@ def test_an_interrupted_export_leaves_nothing(tmp_path, format):
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "a")
     process = subprocess.Popen(
         [BUILD / "bin" / "ulpscope", "export", tmp_path / "a", "-o", tmp_path / "x", "--format", format],
-        stderr=subprocess.PIPE, text=True)  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while not (tmp_path / "x.part").exists() and process.poll() is None:
         pass
     process.terminate()  # its worker loads torch meanwhile, which takes a second

@@ -17,9 +17,18 @@ from dumps import GOLDEN, calls, content, tensor_of, ulpscope
 import ulpscope as package
 
 # An entry of the dump, and which of the gradients in it is planted wrong.
-WRONG = {"Tensor.sum.0": 0, "Torch.topk.0": 0, "Tensor.clamp.0": 0, "Torch.cat.0": 1, "Torch.split.0": 0,
-         "Tensor.mul_.0": 0, "Tensor.__add__.0": 1, "Functional.gelu.0": 0, "Functional.layer_norm.0": 2,
-         "Functional.embedding.0": 0}  # fmt: skip
+WRONG = {
+    "Tensor.sum.0": 0,
+    "Torch.topk.0": 0,
+    "Tensor.clamp.0": 0,
+    "Torch.cat.0": 1,
+    "Torch.split.0": 0,
+    "Tensor.mul_.0": 0,
+    "Tensor.__add__.0": 1,
+    "Functional.gelu.0": 0,
+    "Functional.layer_norm.0": 2,
+    "Functional.embedding.0": 0,
+}
 
 
 def checked(trace, out, code=0):
@@ -64,13 +73,24 @@ def test_gradients_of_what_lies_inside_a_function_accuse_nobody(dump, tmp_path):
 X, W = torch.randn(4, 4), torch.randn(4, 4)
 TARGET = torch.arange(4)
 INSIDE = [
-    ("Functional.linear", X, W, W[0]), ("Functional.linear", X, W), ("Functional.linear", X[None], W, W[0]),
-    ("Torch.matmul", X, W), ("Torch.matmul", X[None], W), ("Torch.mul", X, W), ("Tensor.__rpow__", X, W.abs() + 1),
-    ("Tensor.__rsub__", X, W), ("Functional.cross_entropy", X, TARGET), ("Functional.normalize", X),
-    ("Functional.cosine_similarity", X, W), ("Torch.addmm", X, W, X + 1), ("Torch.addcdiv", X, W, X.abs() + 1),
-    ("Functional.bilinear", X, W, X.repeat(4, 1, 1)), ("Tensor.transpose", X, 0, 1), ("Tensor.norm", X),
+    ("Functional.linear", X, W, W[0]),
+    ("Functional.linear", X, W),
+    ("Functional.linear", X[None], W, W[0]),
+    ("Torch.matmul", X, W),
+    ("Torch.matmul", X[None], W),
+    ("Torch.mul", X, W),
+    ("Tensor.__rpow__", X, W.abs() + 1),
+    ("Tensor.__rsub__", X, W),
+    ("Functional.cross_entropy", X, TARGET),
+    ("Functional.normalize", X),
+    ("Functional.cosine_similarity", X, W),
+    ("Torch.addmm", X, W, X + 1),
+    ("Torch.addcdiv", X, W, X.abs() + 1),
+    ("Functional.bilinear", X, W, X.repeat(4, 1, 1)),
+    ("Tensor.transpose", X, 0, 1),
+    ("Tensor.norm", X),
     ("Functional.scaled_dot_product_attention", X[None], W[None], X[None] + 1),
-]  # fmt: skip
+]
 
 
 def described(value, folder, name):
@@ -78,8 +98,17 @@ def described(value, folder, name):
     if not isinstance(value, torch.Tensor):
         return {"type": type(value).__name__, "value": value}
     np.save(folder / f"{name}.npy", value.detach().contiguous().numpy())
-    return {"type": "torch.Tensor", "dtype": str(value.dtype), "shape": list(value.shape), "Max": None, "Min": None,
-            "Mean": None, "Norm": None, "requires_grad": value.requires_grad, "data_name": f"{name}.npy"}  # fmt: skip
+    return {
+        "type": "torch.Tensor",
+        "dtype": str(value.dtype),
+        "shape": list(value.shape),
+        "Max": None,
+        "Min": None,
+        "Mean": None,
+        "Norm": None,
+        "requires_grad": value.requires_grad,
+        "data_name": f"{name}.npy",
+    }
 
 
 def hooked(name, given, folder):
@@ -90,10 +119,15 @@ def hooked(name, given, folder):
     out, seen = getattr(space, last)(*args), {}
     out.grad_fn.register_hook(lambda inputs, outputs: seen.update(input=outputs, output=inputs))
     out.backward(torch.randn_like(out))
-    listed = {k: [g if g is None else described(g, folder, f"{name}.backward.{k}.{i}") for i, g in enumerate(grads)]
-              for k, grads in seen.items()}  # fmt: skip
-    call = {"input_args": [described(a, folder, f"{name}.input.{i}") for i, a in enumerate(args)],
-            "input_kwargs": {}, "output": [described(out, folder, f"{name}.output")]}  # fmt: skip
+    listed = {
+        k: [g if g is None else described(g, folder, f"{name}.backward.{k}.{i}") for i, g in enumerate(grads)]
+        for k, grads in seen.items()
+    }
+    call = {
+        "input_args": [described(a, folder, f"{name}.input.{i}") for i, a in enumerate(args)],
+        "input_kwargs": {},
+        "output": [described(out, folder, f"{name}.output")],
+    }
     return {f"{name}.forward": call, f"{name}.backward": listed}
 
 
@@ -120,13 +154,21 @@ def test_backward_passes_of_a_capture_survive_the_way_there_and_back(tmp_path):
 
     def plain(trace):
         opened, found = calls(trace)
-        return [(c["op"], c["args"], c["phase"], sorted((t["role"], t["path"], tensor_of(opened, t).tolist())
-                                                        for t in c["tensors"])) for c in found]  # fmt: skip
+        return [
+            (
+                c["op"],
+                c["args"],
+                c["phase"],
+                sorted((t["role"], t["path"], tensor_of(opened, t).tolist()) for t in c["tensors"]),
+            )
+            for c in found
+        ]
 
     assert plain(tmp_path / "a") == plain(tmp_path / "b")
     rows = checked(tmp_path / "b", tmp_path / "o")
     assert {"torch.nn.functional.linear", "torch.Tensor.__rpow__", "torch.Tensor.add", "torch.Tensor.mul"} <= {
-        op for op, phase in rows if phase == "backward"}  # fmt: skip
+        op for op, phase in rows if phase == "backward"
+    }
 
 
 def test_a_function_has_one_name_in_captures_and_dumps(tmp_path):

@@ -38,7 +38,8 @@ def same(trace, items, expected):
     found = [tensor_of(trace, t) for t in items]
     return len(found) == len(expected) and all(
         torch.equal(a, b) and a.stride() == b.stride() and a.dtype == b.dtype
-        for a, b in zip(found, expected, strict=True))  # fmt: skip
+        for a, b in zip(found, expected, strict=True)
+    )
 
 
 @pytest.fixture
@@ -60,16 +61,23 @@ def test_what_ditorch_wrote_is_in_the_trace_bit_by_bit(tmp_path):
             there = [*tensors_in(held["input"]["args"]), *tensors_in(held["input"]["kwargs"])]
             assert same(trace, given, there)
             assert [t["requires_grad"] for t in given] == [t.requires_grad for t in there]
-            assert same(trace, [t for t in call["tensors"] if t["role"] == "out"], [*tensors_in(held["output"]["args"])])
+            assert same(
+                trace, [t for t in call["tensors"] if t["role"] == "out"], [*tensors_in(held["output"]["args"])]
+            )
             if "grad_inputs" in held:
                 back = next(c for c in found if json.loads(c["state"]).get("forward") == call["sequence"])
                 assert same(trace, [t for t in back["tensors"] if t["role"] == "in"], held["grad_outputs"]["args"])
-                assert same(trace, [t for t in back["tensors"] if t["role"] == "out"],
-                            [g for g in held["grad_inputs"]["args"] if g is not None])  # fmt: skip
+                assert same(
+                    trace,
+                    [t for t in back["tensors"] if t["role"] == "out"],
+                    [g for g in held["grad_inputs"]["args"] if g is not None],
+                )
     by_op = {c["op"]: c for c in forward}
     assert {"torch.split", "torch.Tensor.__rdiv__", "torch.Tensor.mul_"} <= by_op.keys()  # names of captures
-    assert '{"tuple": [{"slice": [null, null, null]}, {"slice": [1, 3, null]}, {"ellipsis": true}]}' in (
-        by_op["torch.Tensor.__getitem__"]["args"])  # fmt: skip
+    assert (
+        '{"tuple": [{"slice": [null, null, null]}, {"slice": [1, 3, null]}, {"ellipsis": true}]}'
+        in (by_op["torch.Tensor.__getitem__"]["args"])
+    )
     written = by_op["torch.Tensor.mul_"]["tensors"]
     assert len({t["storage"] for t in written}) == 1 and {t["role"] for t in written} == {"in", "out", "mutated"}
 
@@ -86,11 +94,18 @@ def test_an_honest_capture_passes_and_what_is_wrong_in_it_is_found(capture, tmp_
         ulpscope("import", capture, "-o", tmp_path / f"t{out}")
         ulpscope("check", tmp_path / f"t{out}", "--device", "cpu", "-o", tmp_path / out, "-j", "1", code=code)
         rows = json.loads((tmp_path / out / "result.json").read_text())["calls"]
-        return [r["verdict"] for r in rows].count("pass"), {(r["op"], r["phase"]) for r in rows if r["verdict"] != "pass"}
+        return [r["verdict"] for r in rows].count("pass"), {
+            (r["op"], r["phase"]) for r in rows if r["verdict"] != "pass"
+        }
 
     assert check("honest", 0) == (35, set())
-    wrong = [("torch.Tensor.softmax", "output"), ("torch.topk", "output"), ("torch.Tensor.mul_", "grad_inputs"),
-             ("torch.nn.functional.layer_norm", "grad_inputs"), ("torch.nn.functional.gelu", "grad_inputs")]  # fmt: skip
+    wrong = [
+        ("torch.Tensor.softmax", "output"),
+        ("torch.topk", "output"),
+        ("torch.Tensor.mul_", "grad_inputs"),
+        ("torch.nn.functional.layer_norm", "grad_inputs"),
+        ("torch.nn.functional.gelu", "grad_inputs"),
+    ]
     for op, file in wrong:
         planted(of_op(capture, op, file), lambda values: values[2].add_(0.125))
     phases = {"output": "forward", "grad_inputs": "backward"}
@@ -102,9 +117,19 @@ class Malice:
         return os.mkdir, (Malice.target,)
 
 
-@pytest.mark.parametrize("how, file", [
-    ("code", "input"), ("code", "grad_inputs"), ("pickle", "output"), ("cut", "input"), ("cut", "grad_outputs"),
-    ("empty", "output"), ("no arguments", "input"), ("no arguments", "grad_inputs")])  # fmt: skip
+@pytest.mark.parametrize(
+    "how, file",
+    [
+        ("code", "input"),
+        ("code", "grad_inputs"),
+        ("pickle", "output"),
+        ("cut", "input"),
+        ("cut", "grad_outputs"),
+        ("empty", "output"),
+        ("no arguments", "input"),
+        ("no arguments", "grad_inputs"),
+    ],
+)
 def test_a_file_that_is_not_read_is_named_and_can_be_passed_over(capture, tmp_path, how, file):
     Malice.target = str(tmp_path / "pwned")
     path = of_op(capture, "torch.Tensor.softmax", file)
@@ -153,8 +178,11 @@ def test_an_interrupted_import_leaves_nothing(tmp_path):
     first = of_op(CAPTURE, "torch.Tensor.sum").parent
     for i in range(400):
         shutil.copytree(first, tmp_path / "capture" / BELOW / "torch.Tensor.sum" / "1" / str(i) / "1")
-    process = subprocess.Popen([BUILD / "bin" / "ulpscope", "import", tmp_path / "capture", "-o", tmp_path / "t"],
-                               stderr=subprocess.PIPE, text=True)  # fmt: skip
+    process = subprocess.Popen(
+        [BUILD / "bin" / "ulpscope", "import", tmp_path / "capture", "-o", tmp_path / "t"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     while not (tmp_path / "t.part" / "trace.db").exists() and process.poll() is None:
         pass
     process.terminate()
@@ -165,10 +193,20 @@ def test_an_interrupted_import_leaves_nothing(tmp_path):
 def plain(trace):
     """What a trace holds, but for where it came from and how views lie in what they are of."""
     opened, found = calls(trace)
-    return [(c["op"], c["args"], c["phase"], json.loads(c["state"] or "{}").get("gradients"),
-             sorted((t["role"], t["path"], t["requires_grad"], t["strides"], tensor_of(opened, t).tolist())
-                    for t in c["tensors"] if t["role"] != "mutated"))
-            for c in found]  # fmt: skip
+    return [
+        (
+            c["op"],
+            c["args"],
+            c["phase"],
+            json.loads(c["state"] or "{}").get("gradients"),
+            sorted(
+                (t["role"], t["path"], t["requires_grad"], t["strides"], tensor_of(opened, t).tolist())
+                for t in c["tensors"]
+                if t["role"] != "mutated"
+            ),
+        )
+        for c in found
+    ]
 
 
 def test_what_is_exported_is_imported_as_it_was(tmp_path):
@@ -218,8 +256,9 @@ def test_what_a_capture_of_ditorch_cannot_hold_is_left_out_and_counted(tmp_path)
         x.contiguous(memory_format=torch.channels_last)
         x.abs()
         package.step()
-    said = ulpscope("export", tmp_path / "a", "-o", tmp_path / "capture", "--format", "ditorch", "--ops",
-                    "torch.Tensor.*")  # fmt: skip
+    said = ulpscope(
+        "export", tmp_path / "a", "-o", tmp_path / "capture", "--format", "ditorch", "--ops", "torch.Tensor.*"
+    )
     assert "left out: 1 call that ditorch cannot hold, e.g. of torch.Tensor.contiguous" in said
     ulpscope("import", GOLDEN / "statistics", "-o", tmp_path / "s")
     said = ulpscope("export", tmp_path / "s", "-o", tmp_path / "x", "--format", "ditorch", code=2)

@@ -43,8 +43,9 @@ else:
 
 def msprobe(out, *words):
     """The rows of the table that it writes."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, PEER, *map(str, words), "-o", out],
-                          capture_output=True, text=True, timeout=600)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, PEER, *map(str, words), "-o", out], capture_output=True, text=True, timeout=600
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0 and "Traceback" not in said, said[-3000:]
     (table,) = out.glob("*result*.csv")
@@ -89,8 +90,9 @@ def test_its_compare_finds_an_export_equal_to_its_own_dump(tmp_path):
     """Bit by bit, but for what autocast rounded: a trace has the inputs of `linear` as it ran."""
     ulpscope("import", GOLDEN / "tensor", "-o", tmp_path / "trace")
     ulpscope("export", tmp_path / "trace", "-o", tmp_path / "dump")
-    rows, errors = msprobe(tmp_path / "out", "compare", "-tp", dump_of(tmp_path / "dump"), "-gp",
-                           dump_of(GOLDEN / "tensor"))  # fmt: skip
+    rows, errors = msprobe(
+        tmp_path / "out", "compare", "-tp", dump_of(tmp_path / "dump"), "-gp", dump_of(GOLDEN / "tensor")
+    )
     assert not errors
     own = [row for row in rows if not row["Bench Name"].startswith("Module.") and row["NPU Name"] != "N/A"]
     assert {row["NPU Name"].rsplit(".", 3)[0] for row in own} >= names_in(GOLDEN / "tensor")
@@ -125,6 +127,11 @@ def test_what_its_acc_check_says_of_an_infinity_is_of_its_own_dumps_too(tmp_path
     ulpscope("export", tmp_path / "trace", "-o", tmp_path / "dump", "--ops", "*masked_fill*,*clamp*")
     for dump in (GOLDEN / "tensor", tmp_path / "dump"):
         rows, _ = msprobe(tmp_path / f"out{len(found)}", "acc_check", "-api_info", dump_of(dump))
-        found.append({r["API name"]: r["Forward Test Success"] for r in rows
-                      if r["API name"] in ("Tensor.masked_fill.0", "Tensor.clamp.0")})  # fmt: skip
+        found.append(
+            {
+                r["API name"]: r["Forward Test Success"]
+                for r in rows
+                if r["API name"] in ("Tensor.masked_fill.0", "Tensor.clamp.0")
+            }
+        )
     assert found[0] == found[1] == {"Tensor.masked_fill.0": "error", "Tensor.clamp.0": "pass"}

@@ -97,12 +97,13 @@ CASES = {
     "floor of a product": (lambda x, y: (x * y).floor(), lambda: (9 * randn(200), randn(200))),
     "gelu gradient": (gradient_of(F.gelu), lambda: (randn(300), randn(300))),
     "softmax gradient": (gradient_of(lambda x: x.softmax(-1)), lambda: (randn(9, 80), randn(9, 80))),
-    "layer_norm gradient": (gradient_of(layer_norm, 3),
-                            lambda: (randn(16, 80), randn(16, 80), randn(80), randn(80))),
+    "layer_norm gradient": (gradient_of(layer_norm, 3), lambda: (randn(16, 80), randn(16, 80), randn(80), randn(80))),
     "mm gradient": (gradient_of(torch.mm, 2), lambda: (randn(16, 24), randn(16, 90), randn(90, 24))),
-    "cross entropy gradient": (gradient_of(lambda x: F.cross_entropy(x, torch.arange(8))),
-                               lambda: (torch.tensor(1.0), randn(8, 50))),
-}  # fmt: skip
+    "cross entropy gradient": (
+        gradient_of(lambda x: F.cross_entropy(x, torch.arange(8))),
+        lambda: (torch.tensor(1.0), randn(8, 50)),
+    ),
+}
 
 
 def cast(value, dtype):
@@ -158,9 +159,8 @@ OTHER_ORDERS = {
     "sum": summed,
     "mean of all": lambda x: summed(x) / x.numel(),
     "linear": lambda x, w, b: sequential_mm(x, w.t()) + b,
-    "attention": lambda q, k, v: (
-        online_softmax((q @ k.transpose(-1, -2)) * (1 / math.sqrt(24))) @ v),
-}  # fmt: skip
+    "attention": lambda q, k, v: online_softmax((q @ k.transpose(-1, -2)) * (1 / math.sqrt(24))) @ v,
+}
 
 
 @pytest.mark.parametrize("dtype", LOW, ids=lambda d: str(d)[6:])
@@ -243,13 +243,13 @@ PLANTED = {
     "tf32 matmul": (torch.mm, CASES["mm"][1], lambda a, b: tf32(a) @ tf32(b), "reduced"),
     "bf16 in softmax": (*CASES["softmax"], rounded_softmax, "reduced"),
     "bf16 in layer_norm": (*CASES["layer_norm"], rounded_norm, "reduced"),
-    "bf16 in rms_norm": (*CASES["rms_norm"],
-                         lambda x, w: rounded_norm(x, w, centred=False), "reduced"),
+    "bf16 in rms_norm": (*CASES["rms_norm"], lambda x, w: rounded_norm(x, w, centred=False), "reduced"),
     "fp16 accumulator": (torch.mm, CASES["mm"][1], half_sums, "reduced"),
     "n-1 in layer_norm": (
         *CASES["layer_norm"],
         lambda x, w, b: (x - x.mean(-1, True)) / (x.var(-1, keepdim=True) + 1e-5).sqrt() * w + b,
-        "reduced wrong"),
+        "reduced wrong",
+    ),
     "n for n-1": (*CASES["var"], lambda x: x.var(-1, correction=0), "reduced wrong"),
     "tanh for erf": (*CASES["gelu"], lambda x: F.gelu(x, approximate="tanh"), "reduced wrong"),
     "tail": (torch.mm, CASES["mm"][1], dropped_tail(torch.mm), "wrong"),
@@ -257,15 +257,11 @@ PLANTED = {
     "eps outside the root": (layer_norm, SMALL_VARIANCE, late_eps, "reduced wrong"),
     "factor": (*CASES["rms_norm"], lambda *a: 1.001 * rms_norm(*a), "reduced wrong"),
     "nan": (*CASES["softmax"], with_nan(CASES["softmax"][0]), "nonfinite"),
-    "one gradient": (*CASES["mm gradient"],
-                     lambda g, a, b: (g @ b.t(), tf32(a).t() @ tf32(g)), "reduced"),
-    "a loss with labels": (*CASES["hinge"],
-                           lambda x, y: 1.01 * F.hinge_embedding_loss(x, y), "reduced wrong"),
-    "the edge of a domain": (*CASES["asin"], lambda x: x.asin() * (1 + 0.01 * (x == 1)),
-                             "reduced wrong"),
-    "floor": (*CASES["floor of a product"],
-              lambda x, y: (x * y).floor() + (torch.arange(200) == 3), "wrong"),
-}  # fmt: skip
+    "one gradient": (*CASES["mm gradient"], lambda g, a, b: (g @ b.t(), tf32(a).t() @ tf32(g)), "reduced"),
+    "a loss with labels": (*CASES["hinge"], lambda x, y: 1.01 * F.hinge_embedding_loss(x, y), "reduced wrong"),
+    "the edge of a domain": (*CASES["asin"], lambda x: x.asin() * (1 + 0.01 * (x == 1)), "reduced wrong"),
+    "floor": (*CASES["floor of a product"], lambda x, y: (x * y).floor() + (torch.arange(200) == 3), "wrong"),
+}
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -348,7 +344,10 @@ def test_optimizer_step_is_judged_by_what_it_wrote():
 def test_lost_in_place_result_is_named():
     args = optimizer_arguments()
     verdict = ulpscope.judge_call(adam, args, {}, None, mutated=(args, {}))
-    assert verdict.verdict == "wrong" and verdict.cause == "the in-place result was lost: not written, previous contents are stale"
+    assert (
+        verdict.verdict == "wrong"
+        and verdict.cause == "the in-place result was lost: not written, previous contents are stale"
+    )
 
 
 def test_written_read_only_argument_is_wrong():
@@ -378,8 +377,9 @@ def test_write_outside_the_view_is_wrong():
 # ---- form, jumps, indices ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", [lambda y: y.double(), lambda y: y[:-1], lambda y: (y, y)],
-                         ids=["dtype", "shape", "count"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change", [lambda y: y.double(), lambda y: y[:-1], lambda y: (y, y)], ids=["dtype", "shape", "count"]
+)
 def test_wrong_form_is_wrong(change):
     x = randn(9)
     assert ulpscope.judge_call(torch.exp, (x,), {}, change(x.exp())).verdict == "wrong"
@@ -491,10 +491,13 @@ def test_value_dependent_shapes():
 
 @pytest.mark.parametrize(
     "function, why",
-    [(lambda x: x + torch.rand(9) - torch.rand(9), "random"),
-     (lambda x: 1 / 0, "division by zero"), (lambda x: x.no_such_method(), "no_such_method")],
+    [
+        (lambda x: x + torch.rand(9) - torch.rand(9), "random"),
+        (lambda x: 1 / 0, "division by zero"),
+        (lambda x: x.no_such_method(), "no_such_method"),
+    ],
     ids=["rand", "raises", "attribute"],
-)  # fmt: skip
+)
 def test_what_cannot_be_judged_is_unjudged_with_the_reason(function, why):
     x = randn(9)
     verdict = ulpscope.judge_call(function, (x,), {}, x)
@@ -545,8 +548,7 @@ class BadBackward(torch.autograd.Function):
 def test_check_call_brings_the_package_of_a_device_or_says_what_is_there():
     with pytest.raises(ValueError, match="device nosuch:0 is not there .*known here: cpu"):
         ulpscope.check_call(torch.exp, (randn(3),), device="nosuch:0")
-    script = ("import torch, ulpscope\n"
-              "print(ulpscope.check_call(torch.exp, (torch.ones(3),), device='sim:0').verdict)")  # fmt: skip
+    script = "import torch, ulpscope\nprint(ulpscope.check_call(torch.exp, (torch.ones(3),), device='sim:0').verdict)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "pass\n", done.stderr
 
@@ -620,8 +622,7 @@ def test_an_operator_is_held_to_what_was_registered_for_it(monkeypatch):
     ulpscope.reference.register("heldto::twice")(lambda x: x * 2)
     x = randn(30, 30)
     for operator in (torch.ops.heldto.twice, torch.ops.heldto.twice.default):
-        for found in (ulpscope.check_call(operator, (x,)),
-                      ulpscope.judge_call(operator, (x,), {}, operator(x))):
+        for found in (ulpscope.check_call(operator, (x,)), ulpscope.judge_call(operator, (x,), {}, operator(x))):
             assert found.verdict == "reduced" and "heldto::twice" in found.sentence
         assert ulpscope.judge_call(operator, (x,), {}, x * 2).passed
 

@@ -42,7 +42,7 @@ def test_float8_results_pass_and_their_faults_do_not(dtype):
     one[3, 5] ^= 0x08
     assert judged(fn, (x, w), one.view(dtype)).verdict in ("wrong", "nonfinite")
     spoilt = right.clone()
-    spoilt.view(torch.uint8)[1, 1] = 0x80 if "uz" in str(dtype) else 0x7f
+    spoilt.view(torch.uint8)[1, 1] = 0x80 if "uz" in str(dtype) else 0x7F
     assert judged(fn, (x, w), spoilt).verdict == "nonfinite"
 
 
@@ -62,7 +62,7 @@ def test_float8_overflow_is_nan_or_the_largest_number():
     x = torch.full((64,), 1000.0)
     x[::2] = 3.0
     moved = x.double() * (1 + 2.0**-20)
-    for code, passes in ((0x7f, True), (0x7e, True), (0xfe, False), (0x44, False)):
+    for code, passes in ((0x7F, True), (0x7E, True), (0xFE, False), (0x44, False)):
         given = torch.where(x > 448, code, 0x44).to(torch.uint8).view(torch.float8_e4m3fn)
         judge = _core.Judge(given, x.double(), x)  # old and new versions of torch differ
         assert (judge.first(moved, moved.float())["verdict"] == "pass") == passes
@@ -314,8 +314,11 @@ def test_nothing_finite_is_said_and_claims_no_bits():
     assert judged(torch.exp, (x,), torch.zeros(100)).verdict == "nonfinite"
 
 
-@pytest.mark.parametrize("given", (torch.zeros(4, 5), torch.zeros(20), torch.zeros(5, 4).half(),
-                                   torch.zeros(5, 4, dtype=torch.int32)), ids=str)
+@pytest.mark.parametrize(
+    "given",
+    (torch.zeros(4, 5), torch.zeros(20), torch.zeros(5, 4).half(), torch.zeros(5, 4, dtype=torch.int32)),
+    ids=str,
+)
 def test_another_form_is_wrong_and_says_which(given):
     x = torch.rand(5, 4, generator=generator())
     found = judged(torch.exp, (x,), given)

@@ -19,17 +19,24 @@ import pytest
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
 # the order of a model, which is that of no alphabet
-TRUTH = {name: np.random.default_rng(i).normal(size=(4, 5)) for i, name in
-         enumerate(["stem", "block9", "block10", "attention", "head"])}  # fmt: skip
+TRUTH = {
+    name: np.random.default_rng(i).normal(size=(4, 5))
+    for i, name in enumerate(["stem", "block9", "block10", "attention", "head"])
+}
 DEVICE = {name: value.astype(np.float32) for name, value in TRUTH.items()}
 DEVICE["block10"] = DEVICE["block10"] * np.float32(1.25)
 DEVICE["attention"] = DEVICE["attention"] + np.float32(0.5)
 
 
 def judge(folder, *words):
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", *map(str, words), "-o", "out", "--force"], cwd=folder,
-                          text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, COLUMNS="1000", ULPSCOPE_PYTHON=sys.executable))  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "judge", *map(str, words), "-o", "out", "--force"],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, COLUMNS="1000", ULPSCOPE_PYTHON=sys.executable),
+    )
     return done, " ".join(done.stdout.split())
 
 
@@ -40,10 +47,20 @@ def npy(array):
 
 
 def polygraphy(arrays):
-    outputs = {name: {"values": {"array": base64.b64encode(npy(a)).decode(), "_polygraphy_class": "ndarray"},
-                      "_polygraphy_class": "LazyArray"} for name, a in arrays.items()}  # fmt: skip
-    return json.dumps({"lst": [["runner", [{"outputs": outputs, "runtime": 0.1, "runner_name": "runner"}]]],
-                       "_polygraphy_class": "RunResults"}, indent=2)  # fmt: skip
+    outputs = {
+        name: {
+            "values": {"array": base64.b64encode(npy(a)).decode(), "_polygraphy_class": "ndarray"},
+            "_polygraphy_class": "LazyArray",
+        }
+        for name, a in arrays.items()
+    }
+    return json.dumps(
+        {
+            "lst": [["runner", [{"outputs": outputs, "runtime": 0.1, "runner_name": "runner"}]]],
+            "_polygraphy_class": "RunResults",
+        },
+        indent=2,
+    )
 
 
 def varint(n):
@@ -144,7 +161,7 @@ OTHERS = {
     "cut.pb": (onnx(TRUTH["stem"], "x", True)[:-9], "a model, which is to be run first, or a file that was cut off"),
     "cut.npz": (npy(TRUTH["stem"])[:150], "the file is cut off"),
     "h5.h5": (b"\x89HDF\r\n\x1a\n" + bytes(90), "HDF5"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -161,12 +178,25 @@ def test_torch_files_as_tensors(tmp_path, capsys):
     torch = pytest.importorskip("torch")
     from ulpscope.calls import torch_tensors
 
-    given = {"z": torch.arange(6.0).reshape(2, 3).T, "empty": torch.zeros(0, 3), "a": [torch.ones(2).bfloat16(), 3, "x"],
-             "half": torch.ones(3).half(), "flag": torch.tensor([True, False]), "scalar": torch.tensor(2.5)}  # fmt: skip
+    given = {
+        "z": torch.arange(6.0).reshape(2, 3).T,
+        "empty": torch.zeros(0, 3),
+        "a": [torch.ones(2).bfloat16(), 3, "x"],
+        "half": torch.ones(3).half(),
+        "flag": torch.tensor([True, False]),
+        "scalar": torch.tensor(2.5),
+    }
     torch.save(given, tmp_path / "all.pt")
     assert torch_tensors.main(tmp_path / "all.pt", tmp_path / "all.safetensors") == 0
-    np.savez(tmp_path / "t.npz", z=given["z"].double().numpy(), empty=np.zeros((0, 3)), half=np.ones(3), scalar=np.array(2.5),
-             flag=np.array([True, False]), **{"a.0": np.ones(2)})  # fmt: skip
+    np.savez(
+        tmp_path / "t.npz",
+        z=given["z"].double().numpy(),
+        empty=np.zeros((0, 3)),
+        half=np.ones(3),
+        scalar=np.array(2.5),
+        flag=np.array([True, False]),
+        **{"a.0": np.ones(2)},
+    )
     done, text = judge(tmp_path, "all.safetensors", "t.npz")
     assert done.returncode == 0 and "6 tensors" in text, done
     (tmp_path / "old.pt").write_bytes(b"\x80\x02no pickle of tensors")
@@ -182,18 +212,25 @@ def test_the_folder_of_something_else_is_named(tmp_path):
         np.save(tmp_path / f"{name}.npy", TRUTH["stem"])
     says = []
     for words in ("a.npy", "b.npy"), ("a.npy", "b.npy"), ("c.npy", "d.npy"), ("c.npy", "b.npy"):
-        done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", *words], cwd=tmp_path, text=True,
-                              capture_output=True, timeout=60)  # fmt: skip
+        done = subprocess.run(
+            [BUILD / "bin" / "ulpscope", "judge", *words], cwd=tmp_path, text=True, capture_output=True, timeout=60
+        )
         says.append((done.returncode, done.stderr))
     assert [code for code, _ in says] == [0, 0, 2, 2] and (tmp_path / "ulpscope-judged").is_dir()
     assert "ulpscope-judged: holds another run: a judgement of a.npy by b.npy; name another" in says[2][1]
     assert "its device is 'a.npy', not 'c.npy'" in says[3][1]
     (tmp_path / "a.pt").write_bytes(b"\x80\x02no pickle of tensors")  # torch is not asked
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", "a.pt", "b.npy"], cwd=tmp_path, text=True,
-                          capture_output=True, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "judge", "a.pt", "b.npy"], cwd=tmp_path, text=True, capture_output=True, timeout=60
+    )
     assert done.returncode == 2 and "holds another run" in done.stderr and "torch" not in done.stderr
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "judge", "a.npy", "none.npy", "-o", "fresh"], cwd=tmp_path,
-                          text=True, capture_output=True, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "judge", "a.npy", "none.npy", "-o", "fresh"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
     assert done.returncode == 2 and "none.npy" in done.stderr and not (tmp_path / "fresh").exists()
 
 

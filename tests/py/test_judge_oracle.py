@@ -45,8 +45,7 @@ def test_same_verdict_as_the_rule_in_plain_float64(dtype):
     seen = Counter()
     for label, o in judge_cases.cases(SEED, dtype):
         got, at_first_look = judge_in_c(o)
-        early = oracle_rule.look(oracle_rule.Operands(
-            o.device, o.reference, o.yardstick, o.replays[:4]))
+        early = oracle_rule.look(oracle_rule.Operands(o.device, o.reference, o.yardstick, o.replays[:4]))
         assert at_first_look == (early is not None), label
         if early is not None:
             assert got.status == early, label
@@ -72,8 +71,7 @@ def test_stored_verdicts_of_the_measured_rule_still_hold():
     names = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
     mended, n = 0, 0
     for short, dtype in names.items():
-        for (label, o), (status, m, bits) in zip(
-                judge_cases.cases(stored["seed"], dtype), stored[short], strict=True):
+        for (label, o), (status, m, bits) in zip(judge_cases.cases(stored["seed"], dtype), stored[short], strict=True):
             got, at_first_look = judge_in_c(o)
             n += 1
             if got.status != status:  # the mends, which the plain rule has as well

@@ -66,6 +66,7 @@ def test_a_large_product_is_judged_on_some_rows(kind):
 
 def spoilt(spoil):
     """A device that spoils what the CPU gives, as rows of a matrix."""
+
     def device(op, args, kwargs):
         out = op(*args, **kwargs)
         spoil(out.view(-1, WIDE))
@@ -123,12 +124,21 @@ ROWWISE = {
     "_softmax": lambda: ("aten::_softmax", (randn(ROWS, WIDE), -1, False)),
     "_log_softmax_backward_data": lambda: (
         "aten::_log_softmax_backward_data",
-        (randn(ROWS, WIDE), randn(ROWS, WIDE).log_softmax(1), 1, torch.float32)),
+        (randn(ROWS, WIDE), randn(ROWS, WIDE).log_softmax(1), 1, torch.float32),
+    ),
     "nll_loss_backward": lambda: (
         "aten::nll_loss_backward",
-        (torch.tensor(0.3), randn(ROWS, WIDE), torch.randint(0, WIDE, (ROWS,)), None, 1, -100,
-         torch.tensor(float(ROWS)))),
-}  # fmt: skip
+        (
+            torch.tensor(0.3),
+            randn(ROWS, WIDE),
+            torch.randint(0, WIDE, (ROWS,)),
+            None,
+            1,
+            -100,
+            torch.tensor(float(ROWS)),
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", ROWWISE)
@@ -168,25 +178,42 @@ CUT = {
     "topk": lambda: ("aten::topk", (randn(ROWS, WIDE), 3)),
     "max": lambda: ("aten::max.dim", (randn(ROWS, WIDE), 1)),
     "glu": lambda: ("aten::glu", (randn(ROWS, WIDE),)),
-    "native_layer_norm": lambda: ("aten::native_layer_norm", (randn(ROWS, WIDE), [WIDE], randn(WIDE), randn(WIDE), 1e-5)),
+    "native_layer_norm": lambda: (
+        "aten::native_layer_norm",
+        (randn(ROWS, WIDE), [WIDE], randn(WIDE), randn(WIDE), 1e-5),
+    ),
     "native_group_norm": lambda: (
-        "aten::native_group_norm", (randn(N, 8, 10, 20), randn(8), randn(8), N, 8, 200, 4, 1e-5)),
+        "aten::native_group_norm",
+        (randn(N, 8, 10, 20), randn(8), randn(8), N, 8, 200, 4, 1e-5),
+    ),
     "bmm": lambda: ("aten::bmm", (randn(90, 12, 8), randn(90, 8, 20))),
     "convolution": lambda: (
-        "aten::convolution", (randn(N, 4, 12, 20), randn(8, 4, 3, 3), randn(8), [1, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+        "aten::convolution",
+        (randn(N, 4, 12, 20), randn(8, 4, 3, 3), randn(8), [1, 1], [1, 1], [1, 1], False, [0, 0], 1),
+    ),
     "max_pool2d": lambda: ("aten::max_pool2d_with_indices", (randn(N, 4, 20, 20), [2, 2])),
     "upsample": lambda: ("aten::upsample_nearest2d", (randn(N, 4, 9, 9), [18, 18])),
     "attention": lambda: (
-        "aten::_scaled_dot_product_flash_attention_for_cpu", (randn(N, 2, 16, 8), randn(N, 2, 16, 8), randn(N, 2, 16, 8))),
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        (randn(N, 2, 16, 8), randn(N, 2, 16, 8), randn(N, 2, 16, 8)),
+    ),
     "nll_loss_forward": lambda: (
-        "aten::nll_loss_forward", (randn(ROWS, WIDE), (torch.arange(ROWS) % WIDE).masked_fill(torch.arange(ROWS) % 7 == 0, -40), None, 1, -40)),
+        "aten::nll_loss_forward",
+        (randn(ROWS, WIDE), (torch.arange(ROWS) % WIDE).masked_fill(torch.arange(ROWS) % 7 == 0, -40), None, 1, -40),
+    ),
     "nll_loss2d_forward": lambda: (
-        "aten::nll_loss2d_forward", (randn(N, WIDE, 4, 5), torch.randint(0, WIDE, (N, 4, 5)), None, 1, 0)),
+        "aten::nll_loss2d_forward",
+        (randn(N, WIDE, 4, 5), torch.randint(0, WIDE, (N, 4, 5)), None, 1, 0),
+    ),
     "_foreach_mul": lambda: ("aten::_foreach_mul_.Scalar", ([randn(400), randn(900), randn(700)], 1.7)),
     "_fused_sgd_": lambda: (
-        "aten::_fused_sgd_", ([randn(400), randn(900)], [randn(400), randn(900)], [randn(400), randn(900)]),
-        dict(weight_decay=0.1, momentum=0.9, lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=False)),
-}  # fmt: skip
+        "aten::_fused_sgd_",
+        ([randn(400), randn(900)], [randn(400), randn(900)], [randn(400), randn(900)]),
+        dict(
+            weight_decay=0.1, momentum=0.9, lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=False
+        ),
+    ),
+}
 
 
 def cut_verdict(kind, fault=None):
@@ -207,7 +234,9 @@ def test_calls_that_fall_apart_are_judged_in_pieces(kind):
     assert verdict.verdict == "pass" and verdict.part is not None, verdict.reason
     op, args, *kwargs = CUT[kind]()
     call = make_call(op, *args, **(kwargs[0] if kwargs else {}))
-    assert [f.sizes for f in verdict.findings] == [tuple(t.shape) for t in TorchDevice("cpu").run(call).outputs.values()]
+    assert [f.sizes for f in verdict.findings] == [
+        tuple(t.shape) for t in TorchDevice("cpu").run(call).outputs.values()
+    ]
 
 
 @pytest.mark.parametrize("at", [0.0, 0.43, 1.0])
@@ -228,12 +257,15 @@ def test_a_wrong_element_is_found_and_its_place_told(kind, at):
     assert [e[0] for e in verdict.worst.examples][:1] == [told["i"]]
 
 
-@pytest.mark.parametrize("op, args", [
-    ("aten::sum", lambda: (randn(ROWS, WIDE),)),
-    ("aten::_softmax", lambda: (randn(ROWS * 3), 0, False)),
-    ("aten::native_layer_norm", lambda: (randn(ROWS, WIDE), [ROWS, WIDE], None, None, 1e-5)),
-    ("aten::mse_loss_backward", lambda: (torch.tensor(0.5), randn(ROWS, WIDE), randn(ROWS, WIDE), 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, args",
+    [
+        ("aten::sum", lambda: (randn(ROWS, WIDE),)),
+        ("aten::_softmax", lambda: (randn(ROWS * 3), 0, False)),
+        ("aten::native_layer_norm", lambda: (randn(ROWS, WIDE), [ROWS, WIDE], None, None, 1e-5)),
+        ("aten::mse_loss_backward", lambda: (torch.tensor(0.5), randn(ROWS, WIDE), randn(ROWS, WIDE), 1)),
+    ],
+)
 def test_rows_that_hang_together_are_judged_as_one(op, args):
     verdict = judging.judge_call(make_call(op, *args()), TorchDevice("cpu"))
     assert verdict.verdict == "pass" and verdict.part is None
@@ -341,11 +373,30 @@ def test_a_worker_takes_little_beside_the_tensors_of_a_run(tmp_path):
     x = torch.randn(1500, 25_000).log_softmax(1)
     with TraceWriter(tmp_path / "trace") as t:
         t.add("aten::_log_softmax_backward_data", torch.randn(1500, 25_000), x, 1, torch.float32)
-    code = ("import resource, subprocess, sys; rc = subprocess.run(sys.argv[1:], stdout=2).returncode; "
-            "print(rc, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")  # fmt: skip
+    code = (
+        "import resource, subprocess, sys; rc = subprocess.run(sys.argv[1:], stdout=2).returncode; "
+        "print(rc, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code, sys.executable, "-m", "ulpscope", "check", tmp_path / "trace", "--device", "cpu",
-         "-j", "1", "-o", tmp_path / "out"], capture_output=True, text=True)  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            code,
+            sys.executable,
+            "-m",
+            "ulpscope",
+            "check",
+            tmp_path / "trace",
+            "--device",
+            "cpu",
+            "-j",
+            "1",
+            "-o",
+            tmp_path / "out",
+        ],
+        capture_output=True,
+        text=True,
+    )
     rc, peak = map(int, done.stdout.split())
     assert rc == 0 and peak < 1_350_000, done.stderr  # KiB; 2,300,000 where each run keeps its own
 
@@ -369,8 +420,9 @@ def scaled(first, last, factor):
 X, Y = torch.rand(40_000) + 1, torch.rand(40_000) + 1
 
 
-@pytest.mark.parametrize("fn, args", [(torch.add, (X, Y)), (torch.relu, (X,)), (lambda x: x * 2, (X,)),
-                                      (torch.nn.functional.gelu, (X,))])  # fmt: skip
+@pytest.mark.parametrize(
+    "fn, args", [(torch.add, (X, Y)), (torch.relu, (X,)), (lambda x: x * 2, (X,)), (torch.nn.functional.gelu, (X,))]
+)
 def test_a_callable_of_one_operator_is_judged_in_pieces(fn, args, monkeypatch):
     made = []
     monkeypatch.setattr(rows, "pieces", lambda *a, cut=rows.pieces: made.append(cut(*a)) or made[-1])
@@ -403,7 +455,11 @@ def test_a_worse_piece_decides_behind_one_that_is_accused():
 def test_few_pieces_are_judged_whole(monkeypatch):
     pieces, whole = set(), set()
     judged, replay = outputs._judged, answers.Answers.replay
-    monkeypatch.setattr(outputs, "_judged", lambda case, operands, *a: pieces.add(operands) or judged(case, operands, *a))
-    monkeypatch.setattr(answers.Answers, "replay", lambda self, case, k: whole.add(self.operands) or replay(self, case, k))
+    monkeypatch.setattr(
+        outputs, "_judged", lambda case, operands, *a: pieces.add(operands) or judged(case, operands, *a)
+    )
+    monkeypatch.setattr(
+        answers.Answers, "replay", lambda self, case, k: whole.add(self.operands) or replay(self, case, k)
+    )
     assert of_callable(torch.add, (X, Y), scaled(0, 40_000, 1.01)).verdict == "wrong"
     assert len(whole) <= 2 and len(pieces) >= 10  # at first sight

@@ -24,12 +24,14 @@ def python(folder: Path):
 
 def named(tree: ast.AST):
     """(the function or method that it lies in, node) of all nodes."""
+
     def walk(node, name):
         for child in ast.iter_child_nodes(node):
             own = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
             at = f"{name}.{child.name}" if own and name else child.name if own else name
             yield at, child
             yield from walk(child, at)
+
     yield from walk(tree, "")
 
 
@@ -50,10 +52,16 @@ def caught(handler: ast.ExceptHandler) -> set[str]:
 def is_net(handler: ast.ExceptHandler) -> bool:
     """Whether it catches mistakes of ours, and neither asks at once whose they are nor raises them again."""
     first, last = handler.body[0], handler.body[-1]
-    asks = (isinstance(first, ast.Expr) and isinstance(first.value, ast.Call)
-            and getattr(first.value.func, "id", "") == "foreign")
-    asks = asks or "foreign" in {n.func.id for n in ast.walk(first) if isinstance(first, ast.Raise)
-                                 and isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    asks = (
+        isinstance(first, ast.Expr)
+        and isinstance(first.value, ast.Call)
+        and getattr(first.value.func, "id", "") == "foreign"
+    )
+    asks = asks or "foreign" in {
+        n.func.id
+        for n in ast.walk(first)
+        if isinstance(first, ast.Raise) and isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
     return bool(caught(handler) & WIDE) and not asks and not (isinstance(last, ast.Raise) and last.exc is None)
 
 
@@ -69,8 +77,11 @@ def nets(name: str, tree: ast.AST) -> list[str]:
             if any(isinstance(n, ast.Return) and getattr(n.value, "value", None) is True for n in ast.walk(node)):
                 found.append(f"{file}:{where}")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[-1] == "foreign":
-            found += [f"{name}: {alias.name}" for alias in node.names
-                      if not name.startswith(tuple(HOMES.get(alias.name, {""})))]
+            found += [
+                f"{name}: {alias.name}"
+                for alias in node.names
+                if not name.startswith(tuple(HOMES.get(alias.name, {""})))
+            ]
     return found
 
 
@@ -96,6 +107,7 @@ def test_a_mistake_of_ours_is_caught_by_the_nets_that_ask_for_it():
 
 # ---- private names of torch ------------------------------------------------------------
 
+
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
 
@@ -105,8 +117,11 @@ def defined(tree: ast.AST) -> set[str]:
     found = {n.name for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
     found |= {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     found |= {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    slots = [n.value for n in ast.walk(tree) if isinstance(n, ast.Assign)
-             and any(getattr(t, "id", "") == "__slots__" for t in n.targets)]
+    slots = [
+        n.value
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Assign) and any(getattr(t, "id", "") == "__slots__" for t in n.targets)
+    ]
     return found | {c.value for value in slots for c in ast.walk(value) if isinstance(c, ast.Constant)}
 
 
@@ -151,8 +166,15 @@ OTHERS = {"._getframe", "._testMethodName", "._cdata"}  # of sys and unittest; a
 def test_private_names_of_torch_stand_in_one_file():
     trees = dict(python(PACKAGE))
     own = set().union(*map(defined, trees.values())) | {p.stem for p in PACKAGE.rglob("*")}
-    held("torch_private", [f"{Path(name).name}: {one}" for name, tree in trees.items()
-                           if Path(name).name != "torch_private.py" for one in private_names(tree, own) - OTHERS])
+    held(
+        "torch_private",
+        [
+            f"{Path(name).name}: {one}"
+            for name, tree in trees.items()
+            if Path(name).name != "torch_private.py"
+            for one in private_names(tree, own) - OTHERS
+        ],
+    )
     planted = lambda text: private_names(ast.parse(text), {"_mine"})  # noqa: E731
     assert planted("import torch\ntorch._C._is_alias_of(a, b)") == {"torch._C._is_alias_of"}
     assert planted("from torch._ops import OpOverload") == {"torch._ops.OpOverload"}
@@ -162,6 +184,7 @@ def test_private_names_of_torch_stand_in_one_file():
 
 
 # ---- annotations, layout, size ---------------------------------------------------------
+
 
 def unannotated(node: ast.AST) -> int:
     """How many functions with a public name, in public classes, lack an annotation."""
@@ -201,8 +224,12 @@ PLACES = ("include", "src", "cli", "python", "sim", "glue", "tests", "bench", "e
 
 
 def long_files(where=PLACES, size=SIZE) -> list[str]:
-    return [p.name for folder in where for p in files(folder, ".c", ".h", ".inc", ".cpp", ".py", ".js", ".cmake")
-            if len(p.read_text().splitlines()) > size]
+    return [
+        p.name
+        for folder in where
+        for p in files(folder, ".c", ".h", ".inc", ".cpp", ".py", ".js", ".cmake")
+        if len(p.read_text().splitlines()) > size
+    ]
 
 
 def test_files_are_short():
@@ -211,6 +238,7 @@ def test_files_are_short():
 
 
 # ---- names -----------------------------------------------------------------------------
+
 
 def twice(names) -> list[str]:
     return [name for name, n in Counter(names).items() if n > 1]
@@ -233,6 +261,7 @@ def test_names_of_files_and_classes_stand_once():
 
 
 # ---- constants of C --------------------------------------------------------------------
+
 
 def constants(text: str) -> dict[str, int]:
     """Whole numbers by name that a header or a source defines, without USC_."""
@@ -259,8 +288,14 @@ def test_constants_of_c_are_not_repeated_by_hand():
     for folder in ("include", "src", "sim"):
         for path in files(folder, ".h"):
             known |= constants(path.read_text())
-    held("constants", [f"{path.name}: {one}" for path in files("python/ulpscope", ".py")
-                       for one in repeated(path.read_text(), known)])
+    held(
+        "constants",
+        [
+            f"{path.name}: {one}"
+            for path in files("python/ulpscope", ".py")
+            for one in repeated(path.read_text(), known)
+        ],
+    )
     assert constants("#define USC_A 0x10\n    USC_B = 3, /* b */\n#define USC_C (1 << 3)\n") == {"A": 16, "B": 3}
     assert repeated("A = 16\n", {"A": 16}) == ["A"] and not repeated("A = 17\nD = 4", {"A": 16})
     assert repeated("LIMIT = 5  # USC_LIMIT\n", {}) == ["LIMIT"]

@@ -64,8 +64,10 @@ DEFINED = re.compile(r"^[a-z][\w \*]*?\b(usc_\w+)\(([^;{}]*?)\)\s*\n\{\n(.*?)\n\
 
 
 # Whether X is NULL, and not what it points to.
-ASKS = (r"(?<![\w*>.])X (?:==|!=) NULL|(?<![\w*>.])!X\b(?!->|\[)|if \(X\)"
-        r"|(?<![\w*>.])X (?:\?|&&)|&& X\)")
+ASKS = (
+    r"(?<![\w*>.])X (?:==|!=) NULL|(?<![\w*>.])!X\b(?!->|\[)|if \(X\)"
+    r"|(?<![\w*>.])X (?:\?|&&)|&& X\)"
+)
 
 
 def bodies() -> dict[str, tuple[str, str]]:
@@ -127,7 +129,8 @@ def test_labels_of_a_contract_begin_lines():
         for path in files(folder, ".h", ".c", ".cpp"):
             assert not swallowed(path.read_text()), path
     assert swallowed("/**\n * Memory:  the caller's. Errors:\n * USC_E_IO.\n */") == [
-        " * Memory:  the caller's. Errors:"]  # fmt: skip
+        " * Memory:  the caller's. Errors:"
+    ]
     assert not swallowed("/**\n * Memory: the caller's.\n * Errors: USC_E_IO.\n */")
 
 

@@ -17,7 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 
 
-
 def folders(text: str) -> dict[str, set[str]]:
     """Folder of src/ -> all that it may use, from the lines of cmake/folders.cmake."""
     below: dict[str, set[str]] = {}
@@ -31,18 +30,49 @@ def folders(text: str) -> dict[str, set[str]]:
 MAY_USE = folders((ROOT / "cmake" / "folders.cmake").read_text())
 # folder -> public headers above it, which it must not include
 HEADER_OWNER = {
-    "diff.h": "diff", "stats.h": "stats", "sums.h": "stats", "judge.h": "judge", "standard.h": "standard", "trace.h": "trace", "trace_take.h": "trace", "result.h": "result",
-    "capture.h": "capture", "report.h": "report", "kernels.h": "kernels",
-    "safetensors.h": "files", "pack.h": "pack", "case.h": "case", "kept.h": "case",
-    "finding.h": "case", "draw.h": "draw", "value.h": "call",
-    "call.h": "call", "launch.h": "capture", "flow.h": "flow", "loss.h": "loss", "port.h": "port",
-    "run.h": "run", "pairs.h": "run", "generate.h": "generate", "npy.h": "files", "foreign.h": "foreign", "inject.h": "watch", "watch.h": "watch", "watch_log.h": "watch",
+    "diff.h": "diff",
+    "stats.h": "stats",
+    "sums.h": "stats",
+    "judge.h": "judge",
+    "standard.h": "standard",
+    "trace.h": "trace",
+    "trace_take.h": "trace",
+    "result.h": "result",
+    "capture.h": "capture",
+    "report.h": "report",
+    "kernels.h": "kernels",
+    "safetensors.h": "files",
+    "pack.h": "pack",
+    "case.h": "case",
+    "kept.h": "case",
+    "finding.h": "case",
+    "draw.h": "draw",
+    "value.h": "call",
+    "call.h": "call",
+    "launch.h": "capture",
+    "flow.h": "flow",
+    "loss.h": "loss",
+    "port.h": "port",
+    "run.h": "run",
+    "pairs.h": "run",
+    "generate.h": "generate",
+    "npy.h": "files",
+    "foreign.h": "foreign",
+    "inject.h": "watch",
+    "watch.h": "watch",
+    "watch_log.h": "watch",
     "watch_products.h": "watch",
 }
 # Types alone: the statistics row and the score bins, of the file formats and of the kernels
 # that fill them; the row of a result, of the findings that fill it. What is called is the linker's matter.
-HEADER_ALLOWED = {("kernels", "stats.h"), ("kernels", "judge.h"), ("trace", "stats.h"), ("report", "trace.h"),
-                  ("case", "result.h"), ("call", "stats.h")}
+HEADER_ALLOWED = {
+    ("kernels", "stats.h"),
+    ("kernels", "judge.h"),
+    ("trace", "stats.h"),
+    ("report", "trace.h"),
+    ("case", "result.h"),
+    ("call", "stats.h"),
+}
 
 
 def includes(text: str) -> list[str]:
@@ -85,9 +115,12 @@ def test_a_planted_upward_include_is_caught():
 
 def objects_of(*names: str) -> list[Path]:
     """Without those of sources that are gone: a build folder keeps them."""
-    return [p for name in names
-            for p in (BUILD / "CMakeFiles" / f"usc_{name}.dir").rglob("*.c.o")
-            if (ROOT / "src" / name / p.stem).exists() or p.stem == "report_page.c"]  # fmt: skip
+    return [
+        p
+        for name in names
+        for p in (BUILD / "CMakeFiles" / f"usc_{name}.dir").rglob("*.c.o")
+        if (ROOT / "src" / name / p.stem).exists() or p.stem == "report_page.c"
+    ]
 
 
 def linked(tmp_path: Path, code: str, *names: str) -> str:
@@ -95,7 +128,10 @@ def linked(tmp_path: Path, code: str, *names: str) -> str:
     (tmp_path / "planted.c").write_text(code)
     done = subprocess.run(
         ["cc", "-o", tmp_path / "program", tmp_path / "planted.c", *objects_of(*names), "-lm"],
-        capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LC_ALL": "C"},
+    )
     assert (done.returncode == 0) == (done.stderr == "")
     return done.stderr
 
@@ -111,10 +147,10 @@ def test_the_linker_holds_each_folder_to_what_it_may_use(tmp_path):
 
 
 def test_the_table_of_the_architecture_says_what_the_linker_holds():
-    rows = re.findall(r"^\| `src/(\w+)` \|[^|]*\| ([a-z, ]*)\|$",
-                      (ROOT / "docs" / "background" / "architecture.md").read_text(), re.M)  # fmt: skip
-    lines = re.findall(r"^usc_folder\((\w+)(?: USES ([a-z ]+))?",
-                       (ROOT / "cmake" / "folders.cmake").read_text(), re.M)  # fmt: skip
+    rows = re.findall(
+        r"^\| `src/(\w+)` \|[^|]*\| ([a-z, ]*)\|$", (ROOT / "docs" / "background" / "architecture.md").read_text(), re.M
+    )
+    lines = re.findall(r"^usc_folder\((\w+)(?: USES ([a-z ]+))?", (ROOT / "cmake" / "folders.cmake").read_text(), re.M)
     said = {name: set(uses.replace(",", " ").split()) for name, uses in rows}
     assert said == {name: set((uses or "").split()) for name, uses in lines}
 
@@ -157,7 +193,7 @@ def test_the_library_never_prints_exits_or_reads_the_environment():
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
     assert not found, "\n".join(found)
     assert FORBIDDEN.search('printf("x")') and FORBIDDEN.search("getenv(name)")
-    assert not FORBIDDEN.search('usc_sprintf_like(x); fprintf_none;')
+    assert not FORBIDDEN.search("usc_sprintf_like(x); fprintf_none;")
 
 
 # ---- public headers ------------------------------------------------------------------
@@ -194,10 +230,14 @@ def broken_contracts(text: str) -> list[str]:
         name = re.search(r"\busc_\w+(?=\s*[(\[;])", declaration.replace("usc_status usc", "usc")).group()
         fails = "usc_status " in declaration and "usc_error *err" in declaration
         hands_out = re.search(r"\*\*\s*\w+[,)]", declaration) or re.match(
-            r"USC_API (USC_NODISCARD )?(const )?\w+ \*", declaration)  # fmt: skip
-        said = {"Errors": not fails or "Errors:" in comment,
-                "Memory": not hands_out or "Memory:" in comment,
-                "Threads": "Threads:" in comment + head, "a comment": comment != ""}  # fmt: skip
+            r"USC_API (USC_NODISCARD )?(const )?\w+ \*", declaration
+        )
+        said = {
+            "Errors": not fails or "Errors:" in comment,
+            "Memory": not hands_out or "Memory:" in comment,
+            "Threads": "Threads:" in comment + head,
+            "a comment": comment != "",
+        }
         bad += [f"{name}: {what}" for what, there in said.items() if not there]
     return bad
 
@@ -209,7 +249,10 @@ def test_every_public_contract_is_complete():
     opens = "USC_API usc_status usc_x_open(usc_x **out, usc_error *err);\n"
     assert broken_contracts(whole.format(opens)) == []
     assert broken_contracts(whole.format("\n" + opens)) == [
-        "usc_x_open: Errors", "usc_x_open: Memory", "usc_x_open: a comment"]  # fmt: skip
+        "usc_x_open: Errors",
+        "usc_x_open: Memory",
+        "usc_x_open: a comment",
+    ]
     for word in ("Errors", "Memory", "Threads"):
         assert broken_contracts(whole.format(opens).replace(f"{word}:", "")) == [f"usc_x_open: {word}"]
 
@@ -227,9 +270,12 @@ def test_headers_compile_alone():
     for path in sources(ROOT / "include", ".h"):
         source = f"#include <{path.relative_to(ROOT / 'include')}>\n"
         for compiler, language in (("cc", ["-std=c11", "-xc"]), ("c++", ["-std=c++17", "-xc++"])):
-            run = subprocess.run([compiler, *language, "-Wall", "-Werror", "-fsyntax-only",
-                                  f"-I{ROOT / 'include'}", "-"], input=source, text=True,
-                                 capture_output=True)
+            run = subprocess.run(
+                [compiler, *language, "-Wall", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}", "-"],
+                input=source,
+                text=True,
+                capture_output=True,
+            )
             assert run.returncode == 0, run.stderr
 
 
@@ -237,8 +283,7 @@ def test_headers_compile_alone():
 
 
 def exported(library: Path) -> set[str]:
-    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True,
-                         text=True, check=True).stdout
+    out = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
     return {line.split()[-1] for line in out.splitlines() if line.split()[1] in "TDBR"}
 
 
@@ -269,13 +314,16 @@ def test_exported_symbols_are_the_documented_ones(library):
 PACKAGE = ROOT / "python" / "ulpscope"
 # What a room of the package may import from; what lies beside the rooms may use them all.
 ROOMS = {
-    "calls": set(), "program": {"calls"}, "watching": {"calls", "program"}, "executors": {"calls"},
+    "calls": set(),
+    "program": {"calls"},
+    "watching": {"calls", "program"},
+    "executors": {"calls"},
     "judges": {"calls", "executors"},
     "causes": {"calls", "executors", "judges"},
     "session": {"calls", "program", "executors", "judges", "causes"},
     "fuzzer": {"calls", "program", "executors", "judges", "causes", "session"},
     "compat": {"calls", "program", "executors", "judges", "causes", "session", "fuzzer"},
-}  # fmt: skip
+}
 
 
 def room_offences(path: Path, text: str) -> list[str]:
@@ -287,7 +335,7 @@ def room_offences(path: Path, text: str) -> list[str]:
             continue
         module = (node.module or "").split(".")
         if node.level:
-            module = [*parts[:len(parts) - node.level], *filter(None, module)]
+            module = [*parts[: len(parts) - node.level], *filter(None, module)]
         elif module[0] == "ulpscope":
             module = module[1:]
         else:
@@ -297,8 +345,7 @@ def room_offences(path: Path, text: str) -> list[str]:
             if parts[0] in ROOMS and target not in ("_core", parts[0], *ROOMS[parts[0]]):
                 bad.append(f"{'/'.join(parts)}: imports from {target}")
         if module and module[0] in ROOMS and module[0] != parts[0]:
-            bad += [f"{'/'.join(parts)}: {name} is private to {module[0]}" for name in names
-                    if name.startswith("_")]  # fmt: skip
+            bad += [f"{'/'.join(parts)}: {name} is private to {module[0]}" for name in names if name.startswith("_")]
     return bad
 
 
@@ -332,8 +379,9 @@ def test_wide_instructions_lie_in_the_files_named_for_them():
     wide = {name for name in there if re.search(r"_avx(2|512)\.c", name)}
     assert len(wide) >= 5 and wide <= {path.name for path in objects}
     for path in objects:
-        code = subprocess.run(["objdump", "-d", "--no-show-raw-insn", path], check=True,
-                              capture_output=True, text=True).stdout  # fmt: skip
+        code = subprocess.run(
+            ["objdump", "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True
+        ).stdout
         assert not wide_offence(path.name, code), path.name
     assert wide_offence("judge.c.o", "vaddpd %ymm0")
     assert wide_offence("judge_avx2.c.o", "vaddpd %ymm0 vaddpd %zmm0")

@@ -21,8 +21,7 @@ import traces
 ROOT = Path(__file__).resolve().parents[2]
 # Those of the simulated device are built with it (CMakeLists.txt) and run by test_sim.py.
 EXAMPLES = sorted(p for p in (ROOT / "examples" / "c").glob("*.c") if not p.stem.startswith("sim_"))
-VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)",
-                              (ROOT / "include/ulpscope/version.h").read_text()))  # fmt: skip
+VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)", (ROOT / "include/ulpscope/version.h").read_text()))
 
 CMAKE = """cmake_minimum_required(VERSION 3.16)
 project(user C)
@@ -67,13 +66,27 @@ def must(*command, **kwargs):
 def installed(tmp_path_factory):
     """Where it was installed to, with the environment of somebody who uses it from there."""
     build, prefix = (tmp_path_factory.mktemp(name) for name in ("build", "prefix"))
-    must("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DULPSCOPE_PYTHON=OFF",
-         "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-O0")  # fmt: skip
+    must(
+        "cmake",
+        "-S",
+        ROOT,
+        "-B",
+        build,
+        "-G",
+        "Ninja",
+        "-DULPSCOPE_PYTHON=OFF",
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_C_FLAGS=-O0",
+    )
     assert "Python3_INCLUDE" not in (build / "CMakeCache.txt").read_text()
     must("cmake", "--build", build)
     must("cmake", "--install", build, "--prefix", prefix)
-    return prefix, {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig"),
-                    "LD_LIBRARY_PATH": str(prefix / "lib"), "CMAKE_PREFIX_PATH": str(prefix)}  # fmt: skip
+    return prefix, {
+        **os.environ,
+        "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig"),
+        "LD_LIBRARY_PATH": str(prefix / "lib"),
+        "CMAKE_PREFIX_PATH": str(prefix),
+    }
 
 
 def compiled(source: Path, out: Path, env) -> Path:
@@ -88,8 +101,11 @@ def test_it_is_found_by_pkg_config_and_by_cmake(installed, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(CMAKE.format(version=VERSION))
     must("cmake", "-S", tmp_path, "-B", tmp_path / "b", env=env)
     must("cmake", "--build", tmp_path / "b")
-    programs = [tmp_path / "b" / "shared", tmp_path / "b" / "static",
-                compiled(tmp_path / "user.c", tmp_path / "user", env)]  # fmt: skip
+    programs = [
+        tmp_path / "b" / "shared",
+        tmp_path / "b" / "static",
+        compiled(tmp_path / "user.c", tmp_path / "user", env),
+    ]
     for program in programs:
         assert must(program, tmp_path / "x.safetensors", env=env).split() == [VERSION, VERSION]
         x = load_file(tmp_path / "x.safetensors")["x"]
@@ -151,7 +167,12 @@ def write_trace(program, env, tmp_path):
     assert run(program, env=env).returncode == 2
 
 
-EXPECTED = {"write_trace": write_trace, "judge_two_buffers": judge_two_buffers, "print_trace": print_trace, "rtl_bench": rtl_bench}
+EXPECTED = {
+    "write_trace": write_trace,
+    "judge_two_buffers": judge_two_buffers,
+    "print_trace": print_trace,
+    "rtl_bench": rtl_bench,
+}
 
 
 def test_the_code_of_the_manual_is_code_of_the_examples():
@@ -160,7 +181,9 @@ def test_the_code_of_the_manual_is_code_of_the_examples():
     assert len(blocks) >= 2 and all(block in code for block in blocks)
     headers = {p.name for p in (ROOT / "include" / "ulpscope").glob("*.h")}
     assert headers - set(re.findall(r"`([a-z_]+\.h)`", (ROOT / "docs" / "reference" / "c-api.md").read_text())) == {
-        "api.h", "ulpscope.h"}  # fmt: skip
+        "api.h",
+        "ulpscope.h",
+    }
 
 
 # What a programmer may get wrong: each is caught where it happens, in a debug build.

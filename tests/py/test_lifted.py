@@ -46,8 +46,9 @@ def test_an_operator_that_casts_is_judged(name, dtype):
         assert found.verdict == verdict, found.sentence
         kernel = lambda op, args, kwargs, given=given: given  # noqa: E731
         assert judged(kernel, f"lifted::{name}", x, weight, EPS).verdict == verdict
-        found = ulpscope.check_call(lambda *a, given=given: given.clone(), (x, weight, EPS),
-                                    reference=operator(name), cause=False)  # fmt: skip
+        found = ulpscope.check_call(
+            lambda *a, given=given: given.clone(), (x, weight, EPS), reference=operator(name), cause=False
+        )
         assert found.verdict == verdict, found.sentence
 
 
@@ -106,9 +107,14 @@ def test_two_runs_of_it_are_told_apart(tmp_path):
             for dtype in DTYPES:
                 x, weight = (t.to(device) for t in inputs(dtype))
                 torch.ops.lifted.rms_norm(x, weight, EPS)
-    done = subprocess.run(["ulpscope", "diff", tmp_path / "a", tmp_path / "b", "--import", lifted.__file__],
-                          capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 1 and "lifted::rms_norm" in done.stdout and "reduced" in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(
+        ["ulpscope", "diff", tmp_path / "a", tmp_path / "b", "--import", lifted.__file__],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1 and "lifted::rms_norm" in done.stdout and "reduced" in done.stdout, (
+        done.stdout + done.stderr
+    )
 
 
 # ---- what an operator's own kernel rounds ----------------------------------------------
@@ -125,8 +131,9 @@ def test_an_operator_may_round_what_its_kernel_rounds(name, dtype):
         assert found.verdict == verdict, found.sentence
         on_device = lambda op, args, kwargs, given=given: given  # noqa: E731
         assert judged(on_device, f"lifted::{name}", x, weight, EPS).verdict == verdict
-        found = ulpscope.check_call(lambda *a, given=given: given.clone(), (x, weight, EPS),
-                                    reference=operator(name), cause=False)  # fmt: skip
+        found = ulpscope.check_call(
+            lambda *a, given=given: given.clone(), (x, weight, EPS), reference=operator(name), cause=False
+        )
         assert found.verdict == verdict, found.sentence
 
 
@@ -139,7 +146,8 @@ def test_a_live_check_lets_stand_what_the_kernel_rounds(tool, tmp_path, monkeypa
             operator(name)(x, weight, EPS)
         found = live.findings()
     assert {(f.op, f.verdict) for f in found} == {
-        (f"lifted::rms_norm_between_{n}", "reduced") for n in ("mean", "root")}  # fmt: skip
+        (f"lifted::rms_norm_between_{n}", "reduced") for n in ("mean", "root")
+    }
 
 
 # ---- what rounds on purpose, and what cannot be lifted ---------------------------------
@@ -156,22 +164,34 @@ def in_float8(x):
 
 # name -> (a function, whose kernel is right, and a kernel that rounds otherwise)
 ON_PURPOSE = {
-    "a fine grid": (lambda x: torch.round(x.float() * 2**22) / 2**22,
-                    lambda x: torch.floor(x.float() * 2**22) / 2**22),
-    "a coarser grid": (lambda x: torch.round(x.float() * 2**12) / 2**12,
-                       lambda x: torch.ceil(x.float() * 2**12) / 2**12),
+    "a fine grid": (lambda x: torch.round(x.float() * 2**22) / 2**22, lambda x: torch.floor(x.float() * 2**22) / 2**22),
+    "a coarser grid": (
+        lambda x: torch.round(x.float() * 2**12) / 2**12,
+        lambda x: torch.ceil(x.float() * 2**12) / 2**12,
+    ),
     "16 bits by truncation": (truncated, lambda x: x.bfloat16().float()),
-    "truncation in the middle": (lambda x: truncated(x.float() * 3).exp(),
-                                 lambda x: (x.float() * 3).bfloat16().float().exp()),
+    "truncation in the middle": (
+        lambda x: truncated(x.float() * 3).exp(),
+        lambda x: (x.float() * 3).bfloat16().float().exp(),
+    ),
     "float8": (in_float8, lambda x: in_float8(x * 1.001)),
-    "float8 and back by a scale": (lambda x: in_float8(x.float() / 0.37) * 0.37,
-                                   lambda x: (x.float() / 0.37).to(torch.float8_e5m2).float() * 0.37),
-    "8 bits": (lambda x: (x.float() * 16).round().clamp(-128, 127).to(torch.int8).float() / 16,
-               lambda x: (x.float() * 16).clamp(-128, 127).to(torch.int8).float() / 16),
-    "constants in 16 bits": (lambda x: x.float() * torch.full((), 0.1, dtype=torch.bfloat16),
-                             lambda x: x.float() * 0.1),
-    "a constant in float32": (lambda x: x.float() * torch.tensor(1e-3, dtype=torch.float32), lambda x: x.float() * 1.0005e-3),
-}  # fmt: skip
+    "float8 and back by a scale": (
+        lambda x: in_float8(x.float() / 0.37) * 0.37,
+        lambda x: (x.float() / 0.37).to(torch.float8_e5m2).float() * 0.37,
+    ),
+    "8 bits": (
+        lambda x: (x.float() * 16).round().clamp(-128, 127).to(torch.int8).float() / 16,
+        lambda x: (x.float() * 16).clamp(-128, 127).to(torch.int8).float() / 16,
+    ),
+    "constants in 16 bits": (
+        lambda x: x.float() * torch.full((), 0.1, dtype=torch.bfloat16),
+        lambda x: x.float() * 0.1,
+    ),
+    "a constant in float32": (
+        lambda x: x.float() * torch.tensor(1e-3, dtype=torch.float32),
+        lambda x: x.float() * 1.0005e-3,
+    ),
+}
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -226,8 +246,10 @@ def test_what_cannot_be_lifted_says_so_and_what_to_do(kernel, dtype):
     library.impl("exp", kernel, "CPU")
     x = inputs(dtype)[0]
     try:
-        for reason in (ulpscope.judge_call(torch.ops.lifted_raw.exp, (x,), {}, x.exp(), cause=False).sentence,
-                       judged(lambda op, args, kwargs: x.exp(), "lifted_raw::exp", x).reason):  # fmt: skip
+        for reason in (
+            ulpscope.judge_call(torch.ops.lifted_raw.exp, (x,), {}, x.exp(), cause=False).sentence,
+            judged(lambda op, args, kwargs: x.exp(), "lifted_raw::exp", x).reason,
+        ):
             assert "rounds to float32 inside" in reason, reason
             assert '@ulpscope.reference.register("lifted_raw::exp")' in reason
     finally:

@@ -22,9 +22,11 @@ def checked(tmp_path_factory):
     place = tmp_path_factory.mktemp("temporary")
     original = tempfile.mkdtemp
     tempfile.mkdtemp = functools.partial(original, dir=place)
-    faults = ("aten::_foreach_mul_.Scalar:scale; aten::mm:drop_tail:nth=2; aten::bernoulli_.float:stale_tail:n=400;"
-              "aten::native_layer_norm_backward:bf16_output;aten::add_.Tensor:scale;aten::mul_.Tensor:drop_tail;"
-              "aten::cumsum:drop_tail;aten::linspace:scale;aten::tanh_backward:scale;aten::native_dropout:scale")  # fmt: skip
+    faults = (
+        "aten::_foreach_mul_.Scalar:scale; aten::mm:drop_tail:nth=2; aten::bernoulli_.float:stale_tail:n=400;"
+        "aten::native_layer_norm_backward:bf16_output;aten::add_.Tensor:scale;aten::mul_.Tensor:drop_tail;"
+        "aten::cumsum:drop_tail;aten::linspace:scale;aten::tanh_backward:scale;aten::native_dropout:scale"
+    )
     try:
         live = ulpscope.live_check()
         live.settings["all"] = True
@@ -120,20 +122,26 @@ MISSED = {
     "torch_musa: gradients": "aten::tanh_backward",
     "torch_musa: what the CPU lacks in half precision is retried with floats for indices": "peers::pick",
     "ditorch: dropout is on no list of random operators": "aten::native_dropout",
-}  # fmt: skip
+}
 
 # what a tool accuses or leaves untested, and what is judged here and right
 RIGHT = {
     "torch_musa: fp16 addmm, the manual's sample": ["aten::addmm"],
     "torch_musa: random operators are compared with another draw": [
-        "aten::uniform_", "aten::normal_", "aten::exponential_", "aten::rand", "aten::randn", "aten::randperm",
-        "aten::multinomial"],
+        "aten::uniform_",
+        "aten::normal_",
+        "aten::exponential_",
+        "aten::rand",
+        "aten::randn",
+        "aten::randperm",
+        "aten::multinomial",
+    ],
     "torch_musa: as_strided reads other elements of a copy": ["aten::as_strided", "aten::sum"],
     "torch_musa: a factory on the device is judged": ["aten::arange", "aten::full"],
     "torch_musa: indices stay what they are": ["peers::take"],
     "ditorch: bf16 matmul, 21.5 % out of 1e-3": ["aten::mm"],
     "ditorch: in bf16 and half a difference of one unit fails": ["aten::exp_"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("defect", MISSED)

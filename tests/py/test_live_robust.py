@@ -18,7 +18,7 @@ MODES = {
     "nan": (ulpscope.nan_tracker, lambda nan: [b.sentence for b in nan.births()]),
     "time": (ulpscope.time_ops, lambda times: []),
     "observe": (lambda: ulpscope.observe(output=os.devnull), lambda observed: []),
-}  # fmt: skip
+}
 # Those that start a process take one for all models.
 JUDGED = {"operators": {}, "distinct": {"distinct": True}, "modules": {"level": "module"}}
 
@@ -49,8 +49,14 @@ class Lstm(torch.nn.Module):
 
 def conv():
     return torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-        torch.nn.Flatten(), torch.nn.Dropout(0.1), torch.nn.Linear(8 * 16, 4))  # fmt: skip
+        torch.nn.Conv2d(3, 8, 3, padding=1),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.1),
+        torch.nn.Linear(8 * 16, 4),
+    )
 
 
 class Checkpointed(torch.nn.Module):
@@ -70,9 +76,11 @@ def attention():
 
 
 MODELS = {
-    "conv": (conv, (4, 3, 8, 8)), "lstm": (Lstm, (4, 5, 8)), "checkpoint": (Checkpointed, (4, 8)),
+    "conv": (conv, (4, 3, 8, 8)),
+    "lstm": (Lstm, (4, 5, 8)),
+    "checkpoint": (Checkpointed, (4, 8)),
     "attention": (attention, (4, 5, 8)),
-}  # fmt: skip
+}
 
 
 def train(make, shape, device="cpu", dtype=None):
@@ -124,8 +132,10 @@ def test_what_is_let_go_is_no_hole():
 
     one = torch.ones((), device="sim:0")
     net, x = torch.nn.BatchNorm1d(4).to("sim:0"), torch.randn(8, 4).to("sim:0")
-    for fault, level, work in (("aten::add.Tensor", "operator", lambda: one + 1e-6),
-                               ("aten::native_batch_norm", "module", lambda: net(x))):  # fmt: skip
+    for fault, level, work in (
+        ("aten::add.Tensor", "operator", lambda: one + 1e-6),
+        ("aten::native_batch_norm", "module", lambda: net(x)),
+    ):
         for planted in (False, True):
             with ulpscope.live_check(level=level) as live:
                 if planted:
@@ -155,7 +165,10 @@ def test_numbers_beside_0_dim_tensors_are_what_they_were():
         assert [f.sentence for f in live.findings()] == [] and live.error is None
     with ulpscope.sim.plant("aten::mul.Tensor:scale:factor=1.01"), ulpscope.live_check() as live:
         work("sim:0")
-    assert {(f.op, f.args) for f in live.findings()} >= {("aten::mul.Tensor", "bfloat16[], 3.14159"), ("aten::mul.Tensor", "int64[], 0.3")}
+    assert {(f.op, f.args) for f in live.findings()} >= {
+        ("aten::mul.Tensor", "bfloat16[], 3.14159"),
+        ("aten::mul.Tensor", "int64[], 0.3"),
+    }
 
 
 def gpt2():
@@ -227,8 +240,13 @@ COMPILED = """
 
 @pytest.mark.parametrize(("backend", "said"), [("aot_eager", 0), ("inductor", 1)])
 def test_compiled_regions_are_said_to_be_opaque(tmp_path, backend, said):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(COMPILED.format(backend=backend))], text=True,
-                          capture_output=True, timeout=300, cwd=tmp_path)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(COMPILED.format(backend=backend))],
+        text=True,
+        capture_output=True,
+        timeout=300,
+        cwd=tmp_path,
+    )
     assert done.stdout == "None ['aten::sqrt']\n", done.stderr
     assert done.stderr.count("compiled region ran and was not watched") == said, done.stderr
 
@@ -266,8 +284,14 @@ RANKS = """
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
 def test_ranks_invent_no_birth(tmp_path, how):
     (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
-    done = subprocess.run([sys.executable, "ranks.py", how], text=True, capture_output=True, timeout=600, cwd=tmp_path,
-                          env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "ranks.py", how],
+        text=True,
+        capture_output=True,
+        timeout=600,
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     if how == "fsdp2" and "cannot import name 'fully_shard'" in done.stderr:
         pytest.skip("this torch has no FSDP2")
     assert done.returncode == 0, done.stderr

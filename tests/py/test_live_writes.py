@@ -25,8 +25,12 @@ def on_sim(*sizes):
 def crooked_clone():
     """aten::clone of the simulated device without its memory format."""
     with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("clone", lambda x, *, memory_format=None: torch.empty(x.shape, device=x.device).copy_(x),
-                     "PrivateUse1", allow_override=True)  # fmt: skip
+        library.impl(
+            "clone",
+            lambda x, *, memory_format=None: torch.empty(x.shape, device=x.device).copy_(x),
+            "PrivateUse1",
+            allow_override=True,
+        )
         yield
 
 
@@ -87,7 +91,7 @@ FOUND = {
     "harm::moves": "left kwargs.out with strides [1, 3], not [4, 1] as before",
     "harm::mirror": "laid out out[0] with strides [1, 5], not [5, 1], which the call asks for",
     "aten::clone": "which the call asks for",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("op", FOUND)

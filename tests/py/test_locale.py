@@ -51,15 +51,19 @@ def comma_locale(folder):
     if shutil.which("localedef") is None:
         return None
     (folder / "source").write_text(COMMA)
-    subprocess.run(["localedef", "--no-archive", "-c", "-i", folder / "source", folder / "xx_XX"],
-                   capture_output=True, check=False)  # fmt: skip
+    subprocess.run(
+        ["localedef", "--no-archive", "-c", "-i", folder / "source", folder / "xx_XX"], capture_output=True, check=False
+    )
     return "xx_XX" if (folder / "xx_XX" / "LC_NUMERIC").exists() else None
 
 
 def said(program, locale, folder, *arguments):
     done = subprocess.run(
-        [sys.executable, "-c", program, locale, *arguments], capture_output=True, text=True,
-        env={**os.environ, "LOCPATH": str(folder), "OMP_NUM_THREADS": "1"})  # fmt: skip
+        [sys.executable, "-c", program, locale, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LOCPATH": str(folder), "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -22,8 +22,9 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2
 
 
 def loss(*words, code=None):
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "loss", *map(str, words)], text=True,
-                          capture_output=True, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "loss", *map(str, words)], text=True, capture_output=True, timeout=300
+    )
     assert code is None or done.returncode == code, done
     return done
 
@@ -98,15 +99,20 @@ def expected(a, b, repeats=()):
         sure = 15 * 1.4826 * np.median(magnitudes(d[-q:])) / np.sqrt(q)
         spread = min(spread, sure) if len({b > 0 for b in blocks}) == 1 else sure
     return {
-        "n": n, "n_outside": len(outside), "area": np.trapezoid(np.abs(d)), "mean": np.abs(d).mean(),
-        "drift": d[-q:].mean(), "drift_relative": d[-q:].mean() / np.abs(a[-q:]).mean(),
-        "common": common, "mean_relative": np.mean(np.abs(d / a)),
+        "n": n,
+        "n_outside": len(outside),
+        "area": np.trapezoid(np.abs(d)),
+        "mean": np.abs(d).mean(),
+        "drift": d[-q:].mean(),
+        "drift_relative": d[-q:].mean() / np.abs(a[-q:]).mean(),
+        "common": common,
+        "mean_relative": np.mean(np.abs(d / a)),
         "early_relative": np.mean(np.abs(d / a)[: min(max(n // 20, 3), 10)]),
         "early_noise": np.median(local(magnitudes(d[:q]), deviation)),
         "first": {"step": outside[0], "band": band[outside[0]]} if len(outside) else None,
         "largest": {"step": np.abs(d).argmax(), "band": band[np.abs(d).argmax()]},
         **({} if repeats else {"drift_limit": max(spread, 1e-3 * np.abs(a[-q:]).mean())}),
-    }  # fmt: skip
+    }
 
 
 def check(found, wanted):
@@ -191,12 +197,27 @@ def test_a_small_fault_under_common_batches_is_told(tmp_path):
 
 
 NOT_TOLD = {
-    "the first": (lambda a: [x + (0.02 if i % 2 else -0.02) * (i < 12) for i, x in enumerate(a)], 0.5, "in the first 10 steps already"),
-    "a small drift": (lambda a: [x + 0.011 * (i >= 180) for i, x in enumerate(beside(a, 7, 0.008))], 0.2, "over the last quarter"),
-    "far": (lambda a: [x if i < 12 else x + d for i, (x, d) in enumerate(zip(a, np.random.default_rng(4).normal(0, 0.3, 240), strict=True))], 1.0, "on average, where teams accept 2 %"),
+    "the first": (
+        lambda a: [x + (0.02 if i % 2 else -0.02) * (i < 12) for i, x in enumerate(a)],
+        0.5,
+        "in the first 10 steps already",
+    ),
+    "a small drift": (
+        lambda a: [x + 0.011 * (i >= 180) for i, x in enumerate(beside(a, 7, 0.008))],
+        0.2,
+        "over the last quarter",
+    ),
+    "far": (
+        lambda a: [
+            x if i < 12 else x + d
+            for i, (x, d) in enumerate(zip(a, np.random.default_rng(4).normal(0, 0.3, 240), strict=True))
+        ],
+        1.0,
+        "on average, where teams accept 2 %",
+    ),
     "few digits": (lambda a: [round(x, 1) for x in a], 0.2, "prints so few digits"),
     "little": (lambda a: a[:30], 0.2, "only 30 steps are in common"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NOT_TOLD)
@@ -220,8 +241,10 @@ def test_what_cannot_be_told_is_not_called_the_same(tmp_path, name):
     assert "not told: " in done.stdout and words in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize(("noise", "digits", "code"), [
-    (3e-7, 9, 0), (3e-7, 5, 0), (3e-7, 2, 0), (2e-4, 9, 2), (2e-4, 5, 2), (2e-5, 9, 2), (2e-6, 9, 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("noise", "digits", "code"),
+    [(3e-7, 9, 0), (3e-7, 5, 0), (3e-7, 2, 0), (2e-4, 9, 2), (2e-4, 5, 2), (2e-5, 9, 2), (2e-6, 9, 0)],
+)
 def test_what_float32_does_not_explain_is_not_called_the_same(tmp_path, noise, digits, code):
     """60 steps of the same batches: last bits, and a layer that rounds to 16 bits from the first step on."""
     a = [2 + x for x in curve(5, 60, noise=0.3)]
@@ -260,7 +283,9 @@ def test_one_curve_twice_is_no_comparison(tmp_path):
     assert "hold the same bytes" in loss(w, copy, "--key", "gpu - loss", code=2).stderr
     assert "no digit differs" in loss(w, copy, "--key", "gpu - loss", "--same-bytes", code=0).stdout
     assert "is given twice" in loss(write(tmp_path / "a", a), other, "--noise", other, code=2).stderr
-    found = json.loads(loss(w, w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0).stdout)
+    found = json.loads(
+        loss(w, w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0).stdout
+    )
     assert (found["a"]["key"], found["b"]["key"], found["n"]) == ("gpu - loss", "npu - loss", 60)
     once = loss(w, "--key", "A=gpu - loss,B=npu - loss", "--tolerance", "0.001", "--json", code=0)
     assert json.loads(once.stdout) == found
@@ -307,8 +332,12 @@ def test_what_is_wrong_is_said_in_a_sentence(tmp_path):
     (tmp_path / "empty").write_text("")
     (tmp_path / "binary").write_bytes(bytes(range(256)) * 9)
     (tmp_path / "folder").mkdir()
-    for name, words in {"empty": "is empty", "binary": "is binary", "folder": "without event files",
-                        "none": "No such file"}.items():  # fmt: skip
+    for name, words in {
+        "empty": "is empty",
+        "binary": "is binary",
+        "folder": "without event files",
+        "none": "No such file",
+    }.items():
         assert words in loss(a, tmp_path / name, code=2).stderr
     short, other = write(tmp_path / "short", curve(1, 50)), write(tmp_path / "other", curve(2, 100))
     assert "repeats must be as long" in loss(a, other, "--noise", short, code=2).stderr
@@ -365,7 +394,9 @@ def test_event_files(tmp_path):
     """Both ways in which scalars are written; a folder with the file of a resumed run, cut off."""
     values = [2.0 + 1 / (i + 1) for i in range(200)]
     tensor = [b"\x08\x01" + field(4, struct.pack("<f", v)) for v in values]
-    first = b"".join(event(i, b"train/loss", simple(v)) + event(i, b"lr", simple(1)) for i, v in enumerate(values[:150]))
+    first = b"".join(
+        event(i, b"train/loss", simple(v)) + event(i, b"lr", simple(1)) for i, v in enumerate(values[:150])
+    )
     second = b"".join(event(100 + i, b"train/loss", field(8, t)) for i, t in enumerate(tensor[100:]))
     run = tmp_path / "run"
     run.mkdir()

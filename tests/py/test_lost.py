@@ -57,8 +57,7 @@ def test_a_device_that_overflows_just_where_float32_does_passes_with_a_note(draw
     right = soft(x)
     assert right[7] == INF
     good = said(soft, (x,), right)
-    assert good.passed and good.notes == [
-        "float32 itself overflows at 1 of 300 elements, as the device does"]  # fmt: skip
+    assert good.passed and good.notes == ["float32 itself overflows at 1 of 300 elements, as the device does"]
     assert said(soft, (x,), at(right, 8, INF)).verdict == "nonfinite"
     assert not said(soft, (x,), at(right, 8, right[8] * 1.01)).passed
     low = said(soft, (x,), right.bfloat16().float())
@@ -122,8 +121,9 @@ def test_a_corner_is_one_still(draw):
     right = gradient(g, x)[0]
     either = said(gradient, (g, x), (at(right, 5, g[5]),))
     assert either.verdict == "undefined"
-    assert either.sentence == ("gradient is undefined at 1 of 300 elements: "
-                               "the function has a corner there, and any subgradient is one")
+    assert either.sentence == (
+        "gradient is undefined at 1 of 300 elements: the function has a corner there, and any subgradient is one"
+    )
     assert said(gradient, (g, x), (at(right, 5, 20.0),)).verdict == "wrong"
     assert said(gradient, (g, x), (at(right, 6, right[6] + 1),)).verdict == "wrong"
 

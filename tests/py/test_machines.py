@@ -22,7 +22,7 @@ def test_float64_is_never_called_correctly_rounded():
 
 
 # Correct kernels that do not ask torch's float32 kernels, as verdicts of one process.
-KERNELS = '''
+KERNELS = """
 import json, torch, ulpscope
 import torch.nn.functional as F
 
@@ -62,7 +62,7 @@ said = {name: ulpscope.judge_call(fn, args, outputs=kernel(*args), cause=False).
 off = {name: ulpscope.judge_call(fn, args, outputs=kernel(*args) * (1 + 2.0**-12), cause=False).passed
        for name, (fn, kernel, args) in CALLS.items()}
 print(json.dumps([said, off]))
-'''
+"""
 
 
 def test_no_verdict_hangs_on_vector_instructions_or_threads():

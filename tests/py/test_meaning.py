@@ -104,7 +104,7 @@ CASES = {
     "matrix_rank": (torch.linalg.matrix_rank, (LOW_RANK,), [torch.tensor(20), torch.tensor(5)]),
     "lstsq": (solution, (TALL, randn(24, 2)), [randn(8, 2)]),
     "nan_to_num": (lambda x: torch.nan_to_num(x / 0), (SMALL,), [torch.where(SMALL > 0, 1e30, -1e30)]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -136,8 +136,11 @@ def test_an_operator_of_another_library_keeps_its_arguments():
     """It has the name of one that fills its eps, and other arguments in their places."""
     with torch.library._scoped_library("ulpscope_meaning", "DEF") as library:
         library.define("rms_norm(Tensor x, Tensor weight, float eps) -> Tensor")
-        library.impl("rms_norm", lambda x, weight, eps: x * (x.square().mean(-1, True) + eps).rsqrt() * weight,
-                     "CompositeExplicitAutograd")  # fmt: skip
+        library.impl(
+            "rms_norm",
+            lambda x, weight, eps: x * (x.square().mean(-1, True) + eps).rsqrt() * weight,
+            "CompositeExplicitAutograd",
+        )
         op = torch.ops.ulpscope_meaning.rms_norm
         inputs = (torch.randn(8, 64), torch.randn(64), 1e-6)
         assert check_call(op, inputs).verdict == "pass"

@@ -44,7 +44,11 @@ def test_each_row_names_a_test(page):
 def test_a_row_without_a_test_is_caught():
     good = "| a | b | `test_migrate.py::test_each_row_names_a_test` |"
     assert offences(good, "migrate-ditorch") == []
-    for bad in ("| a | b | c |", "| a | b | `test_migrate.py::test_no` |", "| a | b | `test_no.py::test_each_row_names_a_test` |"):
+    for bad in (
+        "| a | b | c |",
+        "| a | b | `test_migrate.py::test_no` |",
+        "| a | b | `test_no.py::test_each_row_names_a_test` |",
+    ):
         assert len(offences(good + "\n" + bad, "migrate-ditorch")) == 1
 
 

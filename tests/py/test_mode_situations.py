@@ -18,6 +18,7 @@ from live_modes import MODES, leave, same, train, variables
 import ulpscope
 from ulpscope.program import capture, live, nan, repeatable, reroute
 
+
 @pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("name", MODES)
 def test_an_exception_passes_and_nothing_is_left(name, raised, tmp_path, capfd):
@@ -78,8 +79,15 @@ def test_modes_in_modes(outer, tmp_path):
 
 # ---- what goes wrong in a mode --------------------------------------------------------
 
-CLASSES = {"live": live.live_check, "live_modules": live.live_check, "nan": nan.nan_tracker, "nan_ring": nan.nan_tracker,
-           "deterministic": repeatable._Draws, "seed_all": repeatable.seed_all, "bisect_trial": reroute.fallback}  # fmt: skip
+CLASSES = {
+    "live": live.live_check,
+    "live_modules": live.live_check,
+    "nan": nan.nan_tracker,
+    "nan_ring": nan.nan_tracker,
+    "deterministic": repeatable._Draws,
+    "seed_all": repeatable.seed_all,
+    "bisect_trial": reroute.fallback,
+}
 
 
 def class_of(name):
@@ -143,14 +151,29 @@ COMPILED = """
 """
 
 
-SAY_OPAQUE = ("live", "live_modules", "nan", "nan_ring", "fallback", "cast", "substitute", "time_ops", "observe",
-              "bisect_trial")  # fmt: skip
+SAY_OPAQUE = (
+    "live",
+    "live_modules",
+    "nan",
+    "nan_ring",
+    "fallback",
+    "cast",
+    "substitute",
+    "time_ops",
+    "observe",
+    "bisect_trial",
+)
 
 
 def child(code, *words, folder):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code), str(Path(__file__).parent), *words], text=True,
-                          capture_output=True, timeout=600, cwd=folder,
-                          env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(Path(__file__).parent), *words],
+        text=True,
+        capture_output=True,
+        timeout=600,
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -216,8 +239,14 @@ RANKS = """
 @pytest.mark.parametrize("how", ["ddp", "fsdp2"])
 def test_two_ranks(how, tmp_path):
     (tmp_path / "ranks.py").write_text(textwrap.dedent(RANKS))
-    done = subprocess.run([sys.executable, "ranks.py", str(Path(__file__).parent), how], text=True, capture_output=True,
-                          timeout=600, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "ranks.py", str(Path(__file__).parent), how],
+        text=True,
+        capture_output=True,
+        timeout=600,
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
     if how == "fsdp2" and "cannot import name 'fully_shard'" in done.stderr:
         pytest.skip("this torch has no FSDP2")
     assert done.returncode == 0, done.stderr

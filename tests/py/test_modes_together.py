@@ -41,7 +41,8 @@ def rows(trace):
     with closing(sqlite3.connect(trace / "trace.db")) as db:
         return db.execute(
             "SELECT c.sequence, o.name, m.path, c.parent, c.state FROM call c JOIN op o ON o.id = c.op"
-            " LEFT JOIN module m ON m.id = c.module ORDER BY c.sequence").fetchall()  # fmt: skip
+            " LEFT JOIN module m ON m.id = c.module ORDER BY c.sequence"
+        ).fetchall()
 
 
 def alone(tmp_path):
@@ -238,6 +239,10 @@ READS_WHILE_KERNELS_GO = """
 
 
 def test_operators_are_asked_for_while_kernels_come_and_go(tmp_path):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(READS_WHILE_KERNELS_GO), tmp_path / "t"],
-                          text=True, capture_output=True, timeout=600)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(READS_WHILE_KERNELS_GO), tmp_path / "t"],
+        text=True,
+        capture_output=True,
+        timeout=600,
+    )
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr

@@ -83,8 +83,7 @@ def captured(tmp_path_factory):
 
 def test_forwards_of_a_step(captured):
     found = {f.path: f for f in captured.forwards()}
-    inside = [f"blocks.{i}{name}" for i in range(2) for name in
-              ("", ".norm", ".up", ".down", ".drop", ".batch")]  # fmt: skip
+    inside = [f"blocks.{i}{name}" for i in range(2) for name in ("", ".norm", ".up", ".down", ".drop", ".batch")]
     assert set(found) == {"", "blocks", "head", *inside}
     numbers = [f.sequence for f in found.values()]
     assert len(set(numbers)) == len(numbers)
@@ -173,10 +172,13 @@ def test_honest_inductor(captured):
     assert len(device.made) == 1  # the same code
 
 
-@pytest.mark.parametrize("more, word", [
-    (["--device", "python:check_devices:device"], "--device cpu"),
-    (["--device", "cpu", "--self-test"], "leave out --level module"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, word",
+    [
+        (["--device", "python:check_devices:device"], "--device cpu"),
+        (["--device", "cpu", "--self-test"], "leave out --level module"),
+    ],
+)
 def test_what_does_not_go_together(more, word):
     said = subprocess.run(["ulpscope", "check", "trace", "--level", "module", *more], capture_output=True, text=True)
     assert said.returncode == 2 and word in said.stderr

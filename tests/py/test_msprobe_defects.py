@@ -75,8 +75,7 @@ def truncated(x):
 def nan_or_inf_among_many(_):
     x = torch.randn(100_000).half()
     nan, inf = (put(x.tanh(), float(v)) for v in ("nan", "inf"))
-    holds(torch.tanh, (x,), x.tanh(), nan, inf, put(x.tanh(), -float("inf")),
-          theirs=[(nan, "pass"), (inf, "pass")])  # fmt: skip
+    holds(torch.tanh, (x,), x.tanh(), nan, inf, put(x.tanh(), -float("inf")), theirs=[(nan, "pass"), (inf, "pass")])
 
 
 @row(2)
@@ -142,7 +141,11 @@ def widened_as_there(x):
     bits, (shift, bias) = x.view(torch.uint8).int(), (3, 7) if x.dtype == torch.float8_e4m3fn else (2, 15)
     exponent, mantissa = (bits & 127) >> shift, (bits & (1 << shift) - 1) / 2.0**shift
     sign = 1 - 2.0 * (bits >> 7)
-    return sign * torch.where(exponent > 0, 1 + mantissa, mantissa) * 2.0 ** torch.where(exponent > 0, exponent - bias, -127)
+    return (
+        sign
+        * torch.where(exponent > 0, 1 + mantissa, mantissa)
+        * 2.0 ** torch.where(exponent > 0, exponent - bias, -127)
+    )
 
 
 @row(8)
@@ -162,13 +165,22 @@ def every_rule_can_fail(_):
     """A rule, or a number of one, that no damage moves measures nothing."""
     x = torch.linspace(-20, 5, 4000)
     right = x.exp()
-    damaged = [right * 1.5, put(right, float("nan")), right + 0.01, -right, right * 1.001, put(right, 0),
-               torch.where(right < 0.2, 0, right), torch.full_like(right, float("nan"))]  # fmt: skip
+    damaged = [
+        right * 1.5,
+        put(right, float("nan")),
+        right + 0.01,
+        -right,
+        right * 1.001,
+        put(right, 0),
+        torch.where(right < 0.2, 0, right),
+        torch.full_like(right, float("nan")),
+    ]
     limits = {"atol", "rtol", "multiplier", "limit"}
     for name, parameters, *_ in _core.standards:
         rule = name + {":ATOL,RTOL": ":1e-3,1e-3", ":K": ":4", ":X": ":0.99"}.get(parameters, "")
-        first, *others = (ulpscope.judge_call(torch.exp, (x,), {}, y, standard=rule, cause=False)
-                          for y in [right, *damaged])  # fmt: skip
+        first, *others = (
+            ulpscope.judge_call(torch.exp, (x,), {}, y, standard=rule, cause=False) for y in [right, *damaged]
+        )
         assert first.passed and not all(o.passed for o in others), (name, first.sentence)
         for metric, value in (first.outputs[0].metrics or {}).items():
             moved = any(o.outputs[0].metrics.get(metric) != value for o in others)
@@ -177,13 +189,16 @@ def every_rule_can_fail(_):
 
 @row(10)
 def limits_are_those_of_the_page(_):
-    line = re.search(r"^\| `ascend-absolute`: normal elements.*$", (ROOT / "docs/reference/metrics.md").read_text(), re.M)
+    line = re.search(
+        r"^\| `ascend-absolute`: normal elements.*$", (ROOT / "docs/reference/metrics.md").read_text(), re.M
+    )
     bounds = [2.0 ** int(e) for e in re.findall(r"2\^(-\d+)", line.group())]
     x = torch.ones(100, dtype=torch.float64)
     for dtype, bound in zip((torch.float16, torch.bfloat16, torch.float32), bounds, strict=True):
         for factor in (1, 2):
-            said = ulpscope.judge_call(torch.clone, (x.to(dtype),), {}, (x - factor * bound).to(dtype),
-                                       standard="ascend-absolute")  # fmt: skip
+            said = ulpscope.judge_call(
+                torch.clone, (x.to(dtype),), {}, (x - factor * bound).to(dtype), standard="ascend-absolute"
+            )
             assert said.passed == (factor == 1), (dtype, factor, said.sentence)
 
 
@@ -308,7 +323,14 @@ def dropout_is_held_to_its_law(_):
         x = torch.randn(n) + 5
         right = F.dropout(x, 0.3)
         kept = right != 0
-        holds(lambda x: F.dropout(x, 0.3), (x,), right, torch.where(kept, x, 0), right * 1.01, put(right, 3.0, int(kept.nonzero()[0])))
+        holds(
+            lambda x: F.dropout(x, 0.3),
+            (x,),
+            right,
+            torch.where(kept, x, 0),
+            right * 1.01,
+            put(right, 3.0, int(kept.nonzero()[0])),
+        )
     holds(lambda x: F.dropout(x, 0.3), (x,), right, F.dropout(x, 0.33))
 
 
@@ -331,8 +353,13 @@ def topk_in_any_order(_):
     order = torch.randperm(10)
     other = indices.clone()
     other[0, 0] = (other[0, 0] + 1) % 100
-    holds(lambda x: torch.topk(x, 10, sorted=False), (x,), (values[:, order], indices[:, order]), (values, other),
-          (values[:, order], indices))  # fmt: skip
+    holds(
+        lambda x: torch.topk(x, 10, sorted=False),
+        (x,),
+        (values[:, order], indices[:, order]),
+        (values, other),
+        (values[:, order], indices),
+    )
 
 
 # ---- replays: backward ---------------------------------------------------------------------
@@ -363,8 +390,23 @@ def checked_backward(faulty):
         rows = [trace.call(n) for n in trace.select()]
         below = {r["op"].split(".")[0] for r in rows if r["phase"] == "backward" and "::" in r["op"]}
         faults = ["--faults", ";".join(f"{op}:scale" for op in sorted(below))] if faulty else []
-        done = program("check", f"{folder}/t", "--device", "sim:0", "--level", "api", "--phase", "backward",
-                       "--causes", "off", "-o", f"{folder}/o", "-j", "1", *faults)  # fmt: skip
+        done = program(
+            "check",
+            f"{folder}/t",
+            "--device",
+            "sim:0",
+            "--level",
+            "api",
+            "--phase",
+            "backward",
+            "--causes",
+            "off",
+            "-o",
+            f"{folder}/o",
+            "-j",
+            "1",
+            *faults,
+        )
         assert done.returncode in (0, 1), done.stderr
         found = {}
         for call in json.loads(Path(f"{folder}/o/result.json").read_text())["calls"]:
@@ -444,8 +486,10 @@ relu, gelu = torch.relu, F.gelu
 @row(27)
 def names_imported_before_are_seen_and_stay_what_they_are(tmp_path):
     same = []
-    rows = captured(tmp_path / "t", lambda: (relu(torch.ones(3)), gelu(torch.ones(3)),
-                                             same.append(F.gelu is gelu and torch.relu is relu)))  # fmt: skip
+    rows = captured(
+        tmp_path / "t",
+        lambda: (relu(torch.ones(3)), gelu(torch.ones(3)), same.append(F.gelu is gelu and torch.relu is relu)),
+    )
     assert {"torch.relu", "torch.nn.functional.gelu"} <= {r["op"] for r in rows} and same == [True]
 
 
@@ -456,8 +500,16 @@ def modules_with_hooks_and_in_place_activations(tmp_path):
     net[0].register_backward_hook(lambda module, into, out: called.append(1))  # the deprecated kind
     rows = captured(tmp_path / "t", lambda: net(torch.randn(5, 6)).sum().backward())
     found = {(r["op"].split(".")[0], r["phase"], r["module_path"]) for r in rows}
-    assert called and {("aten::addmm", "forward", "0"), ("aten::relu_", "forward", "1"),
-                       ("aten::threshold_backward", "backward", "1"), ("aten::mm", "backward", "0")} <= found, found  # fmt: skip
+    assert (
+        called
+        and {
+            ("aten::addmm", "forward", "0"),
+            ("aten::relu_", "forward", "1"),
+            ("aten::threshold_backward", "backward", "1"),
+            ("aten::mm", "backward", "0"),
+        }
+        <= found
+    ), found
 
 
 KILLED = """
@@ -501,8 +553,9 @@ def twice(x: torch.Tensor) -> torch.Tensor:
 def nothing_has_to_be_on_a_list(tmp_path):
     x = torch.randn(4, 4)
     rows = captured(tmp_path / "t", lambda: (F.linear(x, x), torch.chain_matmul(x, x), x.view(2, 8), twice(x)))
-    assert {"torch.nn.functional.linear", "aten::chain_matmul", "torch.Tensor.view",
-            "msprobe_defects::twice"} <= {r["op"] for r in rows}, {r["op"] for r in rows}  # fmt: skip
+    assert {"torch.nn.functional.linear", "aten::chain_matmul", "torch.Tensor.view", "msprobe_defects::twice"} <= {
+        r["op"] for r in rows
+    }, {r["op"] for r in rows}
     only = captured(tmp_path / "u", lambda: (x.cos(), x.sin()), ops="cos")
     assert {r["op"].split(".")[-1].split("::")[-1] for r in only} == {"cos"}
 
@@ -539,8 +592,10 @@ def collectives_are_judged(tmp_path):
 
     assert verdict() == "pass"
     with contextlib.closing(sqlite3.connect(trace / "trace.db")) as base, base:
-        base.execute("UPDATE arg SET tensor = (SELECT tensor FROM arg AS other WHERE other.call = arg.call AND "
-                     "other.role = 'in' LIMIT 1) WHERE role = 'mutated'")  # what this rank gave, unsummed  # fmt: skip
+        base.execute(
+            "UPDATE arg SET tensor = (SELECT tensor FROM arg AS other WHERE other.call = arg.call AND "
+            "other.role = 'in' LIMIT 1) WHERE role = 'mutated'"
+        )  # what this rank gave, unsummed
     assert verdict() == "wrong"
 
 

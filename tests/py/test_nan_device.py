@@ -122,8 +122,7 @@ def births(program, **options):
     return [vars(b) | {"stack": None} for b in tracker.births()]
 
 
-ALL = (half, data, mask, rows_masked, inplace, out, views, expanded, back, optim, infinf, bf, f64, scalar,
-       empties, net)  # fmt: skip
+ALL = (half, data, mask, rows_masked, inplace, out, views, expanded, back, optim, infinf, bf, f64, scalar, empties, net)
 
 
 @pytest.mark.parametrize("program", ALL, ids=lambda p: p.__name__)
@@ -173,6 +172,7 @@ def test_a_device_is_looked_at_there_but_where_its_memory_is_the_hosts(monkeypat
 
 def test_looks_alter_nothing():
     """Random streams, results and the program's own modes are as without them."""
+
     def run():
         torch.manual_seed(3)
         p = torch.nn.Parameter(torch.randn(16, 16).to(D))

@@ -18,8 +18,14 @@ TIMEOUT = 300
 def python(code, folder, *arguments, **options):
     """A program of its own; `code` runs as a file, so that what it spawns can import it."""
     (folder / "program.py").write_text(textwrap.dedent(code))
-    return subprocess.Popen([sys.executable, "program.py", *arguments], cwd=folder, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "program.py", *arguments],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
 
 
 def ended(process):
@@ -29,8 +35,14 @@ def ended(process):
 
 
 def ulpscope(*words, cwd=None):
-    return subprocess.run(["ulpscope", *map(str, words)], cwd=cwd, capture_output=True, text=True,
-                          stdin=subprocess.DEVNULL, timeout=TIMEOUT)  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", *map(str, words)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=TIMEOUT,
+    )
 
 
 def births(trace):
@@ -186,8 +198,12 @@ def test_a_birth_is_written_from_the_command_line(tmp_path):
     assert births(tmp_path / "ulpscope-nan") == ["aten::log"]
 
 
-REFUSED = {("--check", "--keep", "3"): "--keep goes with --nan", ("--nan", "--trace", "t"): "--trace goes with --keep",
-           ("--nan", "--keep", "0"): "--keep must be 1 or more", ("--nan", "--keep", "x"): "--keep"}  # fmt: skip
+REFUSED = {
+    ("--check", "--keep", "3"): "--keep goes with --nan",
+    ("--nan", "--trace", "t"): "--trace goes with --keep",
+    ("--nan", "--keep", "0"): "--keep must be 1 or more",
+    ("--nan", "--keep", "x"): "--keep",
+}
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED.items())

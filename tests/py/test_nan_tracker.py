@@ -62,7 +62,13 @@ def test_an_overflow_names_its_dtype_and_not_its_carriers(device):
     with ulpscope.nan_tracker() as nan:
         train(device, loss=overflow)
     first = nan.births()[0]
-    assert (first.op, first.step, first.phase, first.kind, first.value) == ("aten::mul.Tensor", 0, "forward", "born", "Inf")
+    assert (first.op, first.step, first.phase, first.kind, first.value) == (
+        "aten::mul.Tensor",
+        0,
+        "forward",
+        "born",
+        "Inf",
+    )
     assert first.inputs.startswith("float16[8, 16]") and "float16 ends at 65504" in first.sentence
     assert first.call > 0 and first.stack[0][0] == __file__ and first.stack[0][2] == "overflow"
     assert "aten::_to_copy" not in [b.op for b in nan.births()]
@@ -97,9 +103,11 @@ def test_what_lay_in_memory_that_is_written_over_does_not_come_in():
 
 
 # softmax reads an Inf that is meant: what it made of that, statistics cannot tell
-FAULTS = (("aten::tanh:inf", "forward", "Inf", "act", "born"),
-          ("aten::tanh_backward:nan", "backward", "NaN", "act", "born"),
-          ("aten::_softmax:nan", "forward", "NaN", "", "turned"))  # fmt: skip
+FAULTS = (
+    ("aten::tanh:inf", "forward", "Inf", "act", "born"),
+    ("aten::tanh_backward:nan", "backward", "NaN", "act", "born"),
+    ("aten::_softmax:nan", "forward", "NaN", "", "turned"),
+)
 
 
 @pytest.mark.parametrize(("fault", "phase", "value", "module", "kind"), FAULTS)

@@ -47,17 +47,19 @@ def transformed_in_float16(x):
 
 
 def attention_gradient():
-    q, k, v, g = (4 * drawn(1, 2, 24, 16, seed=s, dtype=F16) if s < 1 else drawn(1, 2, 24, 16, seed=s, dtype=F16)
-                  for s in range(4))  # fmt: skip
+    q, k, v, g = (
+        4 * drawn(1, 2, 24, 16, seed=s, dtype=F16) if s < 1 else drawn(1, 2, 24, 16, seed=s, dtype=F16)
+        for s in range(4)
+    )
     out = aten._scaled_dot_product_flash_attention_for_cpu(12 * q, k, v, 0.0, True)
-    return (lambda *a: aten._scaled_dot_product_flash_attention_for_cpu_backward(*a, 0.0, True),
-            (g, 12 * q, k, v, *out))  # fmt: skip
+    return (
+        lambda *a: aten._scaled_dot_product_flash_attention_for_cpu_backward(*a, 0.0, True),
+        (g, 12 * q, k, v, *out),
+    )
 
 
 def peaked():
-    return lambda x: x.softmax(-1), (
-        20 * drawn(4, 6, seed=3) * torch.tensor([1.0, 1, 1, 1e-3, 1e-3, 1e-3]),
-    )
+    return lambda x: x.softmax(-1), (20 * drawn(4, 6, seed=3) * torch.tensor([1.0, 1, 1, 1e-3, 1e-3, 1e-3]),)
 
 
 CALLS = {
@@ -120,10 +122,13 @@ MISTAKES = {
     "a term missing": lambda x: x - 0.1 * x.abs().mean().to(x.dtype),
     "shifted": lambda x: x.roll(1, -1),
     "transposed order": lambda x: x.flip(-2),
-    "one element off": lambda x: _tile(x.reshape(-1).clone(), 1.0).reshape(x.shape) if x.numel() < 32 else
-        torch.cat([x.reshape(-1)[:-1], x.reshape(-1)[-1:] + 7]).reshape(x.shape),
+    "one element off": lambda x: (
+        _tile(x.reshape(-1).clone(), 1.0).reshape(x.shape)
+        if x.numel() < 32
+        else torch.cat([x.reshape(-1)[:-1], x.reshape(-1)[-1:] + 7]).reshape(x.shape)
+    ),
     "noise of another size": _noise,
-}  # fmt: skip
+}
 
 
 def _wrongly(outputs, mistake):
@@ -146,7 +151,7 @@ SMALL = {
     "a scale of the inputs": lambda x, w: functional.linear(x * (1 + 2.0**-8), w) + 2.0**-9 * x.sum(),
     "a scale rounded and a row lost": lambda x, w: torch.cat([functional.linear(x, w)[:-1], 0 * x[-1:] @ w.t()]),
     "the last of K lost": lambda x, w: functional.linear(x[:, :-1], w[:, :-1]) + 2.0**-9 * x.sum(),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", SMALL)

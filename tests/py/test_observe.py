@@ -125,7 +125,9 @@ def test_a_file_that_cannot_be_written(tmp_path, capfd):
     assert "No such file" in mode.error and capfd.readouterr().err.count("observe() failed") == 1
 
 
-@pytest.mark.parametrize(("options", "said"), [({"level": 7}, "1 to 6"), ({"length": -1}, "how many"), ({"ops": ""}, "PATTERN")])
+@pytest.mark.parametrize(
+    ("options", "said"), [({"level": 7}, "1 to 6"), ({"length": -1}, "how many"), ({"ops": ""}, "PATTERN")]
+)
 def test_bad_arguments(options, said):
     with pytest.raises(ValueError, match=said):
         ulpscope.observe(**options)
@@ -165,8 +167,14 @@ x = torch.ones(3, device="sim")
 
 def launch(folder, *options, **variables):
     (folder / "train.py").write_text(TRAIN)
-    return subprocess.run(["ulpscope", "run", *options, "--", sys.executable, "train.py"], cwd=folder, text=True,
-                          capture_output=True, timeout=300, env=os.environ | {"TMPDIR": str(folder)} | variables)  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", "run", *options, "--", sys.executable, "train.py"],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=300,
+        env=os.environ | {"TMPDIR": str(folder)} | variables,
+    )
 
 
 def test_the_variables_work_without_code(tmp_path):

@@ -28,7 +28,7 @@ WHOLE = {
     "cumsum": (lambda x: x.cumsum(-1), (integers(N, 1024),)),
     "conv": (F.conv1d, (integers(2, 16, 128), integers(8, 16, 5))),
     "embedding_bag": (lambda w: F.embedding_bag(BINS.view(N, N), w, mode="sum"), (integers(N, 64),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -83,8 +83,11 @@ def test_another_order_of_adding_passes(name):
     got = ulpscope.judge_call(fn, (x,), outputs=other)
     assert got.passed, got.sentence
     right = fn(x)
-    for wrong in (right + 2.0**-12 * factor * x.abs().amax(-1), right.roll(1),
-                  torch.where(torch.arange(N) == 3, right + 2.0**-12 * factor * x.abs().max(), right)):  # fmt: skip
+    for wrong in (
+        right + 2.0**-12 * factor * x.abs().amax(-1),
+        right.roll(1),
+        torch.where(torch.arange(N) == 3, right + 2.0**-12 * factor * x.abs().max(), right),
+    ):
         assert not ulpscope.judge_call(fn, (x,), outputs=wrong).passed
 
 
@@ -168,9 +171,11 @@ ROWWISE = {
     "sum": (lambda x: x.sum(-1), in_a_row),
     "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), lambda x: in_a_row(x * x).sqrt()),
     "matmul": (lambda x: x @ torch.ones(2048, 1).to(x), lambda x: in_a_row(x)[:, None]),
-    "batch_norm": (lambda x: torch.native_batch_norm(x.t(), None, None, None, None, True, 0.1, 1e-5),
-                   lambda x: (statistics(x)[0].t(), *statistics(x)[1:])),
-}  # fmt: skip
+    "batch_norm": (
+        lambda x: torch.native_batch_norm(x.t(), None, None, None, None, True, 0.1, 1e-5),
+        lambda x: (statistics(x)[0].t(), *statistics(x)[1:]),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", ROWWISE)
@@ -239,17 +244,33 @@ def factors(data, k):
 @pytest.mark.parametrize("k", [256, 1024, 4096])
 def test_honest_orders_of_long_sums_pass(k, data):
     a, b, terms = factors(data, k)
-    orders = chained(terms), chained(terms.flip(-1)), blocks(terms), lanes(terms), blocks(terms, size=k // 4), fused(a, b)
+    orders = (
+        chained(terms),
+        chained(terms.flip(-1)),
+        blocks(terms),
+        lanes(terms),
+        blocks(terms, size=k // 4),
+        fused(a, b),
+    )
     for order in orders:
         got = ulpscope.judge_call(torch.mm, (a, b), outputs=order, cause=False)
         assert got.passed, got.sentence
 
 
 @pytest.mark.parametrize("data", LONG)
-@pytest.mark.parametrize("order, bits, k", [
-    (chained, 19, 1024), (chained, 19, 4096), (lanes, 17, 256), (lanes, 16, 1024), (blocks, 19, 256),
-    (blocks, 17, 1024), (blocks, 17, 4096), (lanes, 16, 4096),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "order, bits, k",
+    [
+        (chained, 19, 1024),
+        (chained, 19, 4096),
+        (lanes, 17, 256),
+        (lanes, 16, 1024),
+        (blocks, 19, 256),
+        (blocks, 17, 1024),
+        (blocks, 17, 4096),
+        (lanes, 16, 4096),
+    ],
+)
 def test_accumulators_of_fewer_bits_are_caught(order, bits, k, data):
     a, b, terms = factors(data, k)
     got = ulpscope.judge_call(torch.mm, (a, b), outputs=order(terms, bits), cause=False)

@@ -34,8 +34,7 @@ for step in range(2):
 
 def ulpscope(*words, faults="", cwd=None):
     env = dict(os.environ, ULPSCOPE_SIM_FAULTS=faults)
-    return subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True,
-                          timeout=300, env=env, cwd=cwd)  # fmt: skip
+    return subprocess.run(["ulpscope", *map(str, words)], capture_output=True, text=True, timeout=300, env=env, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +44,9 @@ def captured(tmp_path_factory):
 
     def make(kind, faults="", *options):
         trace = folder / f"{kind}-{len(list(folder.iterdir()))}"
-        done = ulpscope("capture", "-o", trace, *options, "--", sys.executable, folder / "step.py",
-                        "sim:0", kind, faults=faults)  # fmt: skip
+        done = ulpscope(
+            "capture", "-o", trace, *options, "--", sys.executable, folder / "step.py", "sim:0", kind, faults=faults
+        )
         assert done.returncode == 0, done.stderr
         return trace
 
@@ -68,8 +68,9 @@ def test_nothing_is_born_in_an_honest_step_and_masks_are_meant(captured):
     assert "0 births" in said and "masked_fill" not in said
 
 
-@pytest.mark.parametrize(("kind", "op", "phase"), [("forward", "aten::mul", "forward"),
-                                                   ("backward", "backward", "backward")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "op", "phase"), [("forward", "aten::mul", "forward"), ("backward", "backward", "backward")]
+)
 def test_what_float32_has_as_well_is_normal(captured, kind, op, phase):
     code, births, rows = found(captured(kind))
     assert code == 0 and births, rows
@@ -80,9 +81,10 @@ def test_what_float32_has_as_well_is_normal(captured, kind, op, phase):
         assert first["op"].startswith(op) and first["dtype"] == "float16" and first["n_pos_inf"] > 0
 
 
-@pytest.mark.parametrize(("fault", "phase"), [
-    ("aten::tanh:inf", "forward"), ("aten::tanh_backward:nan", "backward"),
-    ("aten::mm:nan", "forward")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "phase"),
+    [("aten::tanh:inf", "forward"), ("aten::tanh_backward:nan", "backward"), ("aten::mm:nan", "forward")],
+)
 def test_what_the_device_alone_has_is_abnormal(captured, fault, phase):
     trace = captured("none", fault)
     code, births, rows = found(trace, faults=fault)
@@ -107,8 +109,16 @@ def test_words_of_a_birth(captured, tmp_path):
     trace = captured("forward")
     done = ulpscope("overflow", trace, "-o", tmp_path / "out")
     assert done.returncode == 0
-    for words in ("born: ", "float16 ends at 65504", "normal: ", "carries it on|carry it on",
-                  "the first of step 1 is born at call", "0 abnormal", "args[0] lies from ", "\n       at "):  # fmt: skip
+    for words in (
+        "born: ",
+        "float16 ends at 65504",
+        "normal: ",
+        "carries it on|carry it on",
+        "the first of step 1 is born at call",
+        "0 abnormal",
+        "args[0] lies from ",
+        "\n       at ",
+    ):
         assert any(word in done.stdout for word in words.split("|")), (words, done.stdout)
     assert (tmp_path / "out" / "result.db").is_file()
     assert "no list of steps" in ulpscope("overflow", trace, "--step", "x").stderr

@@ -68,9 +68,13 @@ def test_it_is_said_and_counted():
 
 @pytest.mark.parametrize(
     "make, op, kind",
-    [(linear, "aten::add_.Tensor", "scale"), (attention, "aten::bmm", "scale"),
-     (chain, "aten::mm", "drop_tail"), (einsum, "aten::bmm", "scale")],
-)  # fmt: skip
+    [
+        (linear, "aten::add_.Tensor", "scale"),
+        (attention, "aten::bmm", "scale"),
+        (chain, "aten::mm", "drop_tail"),
+        (einsum, "aten::bmm", "scale"),
+    ],
+)
 def test_a_faulty_step_is_flagged(make, op, kind):
     with sim.fault(op, kind):
         verdict = judge_call(make_call(*make()), TorchDevice("sim:0"), seconds=0)

@@ -61,8 +61,7 @@ def make_trace(path):
         t.add("aten::log", -x, out=[x])
         t.add("aten::_to_copy", 300 * x, dtype=torch.int8, out=[x.to(torch.int8)])
         t.add("aten::cummax", image, -1)
-        t.add("aten::scatter.src", torch.zeros(4), 0, torch.tensor([1, 1, 3]), v[:3].clone(),
-              out=[torch.zeros(4)])
+        t.add("aten::scatter.src", torch.zeros(4), 0, torch.tensor([1, 1, 3]), v[:3].clone(), out=[torch.zeros(4)])
         z = torch.complex(x, x.flip(0))
         t.add("aten::mul.Tensor", z, z, out=[z])
         t.add("aten::mul.Scalar", x.to(low), 0.3, out=[x.to(low)])
@@ -80,7 +79,10 @@ def packed(tmp_path_factory):
     make_trace(folder / "trace")
     done = subprocess.run(
         ["ulpscope", "pack", folder / "trace", "-o", folder / "pack"],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert "29 calls" in done.stderr and "aten::bernoulli" in done.stderr
     return folder
@@ -89,7 +91,10 @@ def packed(tmp_path_factory):
 def judge(*arguments, out):
     done = subprocess.run(
         [BUILD / "bin" / "ulpscope", "judge", *map(str, arguments), "-o", out],
-        capture_output=True, text=True, timeout=60)  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     print(done.stdout, done.stderr)
     path = Path(out) / "result.json"
     calls = json.loads(path.read_text())["calls"] if done.returncode < 2 else []
@@ -130,8 +135,7 @@ def assert_same(folder, outputs, out):
         if verdict in ("reduced", "wrong", "pass") and call["bits"] is not None:
             assert abs(call["bits"] - bits) < 0.1, (call["op"], call["bits"], bits)
             assert call["bound"] == bound, call["op"]
-    return {got[n]["op"] for n, (verdict, *_) in expected.items()
-            if verdict in ("reduced", "wrong", "nonfinite")}  # fmt: skip
+    return {got[n]["op"] for n, (verdict, *_) in expected.items() if verdict in ("reduced", "wrong", "nonfinite")}
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +148,9 @@ def test_honest_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
     assert assert_same(packed, honest, tmp_path / "out") == set()
 
 
-@pytest.mark.parametrize("kind", ["tf32", "bf16_inputs", "bf16_output", "scale", "bit_flip",
-                                  "nan", "drop_tail", "truncate", "swap_two"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind", ["tf32", "bf16_inputs", "bf16_output", "scale", "bit_flip", "nan", "drop_tail", "truncate", "swap_two"]
+)
 def test_faulty_outputs_get_the_verdicts_of_a_check(packed, tmp_path, kind):
     operators = "aten::mm,aten::mul,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
     with sim.fault(operators, kind):
@@ -153,9 +158,16 @@ def test_faulty_outputs_get_the_verdicts_of_a_check(packed, tmp_path, kind):
     assert assert_same(packed, tmp_path / "outputs", tmp_path / "out")
 
 
-@pytest.mark.parametrize("kind, words", [
-    ("drop_tail", "not written|(is|are) zero"), ("scale", "is multiplied by"), ("nan", "spurious NaN"),
-    ("swap_two", "change places|exchanged"), ("bit_flip", "^bit|sign of one")])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, words",
+    [
+        ("drop_tail", "not written|(is|are) zero"),
+        ("scale", "is multiplied by"),
+        ("nan", "spurious NaN"),
+        ("swap_two", "change places|exchanged"),
+        ("bit_flip", "^bit|sign of one"),
+    ],
+)
 def test_what_the_files_show_is_named(packed, tmp_path, kind, words):
     operators = "aten::mm,aten::mul,aten::gelu,aten::_softmax,aten::add_,aten::sum,aten::relu"
     with sim.fault(operators, kind):
@@ -186,18 +198,36 @@ def test_a_lost_write_is_named_where_the_inputs_are_there(packed, honest, tmp_pa
 
 def test_a_pack_says_what_a_check_of_the_device_says(packed, tmp_path):
     """The check runs the device itself: all its second opinions are in the comparison."""
-    faults = "aten::mm:tf32;aten::gelu:bf16_intermediates;aten::native_layer_norm:scale;" \
-        "aten::mul:bf16_output;aten::exp:nan"  # fmt: skip
+    faults = (
+        "aten::mm:tf32;aten::gelu:bf16_intermediates;aten::native_layer_norm:scale;aten::mul:bf16_output;aten::exp:nan"
+    )
     subprocess.run(
-        [BUILD / "bin" / "ulpscope", "check", packed / "trace", "--device", "sim:0", "--faults",
-         faults, "-j", "1", "-o", tmp_path / "check"],
-        capture_output=True, timeout=240, check=False)  # fmt: skip
+        [
+            BUILD / "bin" / "ulpscope",
+            "check",
+            packed / "trace",
+            "--device",
+            "sim:0",
+            "--faults",
+            faults,
+            "-j",
+            "1",
+            "-o",
+            tmp_path / "check",
+        ],
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
     # A process of its own, as the check has: which kernels sim has hangs on what ran in this one.
-    subprocess.run([sys.executable, run_pack.__file__, packed / "pack", tmp_path / "outputs", "sim:0"],
-                   check=True, timeout=300, env=os.environ | {"ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+    subprocess.run(
+        [sys.executable, run_pack.__file__, packed / "pack", tmp_path / "outputs", "sim:0"],
+        check=True,
+        timeout=300,
+        env=os.environ | {"ULPSCOPE_SIM_FAULTS": faults},
+    )
     _, got = judge(packed / "pack", tmp_path / "outputs", out=tmp_path / "judged")
-    calls = {c["call"]: c for c in json.loads(
-        (tmp_path / "check" / "result.json").read_text())["calls"]}  # fmt: skip
+    calls = {c["call"]: c for c in json.loads((tmp_path / "check" / "result.json").read_text())["calls"]}
     accused = 0
     for number, call in calls.items():
         if call["op"] == "aten::bernoulli":  # draws need a device that can be asked again
@@ -265,8 +295,7 @@ def test_discrete_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
     """One element of each changed: what must be exact, what may be chosen otherwise, and
     what the operator does not promise."""
     shutil.copytree(honest, tmp_path / "outputs")
-    image = plain_tensors.read(
-        packed / "pack" / f"inputs/{number_of(packed, 'aten::argmax')}.safetensors")["args[0]"]
+    image = plain_tensors.read(packed / "pack" / f"inputs/{number_of(packed, 'aten::argmax')}.safetensors")["args[0]"]
 
     def change(op, path, place, value):
         number = number_of(packed, op)
@@ -278,9 +307,12 @@ def test_discrete_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
         plain_tensors.write(file, tensors)
 
     change("aten::round", "out[0]", (3, 3), lambda v: np.nextafter(v, np.float32(99)))
-    wide = np.argwhere(np.abs(plain_tensors.read(
-        packed / "pack" / f"inputs/{number_of(packed, 'aten::_to_copy')}.safetensors")["args[0]"])
-        > 200)[0]  # fmt: skip
+    wide = np.argwhere(
+        np.abs(
+            plain_tensors.read(packed / "pack" / f"inputs/{number_of(packed, 'aten::_to_copy')}.safetensors")["args[0]"]
+        )
+        > 200
+    )[0]
     change("aten::_to_copy", "out[0]", tuple(wide), lambda v: v ^ 5)
     change("aten::scatter.src", "out[0]", (1,), lambda v: v)
     change("aten::max_pool2d_with_indices", "out[1]", (0, 0, 0, 0), lambda v: v + 36)
@@ -388,16 +420,14 @@ def test_a_tie_may_be_broken_otherwise_but_not_doubly(packed, honest, tmp_path):
 
 
 def test_other_standards_judge_the_same_pack(packed, honest, tmp_path):
-    done, calls = judge(packed / "pack", honest, "--standard", "allclose:1e-3,1e-3",
-                        out=tmp_path / "out")  # fmt: skip
+    done, calls = judge(packed / "pack", honest, "--standard", "allclose:1e-3,1e-3", out=tmp_path / "out")
     accused = {c["op"] for c in calls.values() if c["verdict"] == "wrong"}
     # NaN is not close to NaN, there, and an overflow inside float32 is the device's fault
     assert accused == {"aten::log", "aten::native_layer_norm"}
     (number,) = [n for n, c in calls.items() if c["op"] == "aten::log"]
     names = {m["name"] for m in calls[number]["metrics"] if m["name"].startswith("allclose")}
     assert "allclose:1e-3,1e-3.mismatched" in names  # as a check names them
-    assert calls[1]["sentence"] .startswith(
-        "aten::mm passes: allclose:1e-3,1e-3 says pass, 0 of 384 elements beyond")
+    assert calls[1]["sentence"].startswith("aten::mm passes: allclose:1e-3,1e-3 says pass, 0 of 384 elements beyond")
     done, calls = judge(packed / "pack", honest, "--standard", "bitwise", out=tmp_path / "bits")
     assert done.returncode == 1
     done, _ = judge(packed / "pack", honest, "--standard", "nosuch", out=tmp_path / "out")
@@ -471,7 +501,10 @@ def test_no_manifest_crashes_the_judge(packed, honest, tmp_path):
     library = Path(_core.__file__).parent / "libulpscope.so"
     done = subprocess.run(
         [sys.executable, "-c", FUZZ, library, tmp_path / "pack", honest, tmp_path / "out"],
-        capture_output=True, text=True, timeout=120)  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stderr
     assert 5 < int(done.stdout) < 150
 
@@ -482,8 +515,17 @@ def test_no_kind_of_value_crashes_the_judge(packed, honest):
     with tempfile.TemporaryDirectory(dir=fast) as folder:
         shutil.copytree(packed / "pack", f"{folder}/pack")
         done = subprocess.run(
-            [sys.executable, Path(__file__).with_name("mutate_pack.py"), library,
-             f"{folder}/pack", honest, f"{folder}/out"], capture_output=True, text=True)  # fmt: skip
+            [
+                sys.executable,
+                Path(__file__).with_name("mutate_pack.py"),
+                library,
+                f"{folder}/pack",
+                honest,
+                f"{folder}/out",
+            ],
+            capture_output=True,
+            text=True,
+        )
     assert done.returncode == 0, done.stderr
     n_judged, n_refused = map(int, done.stdout.split())
     assert n_judged > 100 and n_refused > 300
@@ -523,8 +565,9 @@ def at_corners(tmp_path_factory):
         for at in (few, half):
             out = torch.ops.aten.leaky_relu_backward(g, at, 0.1, False)
             t.add("aten::leaky_relu_backward", g, at, 0.1, False, out=[out])
-    subprocess.run(["ulpscope", "pack", folder / "trace", "-o",
-                    folder / "pack", "-j", "1"], check=True, capture_output=True)  # fmt: skip
+    subprocess.run(
+        ["ulpscope", "pack", folder / "trace", "-o", folder / "pack", "-j", "1"], check=True, capture_output=True
+    )
     return folder / "pack", g, {1: few, 2: half}
 
 
@@ -538,9 +581,17 @@ def test_a_pack_holds_both_sides_of_corners(at_corners):
         assert corner.any() and (low[corner] < high[corner]).all()
 
 
-@pytest.mark.parametrize("factor, few, half", [
-    (0.1, "pass", "pass"), (1.0, "undefined", "wrong"), (0.5, "undefined", "wrong"),
-    (1.5, "wrong", "wrong"), (-1.0, "wrong", "wrong"), (0.0, "wrong", "wrong")])  # fmt: skip
+@pytest.mark.parametrize(
+    "factor, few, half",
+    [
+        (0.1, "pass", "pass"),
+        (1.0, "undefined", "wrong"),
+        (0.5, "undefined", "wrong"),
+        (1.5, "wrong", "wrong"),
+        (-1.0, "wrong", "wrong"),
+        (0.0, "wrong", "wrong"),
+    ],
+)
 def test_a_corner_excuses_a_pack_as_it_does_a_check(at_corners, tmp_path, factor, few, half):
     pack, g, inputs = at_corners
     given = {}
@@ -548,8 +599,7 @@ def test_a_corner_excuses_a_pack_as_it_does_a_check(at_corners, tmp_path, factor
         out = torch.ops.aten.leaky_relu_backward(g, x, 0.1, False)
         out = torch.where(x == 0, factor * g, out)
         verdict = {1: few, 2: half}[number]
-        found = ulpscope.judge_call(torch.ops.aten.leaky_relu_backward, (g, x, 0.1, False),
-                                    outputs=out, cause=False)  # fmt: skip
+        found = ulpscope.judge_call(torch.ops.aten.leaky_relu_backward, (g, x, 0.1, False), outputs=out, cause=False)
         assert found.verdict == verdict
         given[f"{number}/out[0]"] = out.numpy()
     plain_tensors.write(tmp_path / "all.safetensors", given)
@@ -567,9 +617,22 @@ os.execvp("ulpscope", ["ulpscope", "pack", *sys.argv[2:]])
 @pytest.mark.parametrize("room, name", [(600, "inputs/1.safetensors"), (9000, "operands/29.safetensors")])
 def test_a_full_disk_names_the_file_and_leaves_nothing(packed, tmp_path, room, name):
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(room), packed / "trace", "-o", tmp_path / "p", "-j", "1",
-         "--ops", "aten::mm" if room == 600 else "aten::threshold_backward"],
-        capture_output=True, text=True)  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            FULL,
+            str(room),
+            packed / "trace",
+            "-o",
+            tmp_path / "p",
+            "-j",
+            "1",
+            "--ops",
+            "aten::mm" if room == 600 else "aten::threshold_backward",
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2 and list(tmp_path.iterdir()) == []
     assert f"p.part/{name}: File too large; nothing was packed" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -580,8 +643,9 @@ def test_layouts_and_memory_formats_are_spelt(tmp_path):
     with TraceWriter(tmp_path / "trace") as t:
         t.add("aten::clone", image, memory_format=torch.channels_last, out=[image])
         t.add("aten::zeros_like", image, layout=torch.strided, out=[image])
-    subprocess.run(["ulpscope", "pack", tmp_path / "trace", "-o",
-                    tmp_path / "pack", "-j", "1"], check=True, capture_output=True)  # fmt: skip
+    subprocess.run(
+        ["ulpscope", "pack", tmp_path / "trace", "-o", tmp_path / "pack", "-j", "1"], check=True, capture_output=True
+    )
     clone, zeros = json.loads((tmp_path / "pack" / "pack.json").read_text())["calls"]
     assert clone["kwargs"]["memory_format"] == {"memory_format": "channels_last"}
     assert zeros["kwargs"]["layout"] == {"layout": "strided"}
@@ -589,17 +653,17 @@ def test_layouts_and_memory_formats_are_spelt(tmp_path):
 
 
 def test_a_pack_does_not_overwrite_what_is_there(packed, tmp_path):
-    run = subprocess.run(
-        ["ulpscope", "pack", packed / "trace", "-o", packed / "pack"],
-        capture_output=True, text=True)  # fmt: skip
+    run = subprocess.run(["ulpscope", "pack", packed / "trace", "-o", packed / "pack"], capture_output=True, text=True)
     assert run.returncode == 2 and "is there already" in run.stderr
 
 
 def test_processes_write_the_same_pack(packed, tmp_path):
     run = subprocess.run(
-        ["ulpscope", "pack", packed / "trace", "-o", tmp_path / "pack", "-j",
-         "2", "--ops", "mm,topk"],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+        ["ulpscope", "pack", packed / "trace", "-o", tmp_path / "pack", "-j", "2", "--ops", "mm,topk"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert run.returncode == 0, run.stderr
     manifest = json.loads((tmp_path / "pack" / "pack.json").read_text())
     assert [c["op"] for c in manifest["calls"]] == 4 * ["aten::mm"] + ["aten::topk", "aten::mm"]
@@ -624,8 +688,9 @@ def test_inputs_are_what_was_captured(packed):
 def pair(tmp_path, device, reference, *more):
     plain_tensors.write(tmp_path / "device.safetensors", device)
     plain_tensors.write(tmp_path / "reference.safetensors", reference)
-    done, calls = judge(tmp_path / "device.safetensors", tmp_path / "reference.safetensors",
-                        *more, out=tmp_path / f"out{len(more)}")  # fmt: skip
+    done, calls = judge(
+        tmp_path / "device.safetensors", tmp_path / "reference.safetensors", *more, out=tmp_path / f"out{len(more)}"
+    )
     return done, {c["op"]: c for c in calls.values()}
 
 
@@ -638,26 +703,58 @@ def test_pairs_of_tensors(tmp_path):
     spoilt[3, 4] = np.nan
     done, calls = pair(
         tmp_path,
-        {"good": rounded, "half": truth.astype(np.float16), "low": low, "nan": spoilt,
-         "ints": np.arange(5), "extra": rounded, "shape": rounded[:3]},
-        {"good": truth, "half": truth, "low": truth, "nan": truth, "ints": np.arange(5),
-         "missing": truth, "shape": truth})  # fmt: skip
+        {
+            "good": rounded,
+            "half": truth.astype(np.float16),
+            "low": low,
+            "nan": spoilt,
+            "ints": np.arange(5),
+            "extra": rounded,
+            "shape": rounded[:3],
+        },
+        {
+            "good": truth,
+            "half": truth,
+            "low": truth,
+            "nan": truth,
+            "ints": np.arange(5),
+            "missing": truth,
+            "shape": truth,
+        },
+    )
     assert done.returncode == 1
     assert {n: c["verdict"] for n, c in calls.items()} == {
-        "good": "pass", "half": "pass", "low": "reduced", "nan": "nonfinite", "ints": "pass",
-        "extra": "unjudged", "missing": "wrong", "shape": "wrong"}  # fmt: skip
+        "good": "pass",
+        "half": "pass",
+        "low": "reduced",
+        "nan": "nonfinite",
+        "ints": "pass",
+        "extra": "unjudged",
+        "missing": "wrong",
+        "shape": "wrong",
+    }
     assert 10 < calls["low"]["bits"] < 12.5
     assert "[3, 4]" in calls["nan"]["sentence"]
     assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
 
 
 def test_where_no_number_is_compared_is_said(tmp_path):
-    odd = {"none": np.zeros((0, 3)), "nan": np.full(4, np.nan), "some": np.array([1, np.nan, -np.inf]),
-           "one": np.array([np.inf]), "good": np.ones(3)}  # fmt: skip
+    odd = {
+        "none": np.zeros((0, 3)),
+        "nan": np.full(4, np.nan),
+        "some": np.array([1, np.nan, -np.inf]),
+        "one": np.array([np.inf]),
+        "good": np.ones(3),
+    }
     done, calls = pair(tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd)
     assert done.returncode == 0
     assert {n: c["verdict"] for n, c in calls.items()} == {
-        "none": "unjudged", "nan": "unjudged", "some": "pass", "one": "pass", "good": "pass"}  # fmt: skip
+        "none": "unjudged",
+        "nan": "unjudged",
+        "some": "pass",
+        "one": "pass",
+        "good": "pass",
+    }
     assert "all of it is NaN on both sides" in calls["nan"]["sentence"]
     assert "NaN or Inf on both sides: 7 elements of 3 tensors, the first in 'nan'" in " ".join(done.stdout.split())
     done, calls = pair(tmp_path, {"nan": odd["nan"].astype(np.float32)}, {"nan": odd["nan"]}, "--force")
@@ -673,8 +770,7 @@ def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
     truth = a.astype(np.float64) @ b.astype(np.float64)
     device, reference = {"mm": a @ b}, {"mm": truth}
     assert pair(tmp_path, device, reference)[1]["mm"]["verdict"] == "wrong"
-    plain_tensors.write(tmp_path / "s.safetensors",
-                        {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
+    plain_tensors.write(tmp_path / "s.safetensors", {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
     done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
     assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
     note = " ".join(done.stdout.split())

@@ -15,13 +15,17 @@ import ulpscope
 from ulpscope import testing
 
 MODULES = [
-    (torch.nn.Conv1d(3, 4, 3), (2, 3, 9)), (torch.nn.Conv2d(3, 4, 3), (2, 3, 7, 7)),
-    (torch.nn.ConvTranspose2d(3, 4, 3), (2, 3, 5, 5)), (torch.nn.Bilinear(3, 3, 5), (6, 3)),
-    (torch.nn.LSTM(4, 5), (3, 2, 4)), (torch.nn.GRU(4, 5, bidirectional=True), (3, 2, 4)),
-    (torch.nn.LSTMCell(4, 5), (2, 4)), (torch.nn.Linear(4, 5), (6, 4)),
+    (torch.nn.Conv1d(3, 4, 3), (2, 3, 9)),
+    (torch.nn.Conv2d(3, 4, 3), (2, 3, 7, 7)),
+    (torch.nn.ConvTranspose2d(3, 4, 3), (2, 3, 5, 5)),
+    (torch.nn.Bilinear(3, 3, 5), (6, 3)),
+    (torch.nn.LSTM(4, 5), (3, 2, 4)),
+    (torch.nn.GRU(4, 5, bidirectional=True), (3, 2, 4)),
+    (torch.nn.LSTMCell(4, 5), (2, 4)),
+    (torch.nn.Linear(4, 5), (6, 4)),
     (torch.nn.BatchNorm2d(3), (4, 3, 5, 5)),
     (torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), (4, 2, 8)),
-]  # fmt: skip
+]
 
 
 def run(*command):
@@ -30,15 +34,18 @@ def run(*command):
 
 def test_a_fresh_import_has_all_that_the_documents_name():
     """In a process of its own: submodules that a test imported would be there in any case."""
-    done = run("-c", "import sys, ulpscope\n"
-               "assert 'torch' not in sys.modules, 'torch is loaded at once'\n"
-               "missing = {'capture', 'step', 'check_call', 'judge_call', 'reference', 'testing',"
-               " '__version__'} - set(dir(ulpscope))\n"
-               "assert not missing, missing\n"
-               "ulpscope.reference.register('demo::x'), ulpscope.testing.assert_accurate\n"
-               "print(ulpscope.__version__)\n"
-               "try: ulpscope.nosuch\n"
-               "except AttributeError as e: print(e)")  # fmt: skip
+    done = run(
+        "-c",
+        "import sys, ulpscope\n"
+        "assert 'torch' not in sys.modules, 'torch is loaded at once'\n"
+        "missing = {'capture', 'step', 'check_call', 'judge_call', 'reference', 'testing',"
+        " '__version__'} - set(dir(ulpscope))\n"
+        "assert not missing, missing\n"
+        "ulpscope.reference.register('demo::x'), ulpscope.testing.assert_accurate\n"
+        "print(ulpscope.__version__)\n"
+        "try: ulpscope.nosuch\n"
+        "except AttributeError as e: print(e)",
+    )
     assert done.returncode == 0, done.stderr
     version, refusal = done.stdout.splitlines()
     assert version[0].isdigit() and "no attribute 'nosuch'" in refusal
@@ -46,43 +53,52 @@ def test_a_fresh_import_has_all_that_the_documents_name():
 
 def test_no_compiler_is_loaded_before_it_is_asked_for():
     """Torch's own, with sympy, takes seconds; what judges a call that passes needs none of it."""
-    done = run("-c", "import sys\n"
-               "def heavy():\n"
-               "    return [m for m in sys.modules if m.split('.')[0] == 'sympy'"
-               " or m.startswith(('torch._dynamo', 'torch._inductor'))][:3]\n"
-               "import ulpscope, ulpscope.worker, ulpscope.sim\n"
-               "assert not heavy(), ('imports', heavy())\n"
-               "import torch\n"
-               "x = torch.randn(8, 8)\n"
-               "assert ulpscope.check_call(torch.nn.functional.gelu, (x,)).verdict == 'pass'\n"
-               "assert ulpscope.judge_call(torch.mm, (x, x), {}, (x @ x,)).verdict == 'pass'\n"
-               "ulpscope.testing.assert_accurate(torch.tanh, torch.tanh, x)\n"
-               "assert not heavy(), ('calls', heavy())")  # fmt: skip
+    done = run(
+        "-c",
+        "import sys\n"
+        "def heavy():\n"
+        "    return [m for m in sys.modules if m.split('.')[0] == 'sympy'"
+        " or m.startswith(('torch._dynamo', 'torch._inductor'))][:3]\n"
+        "import ulpscope, ulpscope.worker, ulpscope.sim\n"
+        "assert not heavy(), ('imports', heavy())\n"
+        "import torch\n"
+        "x = torch.randn(8, 8)\n"
+        "assert ulpscope.check_call(torch.nn.functional.gelu, (x,)).verdict == 'pass'\n"
+        "assert ulpscope.judge_call(torch.mm, (x, x), {}, (x @ x,)).verdict == 'pass'\n"
+        "ulpscope.testing.assert_accurate(torch.tanh, torch.tanh, x)\n"
+        "assert not heavy(), ('calls', heavy())",
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_a_worker_loads_no_compiler_to_take_an_operator_apart():
     """The stand-in gives way to whoever asks for more than to be left alone."""
-    done = run("-c", "import sys, torch\n"
-               "from ulpscope import worker\n"
-               "from ulpscope.executors.noise import Flush\n"
-               "worker.prepare({'threads': 1, 'recorded': [], 'imports': []})\n"
-               "loaded = lambda: 'torch._dynamo.eval_frame' in sys.modules\n"
-               "with Flush(): torch.ops.aten.gelu(torch.full((4,), 1e-38))\n"
-               "assert 'torch._refs' in sys.modules and not loaded()\n"
-               "stand_in = torch._dynamo\n"
-               "from torch._dynamo.exc import Unsupported\n"
-               "assert loaded() and torch._dynamo is sys.modules['torch._dynamo'] is not stand_in\n"
-               "mine = lambda x: x + 1\n"
-               "assert stand_in.config is torch._dynamo.config and stand_in.disable(mine) is not mine\n"
-               "assert torch.compile(mine, backend='eager')(torch.ones(1)) == 2")  # fmt: skip
+    done = run(
+        "-c",
+        "import sys, torch\n"
+        "from ulpscope import worker\n"
+        "from ulpscope.executors.noise import Flush\n"
+        "worker.prepare({'threads': 1, 'recorded': [], 'imports': []})\n"
+        "loaded = lambda: 'torch._dynamo.eval_frame' in sys.modules\n"
+        "with Flush(): torch.ops.aten.gelu(torch.full((4,), 1e-38))\n"
+        "assert 'torch._refs' in sys.modules and not loaded()\n"
+        "stand_in = torch._dynamo\n"
+        "from torch._dynamo.exc import Unsupported\n"
+        "assert loaded() and torch._dynamo is sys.modules['torch._dynamo'] is not stand_in\n"
+        "mine = lambda x: x + 1\n"
+        "assert stand_in.config is torch._dynamo.config and stand_in.disable(mine) is not mine\n"
+        "assert torch.compile(mine, backend='eager')(torch.ones(1)) == 2",
+    )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("words", "code", "said"), [
-    (["--version"], 0, f"ulpscope {ulpscope.__version__}"),
-    (["show", "no-such-trace"], 2, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--version"], 0, f"ulpscope {ulpscope.__version__}"),
+        (["show", "no-such-trace"], 2, ""),
+    ],
+)
 def test_the_package_is_a_program_as_well(words, code, said):
     done = run("-m", "ulpscope", *words)
     assert done.returncode == code and said in done.stdout, done.stderr
@@ -117,17 +133,23 @@ def refusing(x, eps):
     return rms(x, eps)
 
 
-@pytest.mark.parametrize(("kernel", "name", "verdict"), [
-    (rounded, "rounded", "reduced"), (of_another_shape, "of_another_shape", "wrong"),
-    (refusing, "refusing", "crashed"), (functools.partial(rounded, eps=1e-6), "rounded", "reduced"),
-    (lambda x, eps: rounded(x, eps), "the function", "reduced"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kernel", "name", "verdict"),
+    [
+        (rounded, "rounded", "reduced"),
+        (of_another_shape, "of_another_shape", "wrong"),
+        (refusing, "refusing", "crashed"),
+        (functools.partial(rounded, eps=1e-6), "rounded", "reduced"),
+        (lambda x, eps: rounded(x, eps), "the function", "reduced"),
+    ],
+)
 def test_the_kernel_is_accused_and_not_its_reference(kernel, name, verdict):
     arguments = {} if isinstance(kernel, functools.partial) else {"eps": 1e-6}
     reference = rms if arguments else functools.partial(rms, eps=1e-6)
     with pytest.raises(AssertionError) as caught:
-        testing.assert_accurate(kernel, reference, torch.randn(16, 64), inputs="stress:0:given,wide*,size*",
-                                **arguments)  # fmt: skip
+        testing.assert_accurate(
+            kernel, reference, torch.randn(16, 64), inputs="stress:0:given,wide*,size*", **arguments
+        )
     text = str(caught.value)
     assert f"{verdict}: {name} " in text and "rms " not in text, text
 
@@ -161,14 +183,14 @@ def test_a_wrong_gradient_of_a_module_is_caught():
 
     torch.manual_seed(4)
     module, x = torch.nn.Linear(40, 8, bias=False), torch.randn(16, 40)
-    found = ulpscope.check_call(lambda x, w: Product.apply(x, w), (x, module.weight.detach()),
-                                reference=lambda x, w: x @ w.t(), backward=True)  # fmt: skip
+    found = ulpscope.check_call(
+        lambda x, w: Product.apply(x, w), (x, module.weight.detach()), reference=lambda x, w: x @ w.t(), backward=True
+    )
     assert found.verdict == "reduced"
     assert [o.path for o in found.outputs if not o.passed] == ["out[1][1]"]
 
 
-@pytest.mark.parametrize("module", [torch.nn.Conv2d(3, 4, 3), torch.nn.LSTM(4, 3)],
-                         ids=lambda m: type(m).__name__)  # fmt: skip
+@pytest.mark.parametrize("module", [torch.nn.Conv2d(3, 4, 3), torch.nn.LSTM(4, 3)], ids=lambda m: type(m).__name__)
 def test_a_module_serves_as_reference_of_gradients(module):
     torch.manual_seed(4)
     x = torch.randn(2, 3, 8, 8) if isinstance(module, torch.nn.Conv2d) else torch.randn(5, 2, 4)

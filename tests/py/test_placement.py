@@ -31,24 +31,65 @@ def packed(kind, gates):
 def layer(reverse=False, biases=True):
     w = weights(4)
     w = w if biases else [w[0], w[1], w[0], w[1]]
-    return ("aten::mkldnn_rnn_layer", randn(6, 3, 4), *w, randn(3, 5), randn(3, 5) * 2,
-            reverse, [], 2, 5, 1, biases, False, False, True)  # fmt: skip
+    return (
+        "aten::mkldnn_rnn_layer",
+        randn(6, 3, 4),
+        *w,
+        randn(3, 5),
+        randn(3, 5) * 2,
+        reverse,
+        [],
+        2,
+        5,
+        1,
+        biases,
+        False,
+        False,
+        True,
+    )
 
 
 def layer_backward(reverse=False):
     _, x, *w, h, c, _, _, _, _, _, _, _, _, _ = layer(reverse)
     run = torch.ops.aten.mkldnn_rnn_layer
     y, hy, cy, space = run(x, *w, h, c, reverse, [], 2, 5, 1, True, False, False, True)
-    return ("aten::mkldnn_rnn_layer_backward", x, *w, h, c, y, hy, cy, randn(6, 3, 5), randn(3, 5),
-            None, reverse, 2, 5, 1, True, True, False, [], False, space)  # fmt: skip
+    return (
+        "aten::mkldnn_rnn_layer_backward",
+        x,
+        *w,
+        h,
+        c,
+        y,
+        hy,
+        cy,
+        randn(6, 3, 5),
+        randn(3, 5),
+        None,
+        reverse,
+        2,
+        5,
+        1,
+        True,
+        True,
+        False,
+        [],
+        False,
+        space,
+    )
 
 
 CALLS = {
-    "packing": (lambda: ("aten::_pack_padded_sequence", randn(4, 3, 2), torch.tensor([4, 3, 1]), False),
-                "pass", "pass"),
+    "packing": (
+        lambda: ("aten::_pack_padded_sequence", randn(4, 3, 2), torch.tensor([4, 3, 1]), False),
+        "pass",
+        "pass",
+    ),
     "unpacking": (lambda: ("aten::_pad_packed_sequence", randn(8, 2), SIZES, False, 0.0, 4), "pass", "pass"),
-    "splitting": (lambda: ("aten::tensor_split.tensor_indices_or_sections", randn(9), torch.tensor([2, 5]), 0),
-                  "pass", "pass"),
+    "splitting": (
+        lambda: ("aten::tensor_split.tensor_indices_or_sections", randn(9), torch.tensor([2, 5]), 0),
+        "pass",
+        "pass",
+    ),
     "packed lstm": (lambda: packed("lstm", 4), "pass", "pass"),
     "packed gru": (lambda: packed("gru", 3), "pass", "pass"),
     "packed rnn": (lambda: packed("rnn_tanh", 1), "pass", "pass"),
@@ -57,7 +98,7 @@ CALLS = {
     "layer without biases": (lambda: layer(biases=False), "unsupported", "pass"),
     "its gradient": (layer_backward, "unsupported", "pass"),
     "its gradient, reversed": (lambda: layer_backward(True), "unsupported", "pass"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -97,10 +97,7 @@ def test_in_place_with_changes_that_are_not_committed(source):
     assert (source / "a.cu").read_text() == "cudaFree(q);\n"
     assert port(source, "--to", "musa", "--in-place", "--force").returncode == 0
     assert (source / "a.mu").read_text() == "musaFree(q);\n"
-    assert (
-        port(source, "--revert").returncode == 0
-        and (source / "a.cu").read_text() == "cudaFree(q);\n"
-    )
+    assert port(source, "--revert").returncode == 0 and (source / "a.cu").read_text() == "cudaFree(q);\n"
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,7 @@ def test_a_port_that_is_killed_leaves_the_whole_or_nothing(source, tmp_path):
     before = {p.name: p.read_bytes() for p in source.iterdir()}
     seen = set()
     for k in range(12):
-        running = subprocess.Popen(
-            ["ulpscope", "port", source, "--to", "musa"], stdout=subprocess.DEVNULL
-        )
+        running = subprocess.Popen(["ulpscope", "port", source, "--to", "musa"], stdout=subprocess.DEVNULL)
         time.sleep(0.004 * k)
         running.kill()
         running.wait()
@@ -168,11 +163,7 @@ def test_a_port_that_is_killed_leaves_the_whole_or_nothing(source, tmp_path):
         running.kill()
         running.wait()
         port(source, "--revert")
-        assert {
-            p.name: p.read_bytes()
-            for p in source.iterdir()
-            if not p.name.startswith(".ulpscope-port")
-        } == before
+        assert {p.name: p.read_bytes() for p in source.iterdir() if not p.name.startswith(".ulpscope-port")} == before
     assert False in seen  # it was killed in the middle, too
 
 

@@ -44,8 +44,14 @@ print("went on to the end")
 
 
 def run(words, cwd, code=None, **environment):
-    done = subprocess.run([str(w) for w in words], cwd=cwd, capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", **environment})  # fmt: skip
+    done = subprocess.run(
+        [str(w) for w in words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
     assert code is None or done.returncode == code, done.stdout + done.stderr
     return done
 
@@ -53,7 +59,9 @@ def run(words, cwd, code=None, **environment):
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory):
     folder = tmp_path_factory.mktemp("shim") / "here"
-    said = run([BUILD / "bin" / "ulpscope", "compat", "install", "api_accuracy_checker", "-o", folder], folder.parent, 0)
+    said = run(
+        [BUILD / "bin" / "ulpscope", "compat", "install", "api_accuracy_checker", "-o", folder], folder.parent, 0
+    )
     assert said.stdout == f'export PYTHONPATH="{folder}"${{PYTHONPATH:+:$PYTHONPATH}}\n'
     assert not list(folder.rglob("*.pth"))
     return folder
@@ -86,8 +94,12 @@ def dumped(shim, tmp_path_factory):
 def real(shim, tmp_path_factory):
     folder = tmp_path_factory.mktemp("real")
     (folder / "kept").mkdir()
-    train(folder, shim, "from api_accuracy_checker.dump import msCheckerConfig\n"
-          "msCheckerConfig.update_config(real_data=True, error_data_path='kept')\n")  # fmt: skip
+    train(
+        folder,
+        shim,
+        "from api_accuracy_checker.dump import msCheckerConfig\n"
+        "msCheckerConfig.update_config(real_data=True, error_data_path='kept')\n",
+    )
     return folder
 
 
@@ -116,9 +128,13 @@ def precheck(folder, out, *more, device="sim", faults="", code=None):
 
 def test_nothing_but_torch_has_to_be_installed(shim, tmp_path):
     """The document asks for tqdm, rich and pyyaml; one line on PYTHONPATH is all here."""
-    (tmp_path / "m.py").write_text("import sys\nsys.modules.update(tqdm=None, rich=None, yaml=None)\n"
-                                   "import api_accuracy_checker.dump as DP\nprint(DP.dump.set_dump_switch)\n")  # fmt: skip
-    run([sys.executable, "m.py"], tmp_path, 0, PYTHONPATH=os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "m.py").write_text(
+        "import sys\nsys.modules.update(tqdm=None, rich=None, yaml=None)\n"
+        "import api_accuracy_checker.dump as DP\nprint(DP.dump.set_dump_switch)\n"
+    )
+    run(
+        [sys.executable, "m.py"], tmp_path, 0, PYTHONPATH=os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")])
+    )
 
 
 def test_random_mode_keeps_no_tensor(dumped, real):
@@ -137,23 +153,40 @@ def test_the_import_captures_the_second_iteration_and_ends_the_training(dumped):
     assert sorted(p.name for p in folder.iterdir()) == ["main.py", "step1"]
     forward, backward, stack = files(folder)
     assert forward.keys() == stack.keys() and backward.keys() < forward.keys()
-    assert {"Functional*linear*0", "Functional*linear*1", "Functional*dropout*0", "Functional*cross_entropy*0",
-            "Tensor*add*0"} <= forward.keys()  # fmt: skip
+    assert {
+        "Functional*linear*0",
+        "Functional*linear*1",
+        "Functional*dropout*0",
+        "Functional*cross_entropy*0",
+        "Tensor*add*0",
+    } <= forward.keys()
     linear = forward["Functional*linear*0"]
     assert list(linear) == ["args", "kwargs"] and len(linear["args"]) == 3
     assert linear["args"][1] | {"Max": 0, "Min": 0, "Mean": 0, "Norm": 0} == {
-        "type": "torch.Tensor", "dtype": "torch.float32", "shape": [32, 16], "Max": 0, "Min": 0, "Mean": 0,
-        "Norm": 0, "requires_grad": True}  # fmt: skip
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [32, 16],
+        "Max": 0,
+        "Min": 0,
+        "Mean": 0,
+        "Norm": 0,
+        "requires_grad": True,
+    }
     assert [g["shape"] for g in backward["Functional*linear*0"]] == [[8, 32]]
     assert any("main.py, line" in line for line in stack["Functional*linear*0"])
     # what makes the batches is no call of the network's: of 8 samples 2 tensors each, and 2 stacks
     assert not {n for n in forward if "__getitem__" in n or "stack" in n}
-    assert "18 calls by which the data loader made its batches left out (dataloader_calls in config.yaml)" in done.stderr
+    assert (
+        "18 calls by which the data loader made its batches left out (dataloader_calls in config.yaml)" in done.stderr
+    )
 
 
 def test_real_data_lie_in_folders_beside_and_are_what_was_computed_with(real):
     forward, backward, _ = files(real)
-    for said, word in ((forward["Functional*linear*0"]["args"][1], "forward"), (backward["Functional*linear*0"][0], "backward")):
+    for said, word in (
+        (forward["Functional*linear*0"]["args"][1], "forward"),
+        (backward["Functional*linear*0"][0], "backward"),
+    ):
         assert f"step1/{word}_real_data/" in said["datapath"]
         tensor = torch.load(real / said["datapath"], weights_only=True)
         assert list(tensor.shape) == said["shape"] and tensor.max().item() == pytest.approx(said["Max"])
@@ -174,11 +207,21 @@ def test_the_switch_dumps_what_lies_between_and_lets_the_training_go_on(shim, tm
 
 def test_every_process_writes_its_own_set_of_files(shim, tmp_path):
     """One for each card."""
-    (tmp_path / "main.py").write_text("import os\nprint(os.getpid())\nimport api_accuracy_checker.dump\n" +
-                                      SCRIPT.format(loop="forward_step(x, y)"))  # fmt: skip
+    (tmp_path / "main.py").write_text(
+        "import os\nprint(os.getpid())\nimport api_accuracy_checker.dump\n" + SCRIPT.format(loop="forward_step(x, y)")
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")])}
-    both = [subprocess.Popen([sys.executable, "main.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE,
-                             stderr=subprocess.PIPE, text=True) for _ in range(2)]  # fmt: skip
+    both = [
+        subprocess.Popen(
+            [sys.executable, "main.py"],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
     numbers = []
     for process in both:
         out, err = process.communicate(timeout=300)
@@ -201,25 +244,35 @@ def test_defaults_of_update_config(tmp_path):
 
 def test_target_iter_dump_path_and_white_list(shim, tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    train(tmp_path / "w", shim, "from api_accuracy_checker.dump import msCheckerConfig\n"
-          "msCheckerConfig.update_config(dump_path='../elsewhere', target_iter=[0, 1], white_list=['linear', '__add__'])\n")  # fmt: skip
+    train(
+        tmp_path / "w",
+        shim,
+        "from api_accuracy_checker.dump import msCheckerConfig\n"
+        "msCheckerConfig.update_config(dump_path='../elsewhere', target_iter=[0, 1], white_list=['linear', '__add__'])\n",
+    )
     for step in ("step0", "step1"):
-        assert {n.rsplit("*", 1)[0] for n in files(tmp_path / "elsewhere", step)[0]} == {"Functional*linear", "Tensor*add"}
+        assert {n.rsplit("*", 1)[0] for n in files(tmp_path / "elsewhere", step)[0]} == {
+            "Functional*linear",
+            "Tensor*add",
+        }
 
 
-@pytest.mark.parametrize("given, why", [
-    ({"real_data": 1}, "real_data must be bool type"),
-    ({"dump_path": 3}, "dump_path must be str type"),
-    ({"dump_path": "/no/such/folder"}, "is no existing folder"),
-    ({"target_iter": 1}, "target_iter must be list type"),
-    ({"target_iter": [True]}, "target_iter must be a list of one int or more"),
-    ({"target_iter": [-1]}, "target_iter must be a list of one int or more"),
-    ({"target_iter": ["1"]}, "target_iter must be a list of one int or more"),
-    ({"white_list": "conv1d"}, "white_list must be list type"),
-    ({"white_list": [1]}, "white_list must be a list of str"),
-    ({"white_list": ["con1d"]}, "con1d is not in support_wrap_ops.yaml; did you mean conv1d?"),
-    ({"error_data_path": False}, "error_data_path must be str type"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, why",
+    [
+        ({"real_data": 1}, "real_data must be bool type"),
+        ({"dump_path": 3}, "dump_path must be str type"),
+        ({"dump_path": "/no/such/folder"}, "is no existing folder"),
+        ({"target_iter": 1}, "target_iter must be list type"),
+        ({"target_iter": [True]}, "target_iter must be a list of one int or more"),
+        ({"target_iter": [-1]}, "target_iter must be a list of one int or more"),
+        ({"target_iter": ["1"]}, "target_iter must be a list of one int or more"),
+        ({"white_list": "conv1d"}, "white_list must be list type"),
+        ({"white_list": [1]}, "white_list must be a list of str"),
+        ({"white_list": ["con1d"]}, "con1d is not in support_wrap_ops.yaml; did you mean conv1d?"),
+        ({"error_data_path": False}, "error_data_path must be str type"),
+    ],
+)
 def test_update_config_checks_types_and_changes_nothing_then(given, why, tmp_path):
     config = Config(tmp_path / "config.yaml")
     before = str(config)
@@ -229,8 +282,10 @@ def test_update_config_checks_types_and_changes_nothing_then(given, why, tmp_pat
 
 
 def test_config_yaml_is_read_as_people_write_it(tmp_path):
-    (tmp_path / "config.yaml").write_text("# theirs\ndump_path: './'\nreal_data: true\ntarget_iter: [0, 2]\n"
-                                          "white_list: [conv1d, \"conv2d\"]\nprecision: 14\n")  # fmt: skip
+    (tmp_path / "config.yaml").write_text(
+        "# theirs\ndump_path: './'\nreal_data: true\ntarget_iter: [0, 2]\n"
+        'white_list: [conv1d, "conv2d"]\nprecision: 14\n'
+    )
     config = Config(tmp_path / "config.yaml")
     assert (config.real_data, config.target_iter, config.white_list) == (True, [0, 2], ["conv1d", "conv2d"])
     (tmp_path / "l.yaml").write_text("white_list:\n  - conv1d\n  - relu # both\n")
@@ -241,9 +296,19 @@ def test_config_yaml_is_read_as_people_write_it(tmp_path):
 # ---- "How to use it", 2 and 3: run_ut; "Results": its tables ----------------------------
 
 RESULT = ["API name", "Forward Test Success", "Backward Test Success", "Message"]
-DETAILS = ["Npu Name", "Bench Dtype", "NPU Dtype", "Shape", "Cosine Similarity", "Max Abs Error",
-           "Relative  Error (dual hundredth)", "Relative  Error (dual thousandth)",
-           "Relative  Error (dual ten thousandth)", "Error Rate", "Status"]  # fmt: skip
+DETAILS = [
+    "Npu Name",
+    "Bench Dtype",
+    "NPU Dtype",
+    "Shape",
+    "Cosine Similarity",
+    "Max Abs Error",
+    "Relative  Error (dual hundredth)",
+    "Relative  Error (dual thousandth)",
+    "Relative  Error (dual ten thousandth)",
+    "Error Rate",
+    "Status",
+]
 
 
 @pytest.mark.parametrize("device", ["sim", "cpu"])
@@ -275,8 +340,15 @@ def test_a_fault_is_found_and_its_data_are_kept(real, tmp_path):
 
 
 def described(dtype, high, shape=(4, 8), **more):
-    return {"type": "torch.Tensor", "dtype": f"torch.{dtype}", "shape": list(shape), "Max": high, "Min": -high,
-            "requires_grad": False, **more}  # fmt: skip
+    return {
+        "type": "torch.Tensor",
+        "dtype": f"torch.{dtype}",
+        "shape": list(shape),
+        "Max": high,
+        "Min": -high,
+        "requires_grad": False,
+        **more,
+    }
 
 
 def small(folder, calls, backward=None):
@@ -289,8 +361,14 @@ def small(folder, calls, backward=None):
 
 
 SHORT = {"forward": "-forward", "backward": "-backward", "out": "-o", "jit": "-j", "device": "-d", "csv": "-csv_path"}
-LONG = {"forward": "--forward_input_file", "backward": "--backward_input_file", "out": "--out_path",
-        "jit": "--jit_compile", "device": "--device", "csv": "--result_csv_path"}  # fmt: skip
+LONG = {
+    "forward": "--forward_input_file",
+    "backward": "--backward_input_file",
+    "out": "--out_path",
+    "jit": "--jit_compile",
+    "device": "--device",
+    "csv": "--result_csv_path",
+}
 
 
 @pytest.mark.parametrize("device, words", [("sim", SHORT), ("cpu", LONG)], ids=["sim-short", "cpu-long"])
@@ -299,7 +377,16 @@ def test_every_option_of_run_ut_by_both_of_its_names(tmp_path, device, words):
     small(tmp_path, {"Torch*tanh*0": [given]}, {"Torch*tanh*0": [described("float32", 1.0)]})
     (tmp_path / "o").mkdir()
     command = [*RUN_UT, words["forward"], "./forward_info_0.json"]
-    more = [words["backward"], "./backward_info_0.json", words["out"], "o", words["jit"], words["device"], 1, "-save_error_data"]
+    more = [
+        words["backward"],
+        "./backward_info_0.json",
+        words["out"],
+        "o",
+        words["jit"],
+        words["device"],
+        1,
+        "-save_error_data",
+    ]
     said = run([*command, *more], tmp_path, 0, ULPSCOPE_COMPAT_DEVICE=device).stdout
     result, details = tables(tmp_path / "o")
     assert result[1][:3] == ["Torch*tanh*0", "TRUE", "TRUE"] and "0 failing calls: ./ut_error_data" in said
@@ -320,14 +407,25 @@ def test_every_option_of_run_ut_by_both_of_its_names(tmp_path, device, words):
 IN_PLACE = {  # name -> arguments behind the first, keywords; the backward operator of the first two is damaged
     "Functional*relu*0": ([], {"inplace": {"type": "bool", "value": True}}),
     "Tensor*div_*0": ([{"type": "int", "value": 2}], {}),
-    "Functional*threshold*0": ([{"type": "float", "value": 0.1}, {"type": "int", "value": 0}, {"type": "bool", "value": True}], {}),
+    "Functional*threshold*0": (
+        [{"type": "float", "value": 0.1}, {"type": "int", "value": 0}, {"type": "bool", "value": True}],
+        {},
+    ),
     "Tensor*clamp_*0": ([{"type": "float", "value": -0.5}, {"type": "float", "value": 0.5}], {}),
     "Tensor*__setitem__*0": ([{"type": "int", "value": 1}, {"type": "float", "value": 0.5}], {}),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("faults, judged", [("", ["TRUE"] * 5), ("threshold_backward:scale:factor=2;div.Scalar:scale:factor=1.5;"
-                                                                 "div.Tensor:scale:factor=1.5", ["FALSE", "FALSE", "FALSE", "TRUE", "TRUE"])])  # fmt: skip
+@pytest.mark.parametrize(
+    "faults, judged",
+    [
+        ("", ["TRUE"] * 5),
+        (
+            "threshold_backward:scale:factor=2;div.Scalar:scale:factor=1.5;div.Tensor:scale:factor=1.5",
+            ["FALSE", "FALSE", "FALSE", "TRUE", "TRUE"],
+        ),
+    ],
+)
 def test_the_backward_pass_of_what_writes_its_argument(tmp_path, faults, judged):
     """A dump holds no results, so it does not tell that relu(inplace=True), x /= 2 write."""
     x = described("float32", 1.0, requires_grad=True)
@@ -346,20 +444,28 @@ def test_what_passes_the_old_rule_alone_is_told_last(tmp_path):
     command = [*RUN_UT, "-forward", "forward_info_0.json"]
     said = run(command, tmp_path, 0, ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS="tanh:scale:factor=1.01").stdout
     assert said.startswith("2 APIs by the precheck's rule: 2 pass, none fails, 0 skipped\n")
-    assert said.endswith("\n1 of those that do not fail is accused by our verdict (1 wrong), e.g. Torch*tanh*0; "
-                         "with --strict that is exit code 1\n")  # fmt: skip
+    assert said.endswith(
+        "\n1 of those that do not fail is accused by our verdict (1 wrong), e.g. Torch*tanh*0; "
+        "with --strict that is exit code 1\n"
+    )
     (table,) = tmp_path.glob("accuracy_checking_result_*.csv")
     run([*command, "-csv_path", table, "--strict"], tmp_path, 1)
 
 
-@pytest.mark.parametrize("words, why", [
-    (["-forward", "nowhere.json"], "nowhere.json"),
-    (["-backward", "forward_info_0.json"], "-forward FILE is needed"),
-    (["-forward", "forward_info_0.json", "-d", "x"], "-d"),
-    (["-forward", "forward_info_0.json", "-d", "77"], "77"),
-    (["-forward", "forward_info_0.json", "-o", "nowhere"], "there is no such folder"),
-    (["-forward", "forward_info_0.json", "-csv_path", "accuracy_checking_result_20260101000000.csv"], "No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["-forward", "nowhere.json"], "nowhere.json"),
+        (["-backward", "forward_info_0.json"], "-forward FILE is needed"),
+        (["-forward", "forward_info_0.json", "-d", "x"], "-d"),
+        (["-forward", "forward_info_0.json", "-d", "77"], "77"),
+        (["-forward", "forward_info_0.json", "-o", "nowhere"], "there is no such folder"),
+        (
+            ["-forward", "forward_info_0.json", "-csv_path", "accuracy_checking_result_20260101000000.csv"],
+            "No such file",
+        ),
+    ],
+)
 def test_what_run_ut_cannot_do_is_said(tmp_path, words, why):
     small(tmp_path, {"Torch*tanh*0": [described("float32", 1.0)]})
     done = run([*RUN_UT, *words], tmp_path, 2, ULPSCOPE_COMPAT_DEVICE="sim")
@@ -369,8 +475,14 @@ def test_what_run_ut_cannot_do_is_said(tmp_path, words, why):
 def test_a_run_that_was_killed_goes_on_from_its_table(dumped, tmp_path):
     words = [*RUN_UT, "-forward", info(dumped[0], "forward"), "-o", tmp_path]
     environment = {**os.environ, "ULPSCOPE_COMPAT_DEVICE": "sim", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([str(w) for w in words], cwd=tmp_path, env=environment, start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    process = subprocess.Popen(
+        [str(w) for w in words],
+        cwd=tmp_path,
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     until = time.monotonic() + 120
     while not list(tmp_path.glob("*/results/result.db")) and time.monotonic() < until:
         time.sleep(0.02)
@@ -396,7 +508,9 @@ def test_the_script_in_its_folder_and_its_config_yaml(shim, dumped, tmp_path):
     shutil.copytree(shim, tmp_path / "shim")
     package = tmp_path / "shim" / "api_accuracy_checker"
     text = (package / "config.yaml").read_text()
-    (package / "config.yaml").write_text(text.replace("white_list: []", 'white_list: ["linear"]').replace("device: ''", "device: sim"))
+    (package / "config.yaml").write_text(
+        text.replace("white_list: []", 'white_list: ["linear"]').replace("device: ''", "device: sim")
+    )
     run([sys.executable, "run_ut.py", "-forward", info(dumped[0], "forward")], package / "run_ut", 0)
     result, _ = tables(package / "run_ut")
     assert [r[0] for r in result[1:]] == ["Functional*linear*0", "Functional*linear*1"]
@@ -420,8 +534,18 @@ def off(share, by, size=100.0):
 
 LOW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 RULES = [  # rule, dtypes, (device, bench), status
-    ("1: a cosine of 0.99 or less", LOW + WIDE, (torch.tensor([0.0, 1.0] * 8).double(), torch.tensor([1.0, 0.0] * 8)), "error"),
-    ("1: before the size of the error", WIDE, (torch.tensor([0.0, 1e-6] * 8).double(), torch.tensor([1e-6, 0.0] * 8)), "error"),
+    (
+        "1: a cosine of 0.99 or less",
+        LOW + WIDE,
+        (torch.tensor([0.0, 1.0] * 8).double(), torch.tensor([1.0, 0.0] * 8)),
+        "error",
+    ),
+    (
+        "1: before the size of the error",
+        WIDE,
+        (torch.tensor([0.0, 1e-6] * 8).double(), torch.tensor([1e-6, 0.0] * 8)),
+        "error",
+    ),
     ("2: errors below 0.001, however large for their numbers", LOW + WIDE, off(1, 0.5, 1e-3), "pass"),
     ("3: hundredth, all off by 2 %", LOW + WIDE, off(1, 0.03), "error"),
     ("3: hundredth, 2 % of them off by 3 %", LOW, off(0.02, 0.03), "error"),
@@ -433,9 +557,14 @@ RULES = [  # rule, dtypes, (device, bench), status
 ]
 
 
-@pytest.mark.parametrize("dtype, operands, status, rule", [
-    pytest.param(dtype, operands, status, rule, id=f"{rule} {dtype}") for rule, dtypes, operands, status in RULES
-    for dtype in dtypes])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, operands, status, rule",
+    [
+        pytest.param(dtype, operands, status, rule, id=f"{rule} {dtype}")
+        for rule, dtypes, operands, status in RULES
+        for dtype in dtypes
+    ],
+)
 def test_rules_one_to_three(dtype, operands, status, rule):
     import ulpscope
 
@@ -444,13 +573,20 @@ def test_rules_one_to_three(dtype, operands, status, rule):
     assert said.status == status, (rule, said)
 
 
-@pytest.mark.parametrize("factor, first, second, success", [
-    (1.0, "pass", "pass", "TRUE"), (1.0005, "warning", "pass", "FALSE"), (1.002, "error", "pass", "FALSE")])
+@pytest.mark.parametrize(
+    "factor, first, second, success",
+    [(1.0, "pass", "pass", "TRUE"), (1.0005, "warning", "pass", "FALSE"), (1.002, "error", "pass", "FALSE")],
+)
 def test_rule_four_all_outputs_must_pass_and_a_warning_does_not(tmp_path, factor, first, second, success):
     """Of var_mean the mean is small, so that what it is off by stays below the limit of rule 2."""
     small(tmp_path, {"Torch*var_mean*0": [described("float32", 10.0, (64, 64))]})
-    run([*RUN_UT, "-forward", "forward_info_0.json"], tmp_path, 0 if factor == 1 else 1, ULPSCOPE_COMPAT_DEVICE="sim",
-        ULPSCOPE_SIM_FAULTS=f"var_mean:scale:factor={factor}")  # fmt: skip
+    run(
+        [*RUN_UT, "-forward", "forward_info_0.json"],
+        tmp_path,
+        0 if factor == 1 else 1,
+        ULPSCOPE_COMPAT_DEVICE="sim",
+        ULPSCOPE_SIM_FAULTS=f"var_mean:scale:factor={factor}",
+    )
     result, details = tables(tmp_path)
     assert [r[10] for r in details[1:]] == [first, second] and result[1][1:3] == [success, "N/A"]
 
@@ -466,9 +602,15 @@ def test_an_overflow_is_normal_or_abnormal(tmp_path, device, words):
     honest = honest.stdout.splitlines()
     assert honest[0].startswith("Torch*exp*0: normal: an honest computation")
     assert honest[1] == "Torch*abs*0: normal: nothing overflows"
-    faults = (("abs:nan", 1, "abnormal: "), ("abs:scale:factor=2", 0, "normal: nothing overflows"), ("abs:crash", 2, "untold: "))
+    faults = (
+        ("abs:nan", 1, "abnormal: "),
+        ("abs:scale:factor=2", 0, "normal: nothing overflows"),
+        ("abs:crash", 2, "untold: "),
+    )
     for fault, code, told in faults if device == "sim" else ():
-        broken = run(command, tmp_path / "d", code, ULPSCOPE_COMPAT_DEVICE=device, ULPSCOPE_SIM_FAULTS=fault).stdout.splitlines()
+        broken = run(
+            command, tmp_path / "d", code, ULPSCOPE_COMPAT_DEVICE=device, ULPSCOPE_SIM_FAULTS=fault
+        ).stdout.splitlines()
         assert broken[1].startswith("Torch*abs*0: " + told), broken
     assert sorted(p.name for p in (tmp_path / "d").iterdir()) == ["backward_info_0.json", "forward_info_0.json"]
 
@@ -477,16 +619,28 @@ def test_overflows_of_the_backward_pass_which_the_document_leaves_out(tmp_path):
     given = described("float32", 1.0, requires_grad=True)
     small(tmp_path, {"Torch*tanh*0": [given]}, {"Torch*tanh*0": [described("float32", 1.0)]})
     words = [*OVERFLOW, "-forward", "forward_info_0.json", "-backward", "backward_info_0.json"]
-    said = run(words, tmp_path, 1, ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS="tanh_backward:inf").stdout.splitlines()
-    assert said[0] == "Torch*tanh*0: normal: nothing overflows" and said[1].startswith("Torch*tanh*0 backward: abnormal: ")
+    said = run(
+        words, tmp_path, 1, ULPSCOPE_COMPAT_DEVICE="sim", ULPSCOPE_SIM_FAULTS="tanh_backward:inf"
+    ).stdout.splitlines()
+    assert said[0] == "Torch*tanh*0: normal: nothing overflows" and said[1].startswith(
+        "Torch*tanh*0 backward: abnormal: "
+    )
 
 
 # ---- "FAQ" ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["sim", "cpu"])
-@pytest.mark.parametrize("dtype, bench", [("bfloat16", "float32"), ("float16", "float32"), ("float32", "float64"),
-                                          ("float64", "float64"), ("int64", "int64")])  # fmt: skip
+@pytest.mark.parametrize(
+    "dtype, bench",
+    [
+        ("bfloat16", "float32"),
+        ("float16", "float32"),
+        ("float32", "float64"),
+        ("float64", "float64"),
+        ("int64", "int64"),
+    ],
+)
 def test_faq_1_and_3_dtypes_and_what_they_are_held_to(tmp_path, device, dtype, bench):
     """bfloat16 is no unsupported scalar; a CPU that computes float16 does it in float32."""
     x = described(dtype, 9, (8, 8))
@@ -500,26 +654,57 @@ def test_faq_1_and_3_dtypes_and_what_they_are_held_to(tmp_path, device, dtype, b
     assert {tuple(r[1:3]) for r in details[1:]} == {(f"torch.{bench}", f"torch.{dtype}")}
 
 
-@pytest.mark.parametrize("fault, success", [("", "TRUE"), ("native_dropout:drop_tail:n=300", "FALSE"),
-                                            ("native_dropout:scale:factor=1.05", "FALSE")])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault, success",
+    [("", "TRUE"), ("native_dropout:drop_tail:n=300", "FALSE"), ("native_dropout:scale:factor=1.05", "FALSE")],
+)
 def test_faq_2_dropout_is_judged_by_its_share_of_zeros(tmp_path, fault, success):
     """And its kept values by their scale."""
     x = described("float32", 1.0, (64, 64))
     stated = {"Functional*dropout*0": {"args": [x], "kwargs": {"p": {"type": "float", "value": 0.3}}}}
     (tmp_path / "forward_info_0.json").write_text(json.dumps(stated))
-    run([*RUN_UT, "-forward", "forward_info_0.json"], tmp_path, int(bool(fault)), ULPSCOPE_COMPAT_DEVICE="sim",
-        ULPSCOPE_SIM_FAULTS=fault)  # fmt: skip
+    run(
+        [*RUN_UT, "-forward", "forward_info_0.json"],
+        tmp_path,
+        int(bool(fault)),
+        ULPSCOPE_COMPAT_DEVICE="sim",
+        ULPSCOPE_SIM_FAULTS=fault,
+    )
     assert tables(tmp_path)[0][1][1] == success
 
 
 MAGIC = {  # the table of FAQ 4: what a program writes for each
-    "__add__": "x + y", "__and__": "i & j", "__bool__": "bool(x[0, 0])", "__div__": "x.__div__(y)", "__eq__": "x == y",
-    "__ge__": "x >= y", "__gt__": "x > y", "__iadd__": "x += y", "__iand__": "i &= j", "__idiv__": "x.__idiv__(y)",
-    "__ifloordiv__": "x //= y", "__ilshift__": "i <<= j", "__imod__": "x %= y", "__imul__": "x *= y", "__ior__": "i |= j",
-    "__irshift__": "i >>= j", "__isub__": "x -= y", "__ixor__": "i ^= j", "__lshift__": "i << j", "__matmul__": "x @ y",
-    "__mod__": "x % y", "__mul__": "x * y", "__nonzero__": "x[0, 0].__nonzero__()", "__or__": "i | j", "__radd__": "2 + x",
-    "__rmul__": "2 * x", "__rshift__": "i >> j", "__sub__": "x - y", "__truediv__": "x / y", "__xor__": "i ^ j",
-}  # fmt: skip
+    "__add__": "x + y",
+    "__and__": "i & j",
+    "__bool__": "bool(x[0, 0])",
+    "__div__": "x.__div__(y)",
+    "__eq__": "x == y",
+    "__ge__": "x >= y",
+    "__gt__": "x > y",
+    "__iadd__": "x += y",
+    "__iand__": "i &= j",
+    "__idiv__": "x.__idiv__(y)",
+    "__ifloordiv__": "x //= y",
+    "__ilshift__": "i <<= j",
+    "__imod__": "x %= y",
+    "__imul__": "x *= y",
+    "__ior__": "i |= j",
+    "__irshift__": "i >>= j",
+    "__isub__": "x -= y",
+    "__ixor__": "i ^= j",
+    "__lshift__": "i << j",
+    "__matmul__": "x @ y",
+    "__mod__": "x % y",
+    "__mul__": "x * y",
+    "__nonzero__": "x[0, 0].__nonzero__()",
+    "__or__": "i | j",
+    "__radd__": "2 + x",
+    "__rmul__": "2 * x",
+    "__rshift__": "i >> j",
+    "__sub__": "x - y",
+    "__truediv__": "x / y",
+    "__xor__": "i ^ j",
+}
 
 
 @pytest.fixture(scope="module")
@@ -527,14 +712,24 @@ def magic(shim, tmp_path_factory):
     """Everything in the table, each as often as its place says."""
     folder = tmp_path_factory.mktemp("magic")
     names = ", ".join(f"'{name}'" for name in MAGIC)
-    lines = [f"x, y = X.clone(), Y.clone(); i, j = I.clone(), J.clone(); DP.dump.set_dump_switch('ON'); {what}; "
-             "DP.dump.set_dump_switch('OFF')" for what in MAGIC.values()]  # fmt: skip
+    lines = [
+        f"x, y = X.clone(), Y.clone(); i, j = I.clone(), J.clone(); DP.dump.set_dump_switch('ON'); {what}; "
+        "DP.dump.set_dump_switch('OFF')"
+        for what in MAGIC.values()
+    ]
     (folder / "main.py").write_text(
         "import api_accuracy_checker.dump as DP, torch\nfrom api_accuracy_checker.dump import msCheckerConfig\n"
         f"msCheckerConfig.update_config(white_list=[{names}])\n"
         "X, Y = torch.rand(4, 4) + 1, torch.rand(4, 4) + 1; I, J = torch.arange(16).view(4, 4), torch.ones(4, 4).long()\n"
-        + "\n".join(lines) + "\n")  # fmt: skip
-    run([sys.executable, "main.py"], folder, 0, PYTHONPATH=os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")]))
+        + "\n".join(lines)
+        + "\n"
+    )
+    run(
+        [sys.executable, "main.py"],
+        folder,
+        0,
+        PYTHONPATH=os.pathsep.join([str(shim), os.environ.get("PYTHONPATH", "")]),
+    )
     return folder
 
 

@@ -44,7 +44,12 @@ def spread(scales, rows, columns):
 
 
 def scaled(dtype):
-    a, b, sa, sb = normal(32, 64, seed=1).to(E4M3), normal(48, 64, seed=2).to(E4M3).t(), some(32, 1), some(1, 48, seed=4)
+    a, b, sa, sb = (
+        normal(32, 64, seed=1).to(E4M3),
+        normal(48, 64, seed=2).to(E4M3).t(),
+        some(32, 1),
+        some(1, 48, seed=4),
+    )
     right = a.double() @ b.double()
     wrong = [right * sa * sb.roll(1, 1), right * sa, 1.01 * right * sa * sb]
     return aten._scaled_mm, (a, b, sa, sb), {"out_dtype": dtype}, right * sa * sb, wrong
@@ -82,7 +87,11 @@ def by_groups(x, w):
 
 
 def grouped(dtype, function=aten._grouped_mm):
-    x, w, offs = normal(32, 64, dtype=dtype), normal(4, 64, 48, seed=1, dtype=dtype), torch.tensor(ENDS, dtype=torch.int32)
+    x, w, offs = (
+        normal(32, 64, dtype=dtype),
+        normal(4, 64, 48, seed=1, dtype=dtype),
+        torch.tensor(ENDS, dtype=torch.int32),
+    )
     wrong = [by_groups(x, w.roll(1, 0)), 1.01 * by_groups(x, w), by_groups(x, w).roll(1, 0)]
     return function, (x, w), {"offs": offs}, by_groups(x, w), wrong
 
@@ -115,8 +124,17 @@ def packed_nibbles(dtype):
     return aten._weight_int4pack_mm_for_cpu, (x, packed, group, scales), {}, made(8), wrong
 
 
-CASES = [scaled, scaled_by_name, scaled_in_blocks, scaled_in_tiles, grouped, grouped_by_name, scaled_groups, packed_bytes,
-         packed_nibbles]  # fmt: skip
+CASES = [
+    scaled,
+    scaled_by_name,
+    scaled_in_blocks,
+    scaled_in_tiles,
+    grouped,
+    grouped_by_name,
+    scaled_groups,
+    packed_bytes,
+    packed_nibbles,
+]
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=("float32", "bfloat16"))

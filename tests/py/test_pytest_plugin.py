@@ -48,8 +48,19 @@ class TestMarked:
 
 def session(folder, *options, suite=SUITE):
     (folder / "test_suite.py").write_text(suite)
-    command = [sys.executable, "-m", "pytest", "-p", "ulpscope.pytest_plugin", "-p",
-               "no:cacheprovider", "--rootdir", str(folder), *options, str(folder)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "ulpscope.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        *options,
+        str(folder),
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 

@@ -59,7 +59,9 @@ def gradients(g, x, s, z, low, high, factor, by=torch.div, round=ROUND):
     return g * inside, ds.sum().reshape(1), dz.sum().reshape(1)
 
 
-def observed(x, on, fake_on, low, high, scale, zero, c, lo, hi, axis, by_row, symmetric, steps=None, moves=True, round=ROUND):
+def observed(
+    x, on, fake_on, low, high, scale, zero, c, lo, hi, axis, by_row, symmetric, steps=None, moves=True, round=ROUND
+):
     """A fake quantization that watches the range, one number of each kind, from zero."""
     if moves:
         low += c * (x.min() - low)
@@ -71,8 +73,10 @@ def observed(x, on, fake_on, low, high, scale, zero, c, lo, hi, axis, by_row, sy
 
 # name: (operator, arguments, {what a device may compute: verdict})
 ON, ONE = torch.tensor([1]), torch.ones(1)
-OBSERVED = ("aten::_fused_moving_avg_obs_fq_helper",
-            (X, ON, ON, -ONE, 2 * ONE, ONE.clone(), ON.int(), 0.5, 0, 255, 0, False, False))
+OBSERVED = (
+    "aten::_fused_moving_avg_obs_fq_helper",
+    (X, ON, ON, -ONE, 2 * ONE, ONE.clone(), ON.int(), 0.5, 0, 255, 0, False, False),
+)
 PER_TENSOR = ("aten::fake_quantize_per_tensor_affine_cachemask", (X, 0.03, 3, -128, 127))
 TIES = ("aten::fake_quantize_per_tensor_affine_cachemask", (GRID, 0.25, 3, -7, 7))
 PER_CHANNEL = ("aten::fake_quantize_per_channel_affine_cachemask", (X, SCALES, ZEROS.int(), 1, -128, 127))
@@ -90,8 +94,7 @@ OPERATORS = {
     "ties to even": (TIES, lambda x, s, *a: both(x, s, *a, by=times_inverse), "pass"),
     "ties away": (TIES, lambda x, s, *a: both(x, s, *a, round=away), "wrong"),
     "ties cut off": (TIES, lambda x, s, *a: both(x, s, *a, round=torch.trunc), "wrong"),
-    "ties of the sum": (TIES, lambda x, s, z, lo, hi: both(x, s, z, lo, hi, round=lambda t: ROUND(t + z) - z),
-                        "wrong"),
+    "ties of the sum": (TIES, lambda x, s, z, lo, hi: both(x, s, z, lo, hi, round=lambda t: ROUND(t + z) - z), "wrong"),
     "mask of the other side": (PER_TENSOR, lambda x, s, *a: (fake(x, s, *a), ~mask(x, s, *a)), "wrong"),
     "by channel": (PER_CHANNEL, lambda x, s, z, d, *a: both(x, s, z, *a, by=times_inverse), "pass"),
     "by the channels backwards": (PER_CHANNEL, lambda x, s, z, d, *a: both(x, s.flip(0), z.flip(0), *a), "wrong"),
@@ -101,15 +104,18 @@ OPERATORS = {
     "its gradient": (BACKWARD, gradients, "pass"),
     "its gradient, times the inverse": (BACKWARD, lambda *a: gradients(*a, by=times_inverse), "pass"),
     "its gradient, factor missing": (BACKWARD, lambda *a: gradients(*a[:-1], 1.0), "wrong"),
-    "its gradient, clipped ones left out": (BACKWARD, lambda *a: (
-        *gradients(*a)[:1], gradients(a[0] * mask(*a[1:6]), *a[1:])[1], gradients(*a)[2]), "wrong"),
+    "its gradient, clipped ones left out": (
+        BACKWARD,
+        lambda *a: (*gradients(*a)[:1], gradients(a[0] * mask(*a[1:6]), *a[1:])[1], gradients(*a)[2]),
+        "wrong",
+    ),
     "observed": (OBSERVED, observed, "pass"),
     "observed, one step more": (OBSERVED, lambda *a: observed(*a, steps=256), "wrong"),
     "observed, range not moved": (OBSERVED, lambda *a: observed(*a, moves=False), "wrong"),
     "observed, cut off": (OBSERVED, lambda *a: observed(*a, round=torch.trunc), "wrong"),
     "the mask's gradient": (MASKED, lambda g, m: g * m, "pass"),
     "the mask's gradient, passed on": (MASKED, lambda g, m: g, "wrong"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -165,12 +171,19 @@ CALLABLES = {
     "bfloat16 for nothing": (lambda x: x * 3, (X,), lambda x: x.bfloat16().float() * 3, "wrong"),
     "in bfloat16": (in_bfloat16, (X, G), in_bfloat16, "pass"),
     "in bfloat16, cut off": (in_bfloat16, (X, G), lambda x, y: in_bfloat16(x, y) * (1 - 2.0**-8), "wrong"),
-    "in float16 for bfloat16": (lambda x: x.bfloat16().float() * 3, (X,), lambda x: x.half().float() * 3,
-                                "wrong"),
-    "bfloat16 product": (bfloat16_product, (X, G.t().contiguous()), lambda x, y: (
-        bf16(x) @ bf16(y)).bfloat16().float(), "pass"),
-    "bfloat16 product, wrong sum": (bfloat16_product, (X, G.t().contiguous()), lambda x, y: (
-        bf16(x)[:, :-1] @ bf16(y)[:-1]).bfloat16().float(), "wrong"),
+    "in float16 for bfloat16": (lambda x: x.bfloat16().float() * 3, (X,), lambda x: x.half().float() * 3, "wrong"),
+    "bfloat16 product": (
+        bfloat16_product,
+        (X, G.t().contiguous()),
+        lambda x, y: (bf16(x) @ bf16(y)).bfloat16().float(),
+        "pass",
+    ),
+    "bfloat16 product, wrong sum": (
+        bfloat16_product,
+        (X, G.t().contiguous()),
+        lambda x, y: (bf16(x)[:, :-1] @ bf16(y)[:-1]).bfloat16().float(),
+        "wrong",
+    ),
     "int8": (through_int8, (X, S), wide(through_int8), "pass"),
     "int8 by a power of two": (through_int8, (X, POWER), through_int8, "pass"),
     "int8, times the inverse": (through_int8, (X, S), lambda x, s: through_int8(x * (1 / s), 1.0) * s, "pass"),
@@ -182,16 +195,23 @@ CALLABLES = {
     "float8, e5m2": (through_float8, (X,), lambda x: (x * 3.3).to(torch.float8_e5m2).float() / 3.3, "wrong"),
     "float8, cut off": (through_float8, (X,), lambda x: through_float8(x * (1 - 2.0**-5)), "wrong"),
     "dynamic": (dynamic, (X,), wide(dynamic), "pass"),
-    "dynamic, 128 for 127": (dynamic, (X,), lambda x: (
-        through_int8(x, x.abs().amax(1, keepdim=True) / 128)), "wrong"),
+    "dynamic, 128 for 127": (dynamic, (X,), lambda x: through_int8(x, x.abs().amax(1, keepdim=True) / 128), "wrong"),
     "float8 product": (float8_product, (X, G.t().contiguous()), wide(float8_product), "pass"),
-    "float8 product, e5m2": (float8_product, (X, G.t().contiguous()), lambda x, y: float8_product(
-        x.to(torch.float8_e5m2).float(), y), "wrong"),
+    "float8 product, e5m2": (
+        float8_product,
+        (X, G.t().contiguous()),
+        lambda x, y: float8_product(x.to(torch.float8_e5m2).float(), y),
+        "wrong",
+    ),
     "by channel": (fake_by_channel, (X, SCALES, ZEROS.int()), fake_by_channel, "pass"),
-    "by channel, zero point": (fake_by_channel, (X, SCALES, ZEROS.int()), lambda x, s, z: fake_by_channel(
-        x, s, z + 1), "wrong"),
+    "by channel, zero point": (
+        fake_by_channel,
+        (X, SCALES, ZEROS.int()),
+        lambda x, s, z: fake_by_channel(x, s, z + 1),
+        "wrong",
+    ),
     "straight through": (straight_through, (X, S), wide(straight_through), "pass"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLABLES)

@@ -14,8 +14,7 @@ from ulpscope.session.judging import judge_call
 
 aten = torch.ops.aten
 N, P, SEED = 2048, 0.3, 11
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
-          "float64": torch.float64}  # fmt: skip
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
 
 
 @pytest.fixture(autouse=True)
@@ -218,8 +217,7 @@ BUGS = {
     "replaced all the same": (PICK_ONCE, lambda w: torch.multinomial(w, 40, True)),
     "the largest always": (PICK_ONCE, lambda w: w.topk(40).indices),
     "rate for scale": (LAWS["exponential_"], filled("exponential_", 0.5)),
-    "infinite": (LAWS["exponential_"],
-                 lambda x: with_last(torch.empty(N).exponential_(2.0), float("inf"))),
+    "infinite": (LAWS["exponential_"], lambda x: with_last(torch.empty(N).exponential_(2.0), float("inf"))),
     "counts from zero": (LAWS["geometric_"], lambda x: torch.empty(N).geometric_(0.3) - 1),
     "p for all alike": (ONE_DTYPE["bernoulli of p"], lambda x: torch.bernoulli(0 * x + 0.5)),
     "slope is fixed": (ONE_DTYPE["rrelu"], lambda x: F.rrelu(x)),
@@ -231,9 +229,8 @@ BUGS = {
     "noise 20 % larger": (NOISE, lambda x: x + 0.12 * torch.randn_like(x)),
     "noise shared by rows": (NOISE, lambda x: x + 0.1 * torch.randn_like(x[:1])),
     "attention without dropout": (ATTENTION, lambda x: F.scaled_dot_product_attention(x, x, x)),
-    "attention with another p": (
-        ATTENTION, lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.4)),
-}  # fmt: skip
+    "attention with another p": (ATTENTION, lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.4)),
+}
 
 
 @pytest.mark.parametrize("name", BUGS)
@@ -261,12 +258,16 @@ def constant_seed(op, args, kwargs):
 
 @pytest.mark.parametrize(
     "op, args, kwargs",
-    [("aten::native_dropout", lambda: (x_of(), P, True), {}),
-     ("aten::bernoulli_.float", lambda: (x_of(), 0.4), {}), ("aten::randn", lambda: ([N],), {}),
-     ("aten::randperm", lambda: (N,), {}), ("aten::multinomial", lambda: (weights(), 40), {}),
-     ("aten::binomial", lambda: (torch.full((N,), 9.0), torch.full((N,), 0.5)), {}),
-     ("aten::rand_like", lambda: (x_of(),), {})],
-)  # fmt: skip
+    [
+        ("aten::native_dropout", lambda: (x_of(), P, True), {}),
+        ("aten::bernoulli_.float", lambda: (x_of(), 0.4), {}),
+        ("aten::randn", lambda: ([N],), {}),
+        ("aten::randperm", lambda: (N,), {}),
+        ("aten::multinomial", lambda: (weights(), 40), {}),
+        ("aten::binomial", lambda: (torch.full((N,), 9.0), torch.full((N,), 0.5)), {}),
+        ("aten::rand_like", lambda: (x_of(),), {}),
+    ],
+)
 def test_a_constant_seed_shows_in_the_second_call(op, args, kwargs):
     call = make_call(op, *args(), **kwargs)
     honest = judge_call(call, PythonDevice(native))

@@ -95,20 +95,18 @@ def attention(edit):
 WRONG = {
     "dropout: lane 31 of 64": lambda: dropped(lambda m: put(m, (ALL, 31), True)),
     "dropout: the last 4 columns": lambda: dropped(lambda m: put(m, (ALL, slice(60, 64)), True)),
-    "dropout: the last tile": lambda: dropped(
-        lambda m: put(m, (slice(496, 512), slice(48, 64)), True), p=0.4),
+    "dropout: the last tile": lambda: dropped(lambda m: put(m, (slice(496, 512), slice(48, 64)), True), p=0.4),
     "dropout: a head, bfloat16": lambda: dropped(
-        lambda m: put(m, (ALL, 5, slice(0, 16), slice(0, 16)), True), shape=(4, 8, 32, 32), dtype=torch.bfloat16),
+        lambda m: put(m, (ALL, 5, slice(0, 16), slice(0, 16)), True), shape=(4, 8, 32, 32), dtype=torch.bfloat16
+    ),
     "dropout: every 37th row": lambda: dropped(lambda m: put(m, slice(0, None, 37), True)),
-    "dropout: two heads share a mask": lambda: dropped(
-        lambda m: put(m, (1, 7), m[0, 0]), shape=(2, 8, 64, 64)),
+    "dropout: two heads share a mask": lambda: dropped(lambda m: put(m, (1, 7), m[0, 0]), shape=(2, 8, 64, 64)),
     "dropout: two columns share a mask": lambda: dropped(lambda m: put(m, (ALL, 9), m[:, 5]), p=0.5),
-    "dropout: a column is another's complement": lambda: dropped(
-        lambda m: put(m, (ALL, 9), ~m[:, 5]), p=0.5),
+    "dropout: a column is another's complement": lambda: dropped(lambda m: put(m, (ALL, 9), ~m[:, 5]), p=0.5),
     "dropout: as many in each row": lambda: dropped(
-        lambda m: torch.stack([torch.randperm(COLUMNS) >= 16 for _ in range(ROWS)]), p=0.25),
-    "dropout: a mask of 4,096 again": lambda: dropped(
-        lambda m: m.view(-1)[:4096].repeat(8).view(SHAPE), p=0.05),
+        lambda m: torch.stack([torch.randperm(COLUMNS) >= 16 for _ in range(ROWS)]), p=0.25
+    ),
+    "dropout: a mask of 4,096 again": lambda: dropped(lambda m: m.view(-1)[:4096].repeat(8).view(SHAPE), p=0.05),
     "native_dropout: two rows share a mask": native_with_shared_row,
     "alpha_dropout: the last column": alpha_without_last,
     "dropout2d: a channel": features_kept,
@@ -116,45 +114,54 @@ WRONG = {
     "attention: two heads share a mask": lambda: attention(lambda m: put(m, (1, 3), m[0, 0])),
     "rrelu: a lane": slopes_of_a_lane,
     "bernoulli: own p, a lane": lambda: of_tensor(
-        torch.bernoulli, x_of(*SHAPE).sigmoid(), lambda t: put(t, (ALL, 0), 1.0)),
+        torch.bernoulli, x_of(*SHAPE).sigmoid(), lambda t: put(t, (ALL, 0), 1.0)
+    ),
     "rand: the last column is small": lambda: drawn(rand, lambda t: put(t, (ALL, 63), t[:, 63] / 2)),
-    "rand: a row mirrored": lambda: drawn(
-        lambda: torch.rand(256, 128), lambda t: put(t, 255, 1 - 2**-24 - t[0])),
+    "rand: a row mirrored": lambda: drawn(lambda: torch.rand(256, 128), lambda t: put(t, 255, 1 - 2**-24 - t[0])),
     "rand: of 18 bits": lambda: drawn(rand, lambda t: (t * 2**18).floor() / 2**18),
     "randn: a wide column": lambda: drawn(randn, lambda t: put(t, (ALL, 7), 2 * t[:, 7])),
     "randn: blocks of one seed": lambda: drawn(
-        lambda: torch.randn(2**17), lambda t: put(t, slice(90112, 90624), t[512:1024].clone())),
+        lambda: torch.randn(2**17), lambda t: put(t, slice(90112, 90624), t[512:1024].clone())
+    ),
     "randn: tails drawn again": lambda: drawn(
-        randn, lambda t: torch.nn.init.trunc_normal_(torch.empty(SHAPE), 0, 1, -3, 3)),
+        randn, lambda t: torch.nn.init.trunc_normal_(torch.empty(SHAPE), 0, 1, -3, 3)
+    ),
     "uniform_: a lane, bfloat16": lambda: drawn(
-        filled("uniform_", -1, 1, dtype=torch.bfloat16), lambda t: put(t, (ALL, 10), -t[:, 10].abs())),
+        filled("uniform_", -1, 1, dtype=torch.bfloat16), lambda t: put(t, (ALL, 10), -t[:, 10].abs())
+    ),
     "exponential_: none above 8": lambda: drawn(
-        filled("exponential_", shape=2**16), lambda t: torch.where(t > 8, t - 8, t)),
-    "cauchy_: a lane without sign": lambda: drawn(
-        filled("cauchy_"), lambda t: put(t, (ALL, 10), t[:, 10].abs())),
+        filled("exponential_", shape=2**16), lambda t: torch.where(t > 8, t - 8, t)
+    ),
+    "cauchy_: a lane without sign": lambda: drawn(filled("cauchy_"), lambda t: put(t, (ALL, 10), t[:, 10].abs())),
     "log_normal_: a wide row": lambda: drawn(
-        filled("log_normal_", 0, 0.5, shape=(64, 512)), lambda t: put(t, 3, t[3] ** 1.5)),
+        filled("log_normal_", 0, 0.5, shape=(64, 512)), lambda t: put(t, 3, t[3] ** 1.5)
+    ),
     "geometric_: a lane of another p": lambda: drawn(
-        filled("geometric_", 0.3), lambda t: put(t, (ALL, 8), torch.empty(ROWS).geometric_(0.2))),
+        filled("geometric_", 0.3), lambda t: put(t, (ALL, 8), torch.empty(ROWS).geometric_(0.2))
+    ),
     "poisson: a lane of its rate": lambda: of_tensor(
-        torch.poisson, torch.full(SHAPE, 4.0), lambda t: put(t, (ALL, 63), 4.0)),
+        torch.poisson, torch.full(SHAPE, 4.0), lambda t: put(t, (ALL, 63), 4.0)
+    ),
     "randint: even numbers": lambda: drawn(randint(10**5), lambda t: t & ~1),
     "randint: low 6 bits of 2**30": lambda: drawn(randint(2**30), lambda t: t & ~63),
     "randint: bit 12": lambda: drawn(randint(2**30), lambda t: t & ~4096),
     "randint: multiples of 3": lambda: drawn(randint(10**6), lambda t: t - (t % 3 == 2).long()),
-    "randint: parity by place": lambda: drawn(
-        randint(10**5), lambda t: t & ~1 | torch.arange(len(t)) & 1),
+    "randint: parity by place": lambda: drawn(randint(10**5), lambda t: t & ~1 | torch.arange(len(t)) & 1),
     "randint: low bits shared by neighbours": lambda: drawn(
-        randint(1000), lambda t: t & ~1 | t.view(-1, 2)[:, :1].expand(-1, 2).reshape(-1) & 1),
-    "random_: low 8 bits of int64": lambda: drawn(
-        filled("random_", dtype=torch.int64), lambda t: t & ~255),
-    "randperm: in its parity": lambda: drawn(lambda: torch.randperm(8192), lambda t: torch.stack(
-        [torch.randperm(4096) * 2, torch.randperm(4096) * 2 + 1], 1).view(-1)),
+        randint(1000), lambda t: t & ~1 | t.view(-1, 2)[:, :1].expand(-1, 2).reshape(-1) & 1
+    ),
+    "random_: low 8 bits of int64": lambda: drawn(filled("random_", dtype=torch.int64), lambda t: t & ~255),
+    "randperm: in its parity": lambda: drawn(
+        lambda: torch.randperm(8192),
+        lambda t: torch.stack([torch.randperm(4096) * 2, torch.randperm(4096) * 2 + 1], 1).view(-1),
+    ),
     "multinomial: parity by column": lambda: of_tensor(
-        lambda w: torch.multinomial(w, 64, True), torch.ones(128, 64), lambda t: t // 2 * 2 + torch.arange(64) % 2),
+        lambda w: torch.multinomial(w, 64, True), torch.ones(128, 64), lambda t: t // 2 * 2 + torch.arange(64) % 2
+    ),
     "multinomial: two rows alike": lambda: of_tensor(
-        lambda w: torch.multinomial(w, 64, True), torch.ones(128, 10), lambda t: put(t, 100, t[3])),
-}  # fmt: skip
+        lambda w: torch.multinomial(w, 64, True), torch.ones(128, 10), lambda t: put(t, 100, t[3])
+    ),
+}
 
 
 @pytest.fixture(autouse=True)

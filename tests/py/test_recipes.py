@@ -41,10 +41,10 @@ def followed(text, how, code):
     name = how.removeprefix("a row of ")
     macro = re.search(rf"^#define {name}\(X\)(?:.*\\\n)+.*\n", text, re.M)
     if macro:
-        return text[: macro.end() - 1] + " \\\n" + code + text[macro.end():]
+        return text[: macro.end() - 1] + " \\\n" + code + text[macro.end() :]
     table = re.search(rf"\b{name}(?:\[[^\]]*\])? = \{{.*?^(?=\}})", text, re.M | re.S)
     assert table, f"no list {name}"
-    return text[: table.end()] + code + text[table.end():]
+    return text[: table.end()] + code + text[table.end() :]
 
 
 def test_each_recipe_touches_the_folder_that_the_table_names():
@@ -62,7 +62,8 @@ def test_a_block_that_has_no_place_is_an_error():
     with pytest.raises(AssertionError, match="not once in it"):
         followed("int x;\n", "after int y;", "")
     assert followed("#define L(X)  \\\n    X(A)\n\n", "a row of L", "    X(B)\n") == (
-        "#define L(X)  \\\n    X(A) \\\n    X(B)\n\n")  # fmt: skip
+        "#define L(X)  \\\n    X(A) \\\n    X(B)\n\n"
+    )
     assert followed("t[N] = {\n  1,\n};\n", "a row of t", "  2,\n") == "t[N] = {\n  1,\n  2,\n};\n"
 
 
@@ -77,8 +78,20 @@ def built(tmp_path_factory):
         path = copy / file
         text = path.read_text() if path.exists() else None
         path.write_text(followed(text, how, code))
-    run("cmake", "-S", copy, "-B", copy / "b", "-G", "Ninja", "-DULPSCOPE_PYTHON=OFF", "-DULPSCOPE_TESTS=ON",
-        "-DULPSCOPE_WERROR=ON", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-O0")  # fmt: skip
+    run(
+        "cmake",
+        "-S",
+        copy,
+        "-B",
+        copy / "b",
+        "-G",
+        "Ninja",
+        "-DULPSCOPE_PYTHON=OFF",
+        "-DULPSCOPE_TESTS=ON",
+        "-DULPSCOPE_WERROR=ON",
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_C_FLAGS=-O0",
+    )
     run("cmake", "--build", copy / "b", "--target", "ulpscope_cli", "test_dtype", "test_stats")
     return copy / "b"
 
@@ -108,8 +121,17 @@ def test_a_standard_judges(built, tmp_path, off, code):
     x = torch.arange(8.0, dtype=torch.float64)
     save_file({"y": (x + off).float()}, tmp_path / "d.safetensors")
     save_file({"y": x}, tmp_path / "r.safetensors")
-    said = run(built / "bin" / "ulpscope", "judge", tmp_path / "d.safetensors", tmp_path / "r.safetensors",
-               "--standard", "within:0.5", "-o", tmp_path / "out", code=code)  # fmt: skip
+    said = run(
+        built / "bin" / "ulpscope",
+        "judge",
+        tmp_path / "d.safetensors",
+        tmp_path / "r.safetensors",
+        "--standard",
+        "within:0.5",
+        "-o",
+        tmp_path / "out",
+        code=code,
+    )
     assert ("off by up to 0.75" in " ".join(said.split())) == bool(code)
 
 
@@ -120,9 +142,11 @@ def test_a_neighbour_is_named(built, tmp_path):
     for path in (BUILD / "python" / "ulpscope").iterdir():
         if path.suffix == ".so" or path.name in ("glue", "include"):
             (package / path.name).symlink_to(path)
-    code = ("import torch, ulpscope\n"
-            "x = torch.linspace(2.5, 9, 1000)\n"
-            "print(ulpscope.judge_call(torch.digamma, (x,), None, x.lgamma()).sentence)")  # fmt: skip
+    code = (
+        "import torch, ulpscope\n"
+        "x = torch.linspace(2.5, 9, 1000)\n"
+        "print(ulpscope.judge_call(torch.digamma, (x,), None, x.lgamma()).sentence)"
+    )
     for where, named in ((tmp_path, True), (BUILD / "python", False)):
         said = run(sys.executable, "-c", code, env={**os.environ, "PYTHONPATH": str(where)})
         assert ("lgamma instead of digamma" in said) == named, said

@@ -145,11 +145,29 @@ FUNCTIONS = {
     "mish": (F.mish, lambda x: x * gmpy2.tanh(gmpy2.log1p(gmpy2.exp(x))), (-700, 20), 64),
     "pow 2.5": (lambda x: x.pow(2.5), lambda x: x ** mpfr("2.5"), (1e-100, 1e100), 4),
     "pow -0.3": (lambda x: x.pow(-0.3), lambda x: x ** mpfr(-0.3), (1e-100, 1e100), 4),
-}  # fmt: skip
+}
 # Near these a formula cancels, saturates or changes branch.
-SPECIAL = (1e-300, 1e-20, 1e-8, 1e-4, 0.4999999999999999, 0.5, 0.9999999999999999, 1.0,
-           1.0000000000000002, 1.5, math.pi / 2, 3.0, math.pi, 8 * math.pi, 20.0,
-           20.000000000000004, 22.0, 710 / 113 * 1e3, 6381956970095103 * 2.0**797)  # fmt: skip
+SPECIAL = (
+    1e-300,
+    1e-20,
+    1e-8,
+    1e-4,
+    0.4999999999999999,
+    0.5,
+    0.9999999999999999,
+    1.0,
+    1.0000000000000002,
+    1.5,
+    math.pi / 2,
+    3.0,
+    math.pi,
+    8 * math.pi,
+    20.0,
+    20.000000000000004,
+    22.0,
+    710 / 113 * 1e3,
+    6381956970095103 * 2.0**797,
+)
 
 
 def sample(low, high):

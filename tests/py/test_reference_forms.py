@@ -53,35 +53,55 @@ def rows(n=4, m=12, dtype=torch.float32, seed=0):
 BF16 = torch.bfloat16
 FORMS = {
     "mixed dtypes": lambda: ("aten::mul.Tensor", [rows(dtype=BF16), rows(seed=1)], {}),
-    "a low and a wide tensor": lambda: ("aten::addcmul", [rows(), rows(dtype=BF16, seed=1), rows(dtype=BF16, seed=2)], {}),
+    "a low and a wide tensor": lambda: (
+        "aten::addcmul",
+        [rows(), rows(dtype=BF16, seed=1), rows(dtype=BF16, seed=2)],
+        {},
+    ),
     "integers beside floats": lambda: ("aten::mul.Tensor", [rows(), torch.arange(12)], {}),
     "an index": lambda: ("aten::embedding", [rows(), torch.tensor([3, 0, 2])], {}),
     "a list of optional indices": lambda: ("aten::index.Tensor", [rows(), [None, torch.tensor([1, 5])]], {}),
     "in place": lambda: ("aten::addcmul_", [rows(), rows(seed=1), rows(seed=2)], dict(value=0.3)),
     "in place, an indexed part": lambda: ("aten::index_put_", [rows(), [torch.tensor([1, 2])], rows(2)], {}),
     "out=": lambda: ("aten::add.out", [rows(), rows(seed=1)], dict(alpha=0.7, out=torch.zeros(4, 12))),
-    "out= of several": lambda: ("aten::max.dim_max", [rows(), 1], dict(max=torch.zeros(4), max_values=torch.zeros(4, dtype=torch.int64))),
+    "out= of several": lambda: (
+        "aten::max.dim_max",
+        [rows(), 1],
+        dict(max=torch.zeros(4), max_values=torch.zeros(4, dtype=torch.int64)),
+    ),
     "a view with a hole": lambda: ("aten::exp", [rows(4, 24)[:, ::2]], {}),
     "a view by layout": lambda: ("aten::as_strided", [rows(), [3, 2], [4, 1], 1], {}),
     "a copy by layout": lambda: ("aten::as_strided_copy", [rows(), [3, 2], [4, 1], 1], {}),
     "expanded": lambda: ("aten::mul.Tensor", [rows(1, 12).expand(4, 12), rows()], {}),
     "one element without a stride": lambda: ("aten::expand", [torch.tensor(0.3), [1]], {}),
-    "one of a row without a stride": lambda: ("aten::add.Tensor", [torch.tensor(0.3).expand(1), torch.tensor(0.7).expand(1)], {}),
+    "one of a row without a stride": lambda: (
+        "aten::add.Tensor",
+        [torch.tensor(0.3).expand(1), torch.tensor(0.7).expand(1)],
+        {},
+    ),
     "several results": lambda: ("aten::var_mean.correction", [rows(), [1]], dict(correction=1)),
     "values and indices": lambda: ("aten::topk", [rows(), 3], {}),
     "an optional tensor left out": lambda: ("aten::native_layer_norm", [rows(), [12], None, seeded(12), 1e-5], {}),
     "a list of tensors": lambda: ("aten::cat", [[rows(), rows(seed=1)], 1], {}),
     "a returned list": lambda: ("aten::split_with_sizes_copy", [rows(), [5, 7], 1], {}),
-    "foreach": lambda: ("aten::_foreach_addcmul.Scalar", [[rows(), rows(2)], [rows(seed=1), rows(2)], [rows(seed=2), rows(2)]], dict(value=0.3)),
+    "foreach": lambda: (
+        "aten::_foreach_addcmul.Scalar",
+        [[rows(), rows(2)], [rows(seed=1), rows(2)], [rows(seed=2), rows(2)]],
+        dict(value=0.3),
+    ),
     "foreach in place": lambda: ("aten::_foreach_mul_.ScalarList", [[rows(), rows(2)], [0.3, 1.7]], {}),
     "device=": lambda: ("aten::full", [[3, 4], 0.3], dict(device=torch.device("cpu"))),
     "dtype=": lambda: ("aten::_to_copy", [rows()], dict(dtype=BF16, device=torch.device("cpu"))),
     "generator=": lambda: ("aten::native_dropout", [rows(), 0.0, False], {}),
     "a number tensor": lambda: ("aten::mul.Tensor", [rows(dtype=BF16), torch.tensor(0.3)], {}),
-    "a sum asked for in another dtype": lambda: ("aten::sum.dim_IntList", [rows(dtype=BF16), [1]], dict(dtype=torch.float32)),
+    "a sum asked for in another dtype": lambda: (
+        "aten::sum.dim_IntList",
+        [rows(dtype=BF16), [1]],
+        dict(dtype=torch.float32),
+    ),
     "values choose the shape": lambda: ("aten::masked_select", [rows(), rows(seed=1) > 0], {}),
     "no tensors at all": lambda: ("aten::linspace", [0.0, 1.0, 13], {}),
-}  # fmt: skip
+}
 
 
 def enlarged(op, args, kwargs):
@@ -131,24 +151,31 @@ def test_a_form_through_the_interface(form):
 
 def step_args(kind, tensor_lr, amsgrad, maximize, found_inf, scale, dtype):
     """Arguments of a fused optimizer's kernel for two tensors."""
+
     def many(seed, change=lambda t: t):
         return [change(seeded(7, 5, seed=seed)).to(dtype), change(seeded(40, seed=seed + 1)).to(dtype)]
 
     grads = many(3, lambda t: t * (scale or 1.0))
     lr = torch.tensor(0.01) if tensor_lr else 0.01
-    extra = dict(lr=lr, weight_decay=0.1, maximize=maximize,
-                 grad_scale=None if scale is None else torch.tensor(scale),
-                 found_inf=None if found_inf is None else torch.tensor(found_inf))  # fmt: skip
+    extra = dict(
+        lr=lr,
+        weight_decay=0.1,
+        maximize=maximize,
+        grad_scale=None if scale is None else torch.tensor(scale),
+        found_inf=None if found_inf is None else torch.tensor(found_inf),
+    )
     steps = [torch.tensor(4.0), torch.tensor(9.0)]
     if kind == "sgd":
-        return [many(1), grads, many(5)], dict(extra, momentum=0.9, dampening=0.1, nesterov=amsgrad,
-                                               is_first_step=False)  # fmt: skip
+        return [many(1), grads, many(5)], dict(
+            extra, momentum=0.9, dampening=0.1, nesterov=amsgrad, is_first_step=False
+        )
     if kind == "adagrad":
         return [many(1), grads, many(5, torch.square), steps], dict(extra, lr_decay=0.01, eps=1e-8)
     squares = many(7, torch.square)
     largest = many(9, torch.square) if amsgrad else []
     return [many(1), grads, many(5), squares, largest, steps], dict(
-        extra, beta1=0.9, beta2=0.99, eps=1e-8, amsgrad=amsgrad)  # fmt: skip
+        extra, beta1=0.9, beta2=0.99, eps=1e-8, amsgrad=amsgrad
+    )
 
 
 STEPS = [
@@ -188,8 +215,7 @@ def right_by_copies(op, args, kwargs):
 def test_a_fused_step_of_tensors_with_gaps(kind):
     """torch's own kernel takes other elements than a tensor has: it is no reference there."""
     args, kwargs = step_args(kind, False, False, False, None, None, torch.float32)
-    args = [[gappy(t) for t in group] if i < len(args) - 1 else group
-            for i, group in enumerate(args)]  # fmt: skip
+    args = [[gappy(t) for t in group] if i < len(args) - 1 else group for i, group in enumerate(args)]
     name = f"aten::_fused_{kind}_"
     assert judged(right_by_copies, name, *args, **kwargs).verdict == "pass"
     assert judged(honest, name, *args, **kwargs).verdict == "wrong"
@@ -199,9 +225,21 @@ def test_a_fused_step_with_gaps_inside_a_callable():
     p, g, m, v = (gappy(seeded(8, 30, seed=i).abs()) for i in range(4))
 
     def step(p, g, m, v):
-        torch.ops.aten._fused_adamw_([p], [g], [m], [v], [], [torch.tensor(5.0)], lr=1e-2, beta1=0.9,
-                                     beta2=0.99, weight_decay=0.1, eps=1e-8, amsgrad=False,
-                                     maximize=False)  # fmt: skip
+        torch.ops.aten._fused_adamw_(
+            [p],
+            [g],
+            [m],
+            [v],
+            [],
+            [torch.tensor(5.0)],
+            lr=1e-2,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
         return p, m, v
 
     right = step(*(t.contiguous() for t in (p, g, m, v)))
@@ -278,8 +316,9 @@ def test_a_range_made_in_float32_passes():
         return torch.arange(30).float() * 0.1
 
     assert judged(by_hand, "aten::arange.start_step", 0.0, 3.0, 0.1).verdict == "pass"
-    assert judged(lambda op, a, k: torch.arange(30) * 0.1003, "aten::arange.start_step", 0.0, 3.0,
-                  0.1).verdict in FLAGGED  # fmt: skip
+    assert (
+        judged(lambda op, a, k: torch.arange(30) * 0.1003, "aten::arange.start_step", 0.0, 3.0, 0.1).verdict in FLAGGED
+    )
 
 
 def test_integers_that_hang_on_the_dtype_are_those_of_the_cpu():
@@ -373,8 +412,7 @@ print(verdict.verdict, verdict.reason)
 memory_limit.limit("device")
 print(judged(honest, "memtest::twice", torch.randn(8)).verdict)
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         cwd=__file__.rpartition("/")[0])  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=__file__.rpartition("/")[0])
     first, second = run.stdout.splitlines()
     assert first.startswith("unjudged") and "more memory than there is" in first, run.stderr
     assert second == "pass"

@@ -76,8 +76,13 @@ def test_an_exception_of_the_program_leaves_the_times_whole():
 
 def switches():
     cudnn = torch.backends.cudnn
-    return (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-            cudnn.deterministic, cudnn.benchmark, {n: os.environ.get(n) for n in repeatable.VARIABLES})  # fmt: skip
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        cudnn.deterministic,
+        cudnn.benchmark,
+        {n: os.environ.get(n) for n in repeatable.VARIABLES},
+    )
 
 
 def test_settings_are_made_and_taken_back(monkeypatch):
@@ -119,11 +124,20 @@ def test_a_setting_that_comes_too_late_is_said(monkeypatch):
 
 
 def drawn(device):
-    return [t.cpu() for t in (
-        torch.randn(5, device=device), torch.rand(5, device=device), torch.randperm(7, device=device),
-        torch.nn.functional.dropout(torch.ones(64, device=device), 0.5), torch.zeros(9, device=device).normal_(),
-        torch.bernoulli(torch.full((32,), 0.5, device=device)), torch.multinomial(torch.ones(6, device=device), 3),
-        torch.randint(0, 100, (6,), device=device), torch.empty(4, device=device).exponential_())]  # fmt: skip
+    return [
+        t.cpu()
+        for t in (
+            torch.randn(5, device=device),
+            torch.rand(5, device=device),
+            torch.randperm(7, device=device),
+            torch.nn.functional.dropout(torch.ones(64, device=device), 0.5),
+            torch.zeros(9, device=device).normal_(),
+            torch.bernoulli(torch.full((32,), 0.5, device=device)),
+            torch.multinomial(torch.ones(6, device=device), 3),
+            torch.randint(0, 100, (6,), device=device),
+            torch.empty(4, device=device).exponential_(),
+        )
+    ]
 
 
 def test_two_devices_draw_the_same_numbers():

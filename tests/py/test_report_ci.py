@@ -21,10 +21,20 @@ TEXT, COUNT, SECONDS = r"[\s\S]*", r"\d+", r"\d+(\.\d+)?"
 SCHEMA = {
     "testsuites": ({}, ["testsuite*"]),
     "testsuite": (
-        {"id": COUNT, "package": TEXT, "name": TEXT, "hostname": TEXT, "tests": COUNT,
-         "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "failures": COUNT, "errors": COUNT,
-         "skipped": COUNT, "time": SECONDS},
-        ["properties", "testcase*", "system-out", "system-err"]),
+        {
+            "id": COUNT,
+            "package": TEXT,
+            "name": TEXT,
+            "hostname": TEXT,
+            "tests": COUNT,
+            "timestamp": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d",
+            "failures": COUNT,
+            "errors": COUNT,
+            "skipped": COUNT,
+            "time": SECONDS,
+        },
+        ["properties", "testcase*", "system-out", "system-err"],
+    ),
     "properties": ({}, ["property*"]),
     "property": ({"name": r".+", "value": TEXT}, []),
     "testcase": ({"name": TEXT, "classname": TEXT, "time": SECONDS}, ["failure?", "skipped?"]),
@@ -32,7 +42,7 @@ SCHEMA = {
     "skipped": ({"message": TEXT}, []),
     "system-out": ({}, []),
     "system-err": ({}, []),
-}  # fmt: skip
+}
 
 
 def offences(element) -> list[str]:
@@ -46,7 +56,7 @@ def offences(element) -> list[str]:
             found.append(f"{element.tag} {name}={element.get(name)!r}")
     found += [f"{element.tag} has {name}" for name in element.keys() if name not in attributes]
     order = "".join(f"{child.tag} " for child in element)
-    form = "".join(f"({c.rstrip('*?')} ){c[len(c.rstrip('*?')):]}" for c in children)
+    form = "".join(f"({c.rstrip('*?')} ){c[len(c.rstrip('*?')) :]}" for c in children)
     if not re.fullmatch(form, order):
         found.append(f"{element.tag} holds {order}")
     return found + [o for child in element for o in offences(child)]
@@ -59,7 +69,9 @@ def junit(tmp_path_factory):
     path = folder / "junit.xml"
     done = subprocess.run(
         [BUILD / "bin" / "ulpscope", "report", folder / "sample", "--no-files", "--junit", path],
-        capture_output=True, text=True)  # fmt: skip
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1, done.stderr
     return path.read_text()
 
@@ -69,10 +81,12 @@ def test_junit_is_valid(junit):
 
 
 def test_the_schema_notices_what_is_wrong(junit):
-    for change in [(' time="', ' tmie="'), ("<failure", "<failed"), ('tests="', 'tests="x'),
-                   ("<system-out/>", "")]:  # fmt: skip
-        broken = junit.replace(*change).replace("</failure", "</" + change[1].strip('<= "')) \
-            if change[0] == "<failure" else junit.replace(*change)
+    for change in [(' time="', ' tmie="'), ("<failure", "<failed"), ('tests="', 'tests="x'), ("<system-out/>", "")]:
+        broken = (
+            junit.replace(*change).replace("</failure", "</" + change[1].strip('<= "'))
+            if change[0] == "<failure"
+            else junit.replace(*change)
+        )
         assert offences(ElementTree.fromstring(broken)), change
 
 

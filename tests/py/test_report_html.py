@@ -40,10 +40,20 @@ def sample(tmp_path_factory) -> Path:
 def dom(page: Path, state: str, profile: Path) -> str:
     """The document after the script ran, without the data that it was made from."""
     done = subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-         "--dump-dom", f"{page.as_uri()}{state}"],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+            f"{page.as_uri()}{state}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
     return re.sub(r"<script.*?</script>", "", done.stdout, flags=re.S)
 
 
@@ -60,7 +70,7 @@ def test_the_list_is_worst_first_and_escapes_names(sample, tmp_path):
     assert "aten::_fused_adamw_" in listed[0]
     # a name that would end the script and open a tag is text
     assert "evil::&lt;/script&gt;&lt;b&gt;" in document
-    assert "<b>\"" not in document
+    assert '<b>"' not in document
 
 
 def test_the_hash_holds_filter_and_sort(sample, tmp_path):
@@ -142,7 +152,9 @@ def test_a_trace_is_shown_without_a_check(traces, tmp_path):
 def test_perfetto_gets_events_that_nest(traces, tmp_path):
     """Begins and ends pair on each track; a call lies inside the one that made it."""
     out = tmp_path / "events.json"
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "export", traces.with_suffix(""), "--format", "perfetto", "-o", out])
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "export", traces.with_suffix(""), "--format", "perfetto", "-o", out]
+    )
     assert done.returncode == 0
     events, opened, stacks = json.loads(out.read_text())["traceEvents"], {}, {}
     for e in events:
@@ -181,23 +193,46 @@ def test_five_thousand_calls_stay_usable(tmp_path):
 def compared(tmp_path_factory) -> Path:
     """A run with a self-test, with other standards, and with NaN among its inputs."""
     out = tmp_path_factory.mktemp("compared") / "out"
-    row = {"step": 1, "phase": "forward", "op": "aten::mm", "args": "", "bits": 23.0,
-           "yardstick_bits": 23.5, "verdict": "pass", "examples": [], "n_elements": 9}  # fmt: skip
+    row = {
+        "step": 1,
+        "phase": "forward",
+        "op": "aten::mm",
+        "args": "",
+        "bits": 23.0,
+        "yardstick_bits": 23.5,
+        "verdict": "pass",
+        "examples": [],
+        "n_elements": 9,
+    }
     opinion = json.dumps({"verdict": "", "status": "", "reason": "", "output": ""})
-    result = _core.Result(str(out), {key: "" for key in (
-        "trace", "trace_id", "faults")} | {"device": "sim:0", "standard": "ulpscope",
-        "options": "{}", "environment": "{}"}, False)  # fmt: skip
+    result = _core.Result(
+        str(out),
+        {key: "" for key in ("trace", "trace_id", "faults")}
+        | {"device": "sim:0", "standard": "ulpscope", "options": "{}", "environment": "{}"},
+        False,
+    )
     for call, (a, b, odd) in enumerate([(1, 0, 0), (1, 1, 3), (0, 0, 0), (1, math.nan, 2)], 1):
-        metrics = [(-1, "standard:torch-close", float(a), opinion),
-                   (-1, "standard:bitwise", float(b), opinion)]  # fmt: skip
+        metrics = [(-1, "standard:torch-close", float(a), opinion), (-1, "standard:bitwise", float(b), opinion)]
         metrics += [(-1, "t_causes", 4e6, None)] if call == 3 else []
         metrics += [(-1, "nan_inputs", float(odd), None)] if odd else []
         bits = math.nan if odd else 21.25 if call == 3 else 23.0
-        result.put({**row, "call": call, "metrics": metrics, "bits": bits, "sentence": f"row {call}",
-                    "t_total": 10_000_000})  # fmt: skip
-    result.set("self_test", json.dumps({"aten::mm": {
-        "calls": 1, "bits": {"noise": 15.0, "element": 10.0, "factor": None},
-        "caught": ["a", "b"], "unseen": ["half of it"], "idle": []}}))  # fmt: skip
+        result.put(
+            {**row, "call": call, "metrics": metrics, "bits": bits, "sentence": f"row {call}", "t_total": 10_000_000}
+        )
+    result.set(
+        "self_test",
+        json.dumps(
+            {
+                "aten::mm": {
+                    "calls": 1,
+                    "bits": {"noise": 15.0, "element": 10.0, "factor": None},
+                    "caught": ["a", "b"],
+                    "unseen": ["half of it"],
+                    "idle": [],
+                }
+            }
+        ),
+    )
     result.set("state", "done")
     result.close()
     program = [BUILD / "bin" / "ulpscope", "report", out]
@@ -212,8 +247,7 @@ def compared(tmp_path_factory) -> Path:
 def test_a_pass_says_what_it_excludes(compared, tmp_path):
     document = dom(compared, "", tmp_path)
     assert "2 calls had NaN or Inf among the inputs (2 NaN), 2 of them pass" in document
-    told = ["would have caught an error of 3.1e-5 in all elements, 9.8e-4 in one" in row
-            for row in rows(document)]  # fmt: skip
+    told = ["would have caught an error of 3.1e-5 in all elements, 9.8e-4 in one" in row for row in rows(document)]
     assert sorted(told) == [False, False, True, True]  # not where nothing is finite
     assert "half of it" in document and "2 of 3" in document
 

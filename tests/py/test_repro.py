@@ -120,8 +120,13 @@ def test_a_wrong_device_is_told(trace, tmp_path, monkeypatch, capsys, name, word
 
 
 def run_script(folder, *words, env=None):
-    return subprocess.run([sys.executable, folder / "repro.py", *words], env=env or os.environ,
-                          capture_output=True, text=True, timeout=200)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, folder / "repro.py", *words],
+        env=env or os.environ,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
 
 
 def test_the_script_needs_torch_alone_and_the_folder_can_move(tmp_path):
@@ -156,23 +161,38 @@ def test_a_registered_reference_is_the_truth(tmp_path, monkeypatch):
 
 ADAM = [[torch.randn(32, 16) for _ in range(3)] for _ in range(3)] + [[torch.rand(32, 16) for _ in range(3)]]
 STEPS = [torch.tensor(3.0) for _ in range(3)]
-RATES = {"lr": 0.01, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8, "amsgrad": False, "maximize": False}
+RATES = {
+    "lr": 0.01,
+    "beta1": 0.9,
+    "beta2": 0.999,
+    "weight_decay": 0.01,
+    "eps": 1e-8,
+    "amsgrad": False,
+    "maximize": False,
+}
 FAULTS = {
     "mm:tf32": (("aten::mm", (X, W), {}), "TF32"),
     "_softmax:bf16_intermediates": (("aten::_softmax", (torch.randn(4, 32, 32), -1, False), {}), "bfloat16"),
     "native_layer_norm:bf16_intermediates": (
-        ("aten::native_layer_norm", (torch.randn(4, 16, 64), [64], W[0].clone(), W[1].clone(), 1e-5), {}), "bfloat16"),
+        ("aten::native_layer_norm", (torch.randn(4, 16, 64), [64], W[0].clone(), W[1].clone(), 1e-5), {}),
+        "bfloat16",
+    ),
     "_fused_adamw_:step_plus_one": (("aten::_fused_adamw_", (*ADAM, [], STEPS), RATES), ""),
     "embedding:drop_tail:n=3": (("aten::embedding", (W, torch.randint(0, 64, (8, 16))), {}), ""),
     "argmax:swap_two": (("aten::argmax", (X, 1), {}), ""),
     "gelu:nan:index=5": (("aten::gelu", (X,), {}), ""),
-}  # fmt: skip
+}
 
 
 def command(trace, out, faults="", device="sim:0"):
     planted = ["--faults", faults] if faults else []
-    return subprocess.run(["ulpscope", "repro", f"{trace}#1", "--device", device, "-o", out, *planted], capture_output=True,
-                          text=True, timeout=300, env={**os.environ, "ULPSCOPE_SIM_FAULTS": ""})  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", "repro", f"{trace}#1", "--device", device, "-o", out, *planted],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "ULPSCOPE_SIM_FAULTS": ""},
+    )
 
 
 def elements(folder):
@@ -248,14 +268,26 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch, capsys, problem):
 def odd(tmp_path_factory):
     folder = tmp_path_factory.mktemp("odd")
     (folder / "there.py").write_text("mine")
-    return write(folder / "t", [
-        ("aten::mm", (X, W), {}), ("aten::bernoulli", (X,), {}), ("aten::empty.memory_format", ([4],), {}),
-        ("no::such", (X,), {})])  # fmt: skip
+    return write(
+        folder / "t",
+        [
+            ("aten::mm", (X, W), {}),
+            ("aten::bernoulli", (X,), {}),
+            ("aten::empty.memory_format", ([4],), {}),
+            ("no::such", (X,), {}),
+        ],
+    )
 
 
-@pytest.mark.parametrize("call, said", [
-    (99, "99"), (2, "draws random"), (3, "nobody has written"), (4, "unknown here"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (99, "99"),
+        (2, "draws random"),
+        (3, "nobody has written"),
+        (4, "unknown here"),
+    ],
+)
 def test_what_cannot_be_a_script_is_refused(odd, tmp_path, capsys, call, said):
     assert repro(odd, call, tmp_path / "new") == 2 and said in capsys.readouterr().err
     assert not os.listdir(tmp_path)
@@ -267,16 +299,30 @@ def test_a_function_under_autocast_is_told_by_the_operators_below(tmp_path, caps
     assert repro(tmp_path / "t", 1, tmp_path / "new") == 2 and "name an operator below it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words, said", [
-    (["t"], "t names no call; write t#SEQUENCE"), ([], "one call"),
-    (["t#1", "--device", "python:a:b"], "one that torch has"), (["t#1", "t#2"], "one call"),
-    (["t#1", "-o", "there.py"], "there.py is there already"), (["t#1", "-o", "t", "--force"], "no repro.py that --force"), (["t#x"], "t#x names no call"),
-    (["t#1", "--device", "cuda:0", "--faults", "mm:tf32"], "only the simulated device"),
-    (["t#1", "--dvice", "cpu"], "did you mean --device?"), (["t#1", "-o"], "needs a value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["t"], "t names no call; write t#SEQUENCE"),
+        ([], "one call"),
+        (["t#1", "--device", "python:a:b"], "one that torch has"),
+        (["t#1", "t#2"], "one call"),
+        (["t#1", "-o", "there.py"], "there.py is there already"),
+        (["t#1", "-o", "t", "--force"], "no repro.py that --force"),
+        (["t#x"], "t#x names no call"),
+        (["t#1", "--device", "cuda:0", "--faults", "mm:tf32"], "only the simulated device"),
+        (["t#1", "--dvice", "cpu"], "did you mean --device?"),
+        (["t#1", "-o"], "needs a value"),
+    ],
+)
 def test_options_that_cannot_be_are_refused_before_python_starts(odd, words, said):
-    done = subprocess.run(["ulpscope", "repro", *words], capture_output=True, text=True, cwd=odd.parent,
-                          env={**os.environ, "ULPSCOPE_PYTHON": "/nowhere"}, timeout=60)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "repro", *words],
+        capture_output=True,
+        text=True,
+        cwd=odd.parent,
+        env={**os.environ, "ULPSCOPE_PYTHON": "/nowhere"},
+        timeout=60,
+    )
     assert done.returncode == 2 and said in done.stderr and done.stderr.startswith("ulpscope repro: ")
     assert done.stderr.count("\n") == 1 and (odd.parent / "there.py").read_text() == "mine"
 
@@ -303,9 +349,26 @@ def test_what_takes_its_time_says_what_it_is_at(monkeypatch, capsys):
 
 def test_the_command_writes_the_folder(odd, tmp_path):
     (tmp_path / "beside.py").write_text("")  # a module by its name, as `check --import` takes it
-    done = subprocess.run(["ulpscope", "repro", f"{odd}#1", "--import", "colorsys", "--import", "beside",
-                           "--import", glue.PACKAGE / "libulpscope.so",  # as one of an extension in C++
-                           "--device=sim:0", "--faults", "mm:scale"], capture_output=True, text=True, cwd=tmp_path, timeout=120)  # fmt: skip
+    done = subprocess.run(
+        [
+            "ulpscope",
+            "repro",
+            f"{odd}#1",
+            "--import",
+            "colorsys",
+            "--import",
+            "beside",
+            "--import",
+            glue.PACKAGE / "libulpscope.so",  # as one of an extension in C++
+            "--device=sim:0",
+            "--faults",
+            "mm:scale",
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
     assert done.returncode == 0 and f"{tmp_path}/repro-1: aten::mm" in done.stderr, done.stderr
     assert "NOT TRIED" not in done.stderr
     assert f"sys.path.append({str(tmp_path)!r}) or " in (tmp_path / "repro-1" / "repro.py").read_text()
@@ -314,8 +377,9 @@ def test_the_command_writes_the_folder(odd, tmp_path):
     assert done.returncode == 2 and "or give --force to replace it" in done.stderr
     done = subprocess.run([*again, "--force"], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 0 and "`mm:nan`" in (tmp_path / "repro-1" / "report.md").read_text(), done.stderr
-    gone = subprocess.run(["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"],
-                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    gone = subprocess.run(
+        ["ulpscope", "repro", f"{odd}/none#1", "-o", tmp_path / "x"], capture_output=True, text=True, timeout=120
+    )
     assert gone.returncode == 2 and "no such" in gone.stderr and not (tmp_path / "x").exists()
 
 

@@ -244,7 +244,7 @@ def test_half_precision_that_the_cpu_lacks_is_taken_in_float32():
 
     def on_cpu(x):
         if x.dtype == torch.float16:
-            raise RuntimeError('"twice" not implemented for \'Half\'')
+            raise RuntimeError("\"twice\" not implemented for 'Half'")
         return x * 2
 
     library.impl("twice", on_cpu, "CPU")
@@ -413,8 +413,11 @@ def fused():
 
     library.impl("rms_norm", kernel(True), "PrivateUse1")
     library.impl("rms_norm", kernel(False), "CPU")
-    library.impl("rms_norm", lambda x, w, eps: (torch.empty_like(x), x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)),
-                 "Meta")  # fmt: skip
+    library.impl(
+        "rms_norm",
+        lambda x, w, eps: (torch.empty_like(x), x.new_empty((*x.shape[:-1], 1), dtype=torch.float32)),
+        "Meta",
+    )
     for key in ("CPU", "PrivateUse1"):
         library.impl("scale_", lambda x, by: x.mul_(by * 1.5), key)
         library.impl("rope_", lambda q, k, cos: None, key)
@@ -460,7 +463,10 @@ def test_substitutes_of_operators_that_write(fused):
     with ulpscope.substitute("usc_npu::rope_", lambda q, k, cos: (q * 3, k * 5)):
         torch.ops.usc_npu.rope_(q, k, q)
     assert (q.cpu().tolist(), k.cpu().tolist()) == ([3, 3], [5, 5])
-    with ulpscope.substitute("usc_npu::scale_", lambda x, by: x[:1]), pytest.raises(ValueError, match="for x, which is"):
+    with (
+        ulpscope.substitute("usc_npu::scale_", lambda x, by: x[:1]),
+        pytest.raises(ValueError, match="for x, which is"),
+    ):
         torch.ops.usc_npu.scale_(x, 2.0)
     lists = [torch.ones(2, device="sim"), torch.ones(3, device="sim")]
     with ulpscope.substitute("aten::_foreach_add_.Scalar", lambda ts, s: [t + 2 * s for t in ts]):
@@ -546,8 +552,11 @@ def zeros_of_mm(a, b):
 
 
 def test_from_environment(monkeypatch):
-    rows = [{"do": "fallback", "ops": "aten::addmm"}, {"do": "cast", "ops": "aten::sin", "dtype": "float64"},
-            {"do": "substitute", "ops": "aten::mm", "with": f"{__name__}:zeros_of_mm"}]  # fmt: skip
+    rows = [
+        {"do": "fallback", "ops": "aten::addmm"},
+        {"do": "cast", "ops": "aten::sin", "dtype": "float64"},
+        {"do": "substitute", "ops": "aten::mm", "with": f"{__name__}:zeros_of_mm"},
+    ]
     monkeypatch.setenv("ULPSCOPE_REROUTE", json.dumps(rows))
     modes = reroute.from_environment()
     try:
@@ -589,7 +598,7 @@ def test_a_mode_that_fails_switches_itself_off_and_says_so_once(monkeypatch, cap
 
 def test_a_function_without_out_computes_what_is_written_there():
     a = torch.randn(4, 4, device="sim")
-    for fn in (lambda x, y: x - y, lambda x, y, *, out: out.copy_(x - y), lambda x, y, **more: (x - y)):
+    for fn in (lambda x, y: x - y, lambda x, y, *, out: out.copy_(x - y), lambda x, y, **more: x - y):
         out = torch.empty(4, 4, device="sim")
         with ulpscope.substitute("aten::mm", fn):
             assert torch.mm(a, a + 1, out=out) is out

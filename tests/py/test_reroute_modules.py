@@ -40,10 +40,17 @@ def siblings(device, again=False):
 
 
 @pytest.mark.parametrize("again", (False, True))
-@pytest.mark.parametrize(("modules", "taken"), [
-    ("one", {"one"}), ("two", {"two"}), ("one.0", {"one"}), ("*.0", {"one", "two"}),
-    ("one,two", {"one", "two"}), ("other", set()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("modules", "taken"),
+    [
+        ("one", {"one"}),
+        ("two", {"two"}),
+        ("one.0", {"one"}),
+        ("*.0", {"one", "two"}),
+        ("one,two", {"one", "two"}),
+        ("other", set()),
+    ],
+)
 def test_of_two_of_one_class_the_one_that_is_meant(modules, taken, again):
     right = siblings("cpu", again)
     with ulpscope.sim.fault("aten::addmm,aten::mm", "bf16_output"):

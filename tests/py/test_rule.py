@@ -120,8 +120,7 @@ def test_a_steep_function_is_no_corner(draw):
     grad = draw(2000)
     backward = torch.ops.aten.silu_backward.default
     assert verdict(backward, (grad, x), backward(grad, x)) == "pass"
-    assert verdict(backward, (grad, x), backward(to_bfloat16(grad), to_bfloat16(x))) in (
-        "reduced", "wrong")  # fmt: skip
+    assert verdict(backward, (grad, x), backward(to_bfloat16(grad), to_bfloat16(x))) in ("reduced", "wrong")
 
 
 def test_bits_are_counted_without_the_excuse_of_other_functions(draw):

@@ -28,8 +28,14 @@ def launch(folder, *command, options=("--nan",), code=None, **environment):
         (folder / "train.py").write_text(textwrap.dedent(code))
         command = (sys.executable, "train.py", *command)
     return subprocess.run(
-        ["ulpscope", "run", *options, "--", *command], cwd=folder, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=300, env=os.environ | {"TMPDIR": str(folder)} | environment)  # fmt: skip
+        ["ulpscope", "run", *options, "--", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+        env=os.environ | {"TMPDIR": str(folder)} | environment,
+    )
 
 
 def test_a_birth_is_said_and_found(tmp_path):
@@ -48,13 +54,15 @@ def test_an_honest_run_finds_nothing(tmp_path):
 
 
 SELECTED = (
-    (("--nan", "--steps", "0,2"), "no birth"), (("--nan", "--steps", "1"), "1 birth"),
-    (("--nan", "--ops", "mul,sqrt"), "1 birth"), (("--nan", "--ops", "!sqrt"), "no birth"),
+    (("--nan", "--steps", "0,2"), "no birth"),
+    (("--nan", "--steps", "1"), "1 birth"),
+    (("--nan", "--ops", "mul,sqrt"), "1 birth"),
+    (("--nan", "--ops", "!sqrt"), "no birth"),
     (("--nan", "--step-by", "manual", "--steps", "1"), "saw no operator call"),
     (("--nan", "--ops", "sum,nothere,!sqrt"), "no call matched 'nothere' of --ops; hence exit code 2"),
     (("--nan", "--ops", "sqrt,nothere"), "no call matched 'nothere' of --ops\n"),
     (("--check", "--ops", "sum,sqrt,nothere"), "no call matched 'nothere' of --ops; hence exit code 2"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("options", "said"), SELECTED)
@@ -74,9 +82,11 @@ def test_a_planted_fault_on_the_simulated_device(tmp_path):
 
 
 ENDINGS = (
-    ("raise SystemExit(7)", 7, ""), ("1 / 0", 1, "ZeroDivisionError"), ("import os; os._exit(5)", 5, ""),
+    ("raise SystemExit(7)", 7, ""),
+    ("1 / 0", 1, "ZeroDivisionError"),
+    ("import os; os._exit(5)", 5, ""),
     ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", 130, "KeyboardInterrupt"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("ending", "code", "said"), ENDINGS)
@@ -102,8 +112,14 @@ def test_what_was_found_before_a_kill_is_told(tmp_path):
 
 def test_ctrl_c_reaches_the_command(tmp_path):
     (tmp_path / "train.py").write_text(BAD + "import signal\nprint('there', flush=True)\nsignal.pause()\n")
-    run = subprocess.Popen(["ulpscope", "run", "--nan", "--", sys.executable, "train.py"], cwd=tmp_path, text=True,
-                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    run = subprocess.Popen(
+        ["ulpscope", "run", "--nan", "--", sys.executable, "train.py"],
+        cwd=tmp_path,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert run.stdout.readline() == "there\n"
     run.send_signal(signal.SIGINT)
     _, said = run.communicate(timeout=300)
@@ -111,12 +127,16 @@ def test_ctrl_c_reaches_the_command(tmp_path):
 
 
 REFUSED = (
-    (("--nan",), ("true",), "started no Python"), (("--nan",), (sys.executable, "-c", "1"), "imported torch"),
+    (("--nan",), ("true",), "started no Python"),
+    (("--nan",), (sys.executable, "-c", "1"), "imported torch"),
     (("--nan",), (sys.executable, "-c", "import torch"), "saw no operator call"),
-    ((), ("true",), "what is it to watch?"), (("--nan",), (), "no command given"),
-    (("--nan", "--ops", "["), ("true",), "--ops"), (("--nan", "--steps", "x"), ("true",), "--steps"),
-    (("--nun",), ("true",), "did you mean --nan"), (("--nan",), ("no-such-program",), "command not found"),
-)  # fmt: skip
+    ((), ("true",), "what is it to watch?"),
+    (("--nan",), (), "no command given"),
+    (("--nan", "--ops", "["), ("true",), "--ops"),
+    (("--nan", "--steps", "x"), ("true",), "--steps"),
+    (("--nun",), ("true",), "did you mean --nan"),
+    (("--nan",), ("no-such-program",), "command not found"),
+)
 
 
 @pytest.mark.parametrize(("options", "command", "said"), REFUSED)

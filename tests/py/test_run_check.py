@@ -27,9 +27,14 @@ for _ in range(2):
 def launch(folder, *options, faults="", command=(sys.executable, "train.py")):
     (folder / "train.py").write_text(TRAIN)
     return subprocess.run(
-        ["ulpscope", "run", *options, "--", *command], cwd=folder, capture_output=True, text=True,
-        stdin=subprocess.DEVNULL, timeout=300,
-        env=os.environ | {"TMPDIR": str(folder), "ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+        ["ulpscope", "run", *options, "--", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+        env=os.environ | {"TMPDIR": str(folder), "ULPSCOPE_SIM_FAULTS": faults},
+    )
 
 
 def test_a_fault_is_said_with_its_step_and_module(tmp_path):
@@ -59,15 +64,26 @@ def test_an_honest_run_is_fine(tmp_path):
     assert (tmp_path / "ulpscope-out/result.db").exists()
 
 
-REFUSED = ((("--nan", "--distinct"), "--distinct goes with --check"), (("--nan", "--force"), "--force goes with"), (("--check", "--every", "0"), "--every must be"),
-           (("--check", "--budget", "x"), "--budget: 'x' is no time"))  # fmt: skip
+REFUSED = (
+    (("--nan", "--distinct"), "--distinct goes with --check"),
+    (("--nan", "--force"), "--force goes with"),
+    (("--check", "--every", "0"), "--every must be"),
+    (("--check", "--budget", "x"), "--budget: 'x' is no time"),
+)
 
 
 def test_results_of_another_kind_are_not_replaced_without_a_word(tmp_path):
     import ulpscope._core
 
-    run = {"trace": "/data/trace", "trace_id": "1", "device": "sim:0", "standard": "ulpscope", "faults": "",
-           "options": "{}", "environment": "{}"}  # fmt: skip
+    run = {
+        "trace": "/data/trace",
+        "trace_id": "1",
+        "device": "sim:0",
+        "standard": "ulpscope",
+        "faults": "",
+        "options": "{}",
+        "environment": "{}",
+    }
     with ulpscope._core.Result(str(tmp_path / "ulpscope-out"), run, False) as result:
         result.put({"call": 1, "op": "aten::mm", "verdict": "pass"})
     before = (tmp_path / "ulpscope-out/result.db").read_bytes()
@@ -95,7 +111,8 @@ def test_the_page_does_what_it_says(tmp_path):
     assert done.returncode == 1, done.stderr
     numbers = r"\d+(\.\d+)?"
     assert [re.sub(numbers, "N", line) for line in done.stderr.splitlines()] == [
-        re.sub(numbers, "N", line) for line in example]  # fmt: skip
+        re.sub(numbers, "N", line) for line in example
+    ]
     report = subprocess.run(commands[1].split(), cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert "aten::gelu" in report.stdout
     code = re.search(r"```python\n(.*?)```", page, re.S).group(1)

@@ -28,9 +28,14 @@ HELPER = "import torch\ndef nothing(a, b):\n    return torch.zeros_like(a)\n"
 def launch(folder, *options, **environment):
     (folder / "train.py").write_text(TRAIN)
     (folder / "helper.py").write_text(HELPER)
-    return subprocess.run(["ulpscope", "run", *options, "--", sys.executable, "train.py"], cwd=folder,
-                          capture_output=True, text=True, timeout=300,
-                          env=os.environ | {"TMPDIR": str(folder)} | environment)  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", "run", *options, "--", sys.executable, "train.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"TMPDIR": str(folder)} | environment,
+    )
 
 
 ROWS = (
@@ -57,15 +62,18 @@ def test_a_command(tmp_path, options, said):
     assert "aten::sin" not in options or "none of which was called" in done.stderr
 
 
-@pytest.mark.parametrize(("options", "said"), (
-    (("--substitute", "aten::mm=helper:nothin"), "helper.py has no nothin; did you mean nothing?"),
-    (("--substitute", "aten::mm=helpr:nothing"), "no module helpr in the script's folder or on PYTHONPATH"),
-    (("--cast", "aten::mm=float65"), "'float65' is no floating dtype of torch; did you mean float64?"),
-    (("--fallback", "aten::mmm"), "fallback('aten::mmm'): this torch has no aten::mmm; did you mean aten::mm?"),
-    (("--fallback", "aten::mm", "--cast", "mm,aten::nosuch_*=float32"), "this torch has no aten::nosuch_*"),
-    (("--nan", "--ops", "sin,aten::sinus"), "--ops: this torch has no aten::sinus; did you mean aten::sin?"),
-    (("--cast", "aten::mm=int32"), "'int32' is no floating dtype of torch"),
-))  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    (
+        (("--substitute", "aten::mm=helper:nothin"), "helper.py has no nothin; did you mean nothing?"),
+        (("--substitute", "aten::mm=helpr:nothing"), "no module helpr in the script's folder or on PYTHONPATH"),
+        (("--cast", "aten::mm=float65"), "'float65' is no floating dtype of torch; did you mean float64?"),
+        (("--fallback", "aten::mmm"), "fallback('aten::mmm'): this torch has no aten::mmm; did you mean aten::mm?"),
+        (("--fallback", "aten::mm", "--cast", "mm,aten::nosuch_*=float32"), "this torch has no aten::nosuch_*"),
+        (("--nan", "--ops", "sin,aten::sinus"), "--ops: this torch has no aten::sinus; did you mean aten::sin?"),
+        (("--cast", "aten::mm=int32"), "'int32' is no floating dtype of torch"),
+    ),
+)
 def test_what_means_nothing_is_refused_before_the_program_works(tmp_path, options, said):
     done = launch(tmp_path, *options)
     assert done.returncode == 2 and said in done.stderr and done.stdout == "", done.stderr
@@ -92,9 +100,12 @@ def test_the_variable_and_options_together(tmp_path):
 
 
 REFUSED = (
-    (("--fallback", "a b"), "--fallback:"), (("--fallback", ""), "no PATTERN"), (("--cast", "mm"), "PATTERN=DTYPE"),
-    (("--substitute", "aten::mm=helper"), "OPERATOR=module:function"), ((), "what is it to watch?"),
-)  # fmt: skip
+    (("--fallback", "a b"), "--fallback:"),
+    (("--fallback", ""), "no PATTERN"),
+    (("--cast", "mm"), "PATTERN=DTYPE"),
+    (("--substitute", "aten::mm=helper"), "OPERATOR=module:function"),
+    ((), "what is it to watch?"),
+)
 
 
 @pytest.mark.parametrize(("options", "said"), REFUSED)
@@ -120,8 +131,14 @@ def test_the_howto_convicts_both_operators_of_the_demo(tmp_path):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
     def losses(command, name, faults=""):
-        done = subprocess.run(["sh", "-ec", command], cwd=folder, capture_output=True, text=True, timeout=300,
-                              env=environment | {"ULPSCOPE_SIM_FAULTS": faults})  # fmt: skip
+        done = subprocess.run(
+            ["sh", "-ec", command],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=environment | {"ULPSCOPE_SIM_FAULTS": faults},
+        )
         assert done.returncode == 0, done.stderr
         return json.loads((folder / name).read_text())
 

@@ -30,9 +30,10 @@ FUNCTIONS = {
     "silu by exp": lambda g, x: g * (lambda s: s * (1 + x * (1 - s)))(1 / (1 + torch.exp(-x))),
     "erf squared": lambda g, x: g * (1 + x.abs() + x**3 * (1 - torch.erf(x) ** 2)),
     "tanh squared": lambda g, x: g * (1 + x.abs() + x**3 * (1 - torch.tanh(x) ** 2)),
-    "softmax": lambda g, x: g * (1 + (lambda p: 1e3 * x * p * (1 - p))(
-        F.softmax(torch.stack([x, -x], -1), -1)[..., 0])),
-}  # fmt: skip
+    "softmax": lambda g, x: (
+        g * (1 + (lambda p: 1e3 * x * p * (1 - p))(F.softmax(torch.stack([x, -x], -1), -1)[..., 0]))
+    ),
+}
 WRONG = {
     "1 % off": lambda right: right * 1.01,
     "four times": lambda right: right * 4,

@@ -72,11 +72,23 @@ def test_check_prints_and_keeps_it(tmp_path):
     trace, out = small_trace(tmp_path / "trace", 1), tmp_path / "out"
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     run = subprocess.run(
-        ["ulpscope", "check", str(trace), "--device",
-         "python:check_devices:device", "-o", str(out), "-j", "1", "--self-test"],
-        capture_output=True, text=True, timeout=300,
+        [
+            "ulpscope",
+            "check",
+            str(trace),
+            "--device",
+            "python:check_devices:device",
+            "-o",
+            str(out),
+            "-j",
+            "1",
+            "--self-test",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CHECK_FAULT": ""},
-    )  # fmt: skip
+    )
     print(run.stdout, run.stderr)
     assert run.returncode == 0
     assert "smallest relative error that the verdict would have caught" in run.stdout

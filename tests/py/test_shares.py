@@ -44,20 +44,37 @@ def job(tmp_path_factory):
     small_trace(folder / "trace", N)
     for name, seconds in (("slow", 0.1), ("slower", 0.5)):
         (folder / f"{name}_device.py").write_text(SLOW.format(seconds=seconds))
-    done = subprocess.run(command("one", device="slow"), cwd=folder, env=environment(), capture_output=True,
-                          text=True, timeout=570)  # fmt: skip
+    done = subprocess.run(
+        command("one", device="slow"), cwd=folder, env=environment(), capture_output=True, text=True, timeout=570
+    )
     assert done.returncode == 1, done
     return folder
 
 
 def environment(**more):
     dropped = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"}
-    return {**{k: v for k, v in os.environ.items() if k not in dropped}, "OMP_NUM_THREADS": "1",
-            "ULPSCOPE_RANK_SILENCE": "5", **more}  # fmt: skip
+    return {
+        **{k: v for k, v in os.environ.items() if k not in dropped},
+        "OMP_NUM_THREADS": "1",
+        "ULPSCOPE_RANK_SILENCE": "5",
+        **more,
+    }
 
 
 def words(out, *more, device="slow", trace="trace"):
-    return ["check", trace, "--device", f"python:{device}_device:device", "-o", str(out), "-j", "1", "--causes", "60", *more]
+    return [
+        "check",
+        trace,
+        "--device",
+        f"python:{device}_device:device",
+        "-o",
+        str(out),
+        "-j",
+        "1",
+        "--causes",
+        "60",
+        *more,
+    ]
 
 
 def command(*given, **options):
@@ -68,10 +85,15 @@ def rows(out):
     """All that was found of each call, but for times."""
     with closing(sqlite3.connect(f"file:{out}/result.db?mode=ro", uri=True)) as db:
         db.row_factory = sqlite3.Row
-        found = [{k: r[k] for k in r.keys() if not k.startswith("t_")}
-                 for r in db.execute("SELECT * FROM verdict ORDER BY call")]  # fmt: skip
-        metrics = [tuple(r) for r in db.execute("SELECT * FROM metric ORDER BY call, output, name")
-                   if not r["name"].startswith("t_")]  # fmt: skip
+        found = [
+            {k: r[k] for k in r.keys() if not k.startswith("t_")}
+            for r in db.execute("SELECT * FROM verdict ORDER BY call")
+        ]
+        metrics = [
+            tuple(r)
+            for r in db.execute("SELECT * FROM metric ORDER BY call, output, name")
+            if not r["name"].startswith("t_")
+        ]
         examples = [tuple(r) for r in db.execute("SELECT * FROM example ORDER BY call, output, rank")]
     return found, metrics, examples
 
@@ -91,11 +113,23 @@ def port():
 def by_hand(job, out, n, *more, cwd=None, silence="5", **options):
     """Ranks as somebody without torchrun starts them."""
     at = port()
-    return [subprocess.Popen([sys.executable, "-m", "ulpscope", *words(out, *more, **options)],
-                             cwd=(cwd or {}).get(rank, job), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env=environment(RANK=str(rank), WORLD_SIZE=str(n), MASTER_ADDR="127.0.0.1",
-                                             MASTER_PORT=str(at), ULPSCOPE_RANK_SILENCE=silence))
-            for rank in range(n)]  # fmt: skip
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "ulpscope", *words(out, *more, **options)],
+            cwd=(cwd or {}).get(rank, job),
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(
+                RANK=str(rank),
+                WORLD_SIZE=str(n),
+                MASTER_ADDR="127.0.0.1",
+                MASTER_PORT=str(at),
+                ULPSCOPE_RANK_SILENCE=silence,
+            ),
+        )
+        for rank in range(n)
+    ]
 
 
 def ended(processes):
@@ -122,9 +156,26 @@ def judged(folder):
 
 
 def test_torchrun_gives_what_one_process_gives(job):
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3",
-                           "--max-restarts", "1", "-m", "ulpscope", *words("three")], cwd=job, env=environment(), capture_output=True, text=True,
-                          timeout=570)  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            "3",
+            "--max-restarts",
+            "1",
+            "-m",
+            "ulpscope",
+            *words("three"),
+        ],
+        cwd=job,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=570,
+    )
     print(done.stdout, done.stderr)
     assert done.returncode == 1 and done.stdout.count(f"{N} of {4 * N} calls flagged") == 1  # not started again
     same_as_one_process(job, "three")
@@ -218,8 +269,9 @@ def test_an_old_part_of_a_finished_run_is_dropped(job):
         (job / "old" / f"part-{number}").mkdir()
     shutil.copy(job / "one" / "result.db", job / "old" / "part-7")
     (job / "old" / "part-8" / "result.db").write_text("no database" * 100)
-    done = subprocess.run(command("old", "--ops", "mm"), cwd=job, env=environment(), capture_output=True, text=True,
-                          timeout=570)  # fmt: skip
+    done = subprocess.run(
+        command("old", "--ops", "mm"), cwd=job, env=environment(), capture_output=True, text=True, timeout=570
+    )
     assert done.returncode == 2 and "holds another run" in done.stderr  # as without parts
     assert (job / "old" / "part-7").exists()
     done = subprocess.run(command("old"), cwd=job, env=environment(), capture_output=True, text=True, timeout=570)
@@ -242,8 +294,14 @@ class Rank(shares.ShareRanks):
     """A rank of this process, whose silence is told and not waited for."""
 
     def __init__(self, rank, n, at):
-        environ = {"RANK": str(rank), "WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(at),
-                   "TORCHELASTIC_USE_AGENT_STORE": "True", "ULPSCOPE_RANK_SILENCE": "600"}  # fmt: skip
+        environ = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(n),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(at),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "ULPSCOPE_RANK_SILENCE": "600",
+        }
         super().__init__(environ)
 
 
@@ -362,8 +420,9 @@ REPLICAS = """
 
 
 def diff(a, b):
-    done = subprocess.run(["ulpscope", "diff", a, b, "--json", "--phase", "forward"],
-                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "diff", a, b, "--json", "--phase", "forward"], capture_output=True, text=True, timeout=300
+    )
     return done.returncode, json.loads(done.stdout)
 
 

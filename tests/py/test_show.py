@@ -12,10 +12,8 @@ import torch
 from traces import TraceWriter
 
 
-
 def show(*words):
-    return subprocess.run(["ulpscope", "show", *map(str, words)], capture_output=True,
-                          text=True, timeout=60)  # fmt: skip
+    return subprocess.run(["ulpscope", "show", *map(str, words)], capture_output=True, text=True, timeout=60)
 
 
 def change(trace, sql, *values):
@@ -28,8 +26,19 @@ def trace(tmp_path):
     path = tmp_path / "we#ird"
     with TraceWriter(path) as t:
         x = torch.randn(2, 3)
-        t.add("aten::foo", x, [x, 4], None, True, 0.5, float("inf"), "mean", dtype=torch.float16, approximate="tanh",
-              state='{"grad": true, "autocast": {"cpu": "bfloat16"}}')  # fmt: skip
+        t.add(
+            "aten::foo",
+            x,
+            [x, 4],
+            None,
+            True,
+            0.5,
+            float("inf"),
+            "mean",
+            dtype=torch.float16,
+            approximate="tanh",
+            state='{"grad": true, "autocast": {"cpu": "bfloat16"}}',
+        )
         t.add("aten::bar", x)
     return path
 
@@ -38,9 +47,16 @@ def test_arguments_are_shown_as_people_read_them(trace):
     said = show(f"{trace}#1").stdout.splitlines()
     at = said.index("arguments")
     assert [line.split(maxsplit=1) for line in said[at + 1 : at + 10]] == [
-        ["args[0]", "f32[2,3]"], ["args[1]", "[f32[2,3], 4]"], ["args[2]", "None"],
-        ["args[3]", "True"], ["args[4]", "0.5"], ["args[5]", "float inf"], ["args[6]", "mean"],
-        ["kwargs.dtype", "dtype float16"], ["kwargs.approximate", "tanh"]]  # fmt: skip
+        ["args[0]", "f32[2,3]"],
+        ["args[1]", "[f32[2,3], 4]"],
+        ["args[2]", "None"],
+        ["args[3]", "True"],
+        ["args[4]", "0.5"],
+        ["args[5]", "float inf"],
+        ["args[6]", "mean"],
+        ["kwargs.dtype", "dtype float16"],
+        ["kwargs.approximate", "tanh"],
+    ]
     assert not any('{"' in line for line in said)
 
 

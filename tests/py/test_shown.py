@@ -67,7 +67,7 @@ THINGS = {  # what -> (how it is made, what its line says)
     "determinism": (lambda f: within(ulpscope.deterministic()), "deterministic: 1 call drew random numbers"),
     "a live check": (lambda f: ulpscope.live_check(output=f / "out"), "live_check: 0 calls judged"),
     "a watch": (a_watch, "watch: 0 events"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", THINGS)

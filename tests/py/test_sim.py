@@ -36,13 +36,21 @@ def honest():
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal bits, wherever they lie."""
     a, b = a.detach().cpu().contiguous(), b.detach().cpu().contiguous()
-    return a.dtype == b.dtype and a.shape == b.shape and \
-        torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
+    )
 
 
 def child(code: str, **environment: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, timeout=300)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        timeout=300,
+    )
 
 
 def death(act) -> int:
@@ -64,8 +72,9 @@ class Block(torch.nn.Module):
         self.heads = heads
         self.norm = torch.nn.LayerNorm(width)
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
-                                       torch.nn.Linear(4 * width, width))
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         b, t, d = x.shape
@@ -111,9 +120,15 @@ def test_gpt_training_is_the_cpus_bit_by_bit(options):
 
 
 def test_convolution_and_batch_norm_are_the_cpus():
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, padding=1), torch.nn.BatchNorm2d(4),
-                              torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-                              torch.nn.Linear(64, 5), torch.nn.Dropout(0.5))
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3, padding=1),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(64, 5),
+        torch.nn.Dropout(0.5),
+    )
     on_sim, x = copy.deepcopy(net).to("sim"), torch.randn(2, 3, 8, 8)
     torch.manual_seed(3)
     net(x).square().sum().backward()
@@ -165,7 +180,7 @@ OPERATORS = {
     "svd": lambda x: torch.linalg.svd(x)[1],
     "logsumexp": lambda x: x.logsumexp(-1),
     "double": lambda x: x.double().var(0),
-    "bfloat16": lambda x: (x.bfloat16() @ x.bfloat16().mT),
+    "bfloat16": lambda x: x.bfloat16() @ x.bfloat16().mT,
 }
 
 
@@ -402,8 +417,7 @@ def put(x, index, value):
 
 
 def tf32(x):
-    return ((x.view(torch.int32) + 0xFFF + ((x.view(torch.int32) >> 13) & 1)) & ~0x1FFF
-            ).view(torch.float32)
+    return ((x.view(torch.int32) + 0xFFF + ((x.view(torch.int32) >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
 
 EFFECTS = {
@@ -423,8 +437,19 @@ EFFECTS = {
     "swap_two": ({"a": 0, "b": 9}, lambda: put(put(A @ B, 0, (A @ B).view(-1)[9]), 9, (A @ B)[0, 0])),
     "drop_tail": ({"n": 4}, lambda: put(A @ B, slice(-4, None), 0)),
 }
-ELSEWHERE = {"step_plus_one", "crash", "hang", "lacking", "cpu_fallback", "flush_subnormals", "stale_tail",
-             "rank_lost", "rank_twice", "ranks_bf16", "ranks_stale"}  # the last four: test_simccl.py
+ELSEWHERE = {
+    "step_plus_one",
+    "crash",
+    "hang",
+    "lacking",
+    "cpu_fallback",
+    "flush_subnormals",
+    "stale_tail",
+    "rank_lost",
+    "rank_twice",
+    "ranks_bf16",
+    "ranks_stale",
+}  # the last four: test_simccl.py
 
 
 def test_every_kind_has_its_test():
@@ -468,8 +493,21 @@ def test_step_plus_one_is_in_the_computation_only():
         p, g, m, v = (torch.full((3,), x, device=device) for x in (1.0, 0.5, 0.1, 0.2))
         step = torch.tensor(steps, device=device)
         with sim.fault("aten::_fused_adamw_", "step_plus_one"):
-            torch._fused_adamw_([p], [g], [m], [v], [], [step], lr=0.1, beta1=0.9, beta2=0.99,
-                                weight_decay=0.0, eps=1e-8, amsgrad=False, maximize=False)
+            torch._fused_adamw_(
+                [p],
+                [g],
+                [m],
+                [v],
+                [],
+                [step],
+                lr=0.1,
+                beta1=0.9,
+                beta2=0.99,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
             fired = sim.faults_fired()[0]["fired"]
         results.append(p)
         assert step.item() == steps
@@ -518,17 +556,18 @@ def test_intermittent_fault_fires_sometimes_and_repeatably():
 
     assert run(1) == run(1) != run(2) and 2 < sum(run(1)) < 25
     with sim.fault("aten::mm", "nan", nth=2):
-        assert [bool((A.to("sim") @ B.to("sim")).isnan().any()) for _ in range(4)] == \
-            [False, True, False, False]
+        assert [bool((A.to("sim") @ B.to("sim")).isnan().any()) for _ in range(4)] == [False, True, False, False]
 
 
 def test_crash_and_hang():
     x = torch.ones(2, device="sim")
     with sim.fault("aten::exp", "crash"):
         assert death(lambda: x.exp()) == SIGSEGV
-    code = ("import signal, torch, ulpscope.sim as s; signal.alarm(3);"
-            "x = torch.ones(2, device='sim'); s.fault('exp', 'hang'); x.sin(); print('alive',"
-            "flush=True); x.exp(); print('back')")
+    code = (
+        "import signal, torch, ulpscope.sim as s; signal.alarm(3);"
+        "x = torch.ones(2, device='sim'); s.fault('exp', 'hang'); x.sin(); print('alive',"
+        "flush=True); x.exp(); print('back')"
+    )
     done = child(code)
     assert done.returncode == -14 and done.stdout == "alive\n"
 
@@ -555,9 +594,11 @@ def test_the_example_in_c_is_right_and_shows_a_forgotten_wait():
 
 
 def test_faults_from_the_environment():
-    done = child("import torch, ulpscope.sim as s; x = torch.ones(3, device='sim');"
-                 "print((x * 2).tolist(), s.faults_fired()[0]['fired'])",
-                 ULPSCOPE_SIM_FAULTS="aten::mul:scale:factor=2; mm:tf32")
+    done = child(
+        "import torch, ulpscope.sim as s; x = torch.ones(3, device='sim');"
+        "print((x * 2).tolist(), s.faults_fired()[0]['fired'])",
+        ULPSCOPE_SIM_FAULTS="aten::mul:scale:factor=2; mm:tf32",
+    )
     assert done.stdout == "[4.0, 4.0, 4.0] 1\n", done.stderr
     done = child("import ulpscope.sim", ULPSCOPE_SIM_FAULTS="aten::mul:nonsense")
     assert done.returncode == 1 and "there is no kind 'nonsense'" in done.stderr
@@ -569,16 +610,14 @@ def test_importing_the_package_registers_nothing():
 
 
 def test_another_backend_keeps_its_place():
-    done = child("import torch; torch.utils.rename_privateuse1_backend('npu')\n"
-                 "import ulpscope.sim")
+    done = child("import torch; torch.utils.rename_privateuse1_backend('npu')\nimport ulpscope.sim")
     assert done.returncode == 1
     assert "RuntimeError" in done.stderr and "'npu' is already there" in done.stderr
 
 
 def test_a_process_that_ends_after_backward_ends_well():
     for _ in range(4):
-        done = child("import torch, ulpscope.sim\n"
-                     "torch.ones(3, device='sim', requires_grad=True).sum().backward()")
+        done = child("import torch, ulpscope.sim\ntorch.ones(3, device='sim', requires_grad=True).sum().backward()")
         assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -592,8 +631,11 @@ def test_loading_from_the_cache_is_silent():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16,
-                                   torch.uint32, torch.uint64, torch.bool, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64, torch.bool, torch.float64],
+    ids=str,
+)
 def test_faults_fire_on_every_dtype_that_has_a_row(dtype):
     x = torch.ones(8).to(dtype).sim()
     sim.plant("aten::clone:zero_one:index=3")
@@ -620,6 +662,8 @@ def test_a_fault_that_cannot_be_planted_is_told_at_each_import():
     """
     said = child(textwrap.dedent(code), ULPSCOPE_SIM_FAULTS="mm:no_such_kind").stdout.splitlines()
     assert len(said) == 2 and said[0] == said[1] and "no_such_kind" in said[0]
-    planted = child("import ulpscope.sim, torch; a = torch.ones(4, 4, device='sim'); print((a @ a).sum().item())",
-                   ULPSCOPE_SIM_FAULTS="mm:scale:factor=2").stdout
+    planted = child(
+        "import ulpscope.sim, torch; a = torch.ones(4, 4, device='sim'); print((a @ a).sum().item())",
+        ULPSCOPE_SIM_FAULTS="mm:scale:factor=2",
+    ).stdout
     assert planted.strip() == "128.0"

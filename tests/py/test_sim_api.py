@@ -39,8 +39,13 @@ def test_torch_makes_the_device_itself_where_it_is_asked_to(tmp_path):
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     code = "import sys, torch; print('ulpscope' in sys.modules, torch.ones(2, device='sim').sum().item())"
     for value, says in (("1", "True 2.0"), ("0", ""), ("", "")):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, "ULPSCOPE_WARM": "", "ULPSCOPE_SIM": value, "PYTHONPATH": path})
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "ULPSCOPE_WARM": "", "ULPSCOPE_SIM": value, "PYTHONPATH": path},
+        )
         assert done.stdout.strip() == says and (done.returncode == 0) == bool(says), done.stderr
         assert says or "Expected one of cpu" in done.stderr
 

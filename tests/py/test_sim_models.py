@@ -88,8 +88,15 @@ def trained(name, device, dtype):
     return torch.stack(losses).cpu(), scales, [p.detach().cpu() for p in model.parameters()]
 
 
-@pytest.mark.parametrize("name, dtype", [("transformer", torch.float32), ("transformer", torch.bfloat16),
-                                         ("transformer", torch.float16), ("mixture", torch.float32)])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("transformer", torch.float32),
+        ("transformer", torch.bfloat16),
+        ("transformer", torch.float16),
+        ("mixture", torch.float32),
+    ],
+)
 def test_fifty_steps_are_the_cpus(name, dtype):
     with sdpa_kernel(SDPBackend.MATH):  # the CPU's fused attention is a kernel for that device alone
         losses, scales, parameters = trained(name, "cpu", dtype)

@@ -21,8 +21,7 @@ ABSENT = {
     "CudaError DeferredCudaCallError check_error cudaStatus cudart": "CUDA's runtime, handed on",
     "ExternalStream get_stream_from_external": "streams of nobody else's",
     "current_blas_handle current_solver_handle has_half has_magma": "CUDA's libraries",
-    "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization":
-        "sensors of a board",
+    "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization": "sensors of a board",
     "get_arch_list get_gencode_flags": "targets of a compiler",
     "get_sync_debug_mode set_sync_debug_mode": "n_waits of memory_stats() counts waits instead",
     "host_memory_stats* reset_*host_memory_stats": "pinned memory is the machine's own, and not cached",
@@ -34,14 +33,17 @@ ABSENT = {
 
 def reason(name: str) -> bool:
     patterns = " ".join(ABSENT).split()
-    return any(name == p or (p[0] == "*" and name.endswith(p[1:])) or ("*" in p and name.startswith(p.split("*")[0])
-               and name.endswith(p.split("*")[1]) and p[0] != "*") for p in patterns)
+    return any(
+        name == p
+        or (p[0] == "*" and name.endswith(p[1:]))
+        or ("*" in p and name.startswith(p.split("*")[0]) and name.endswith(p.split("*")[1]) and p[0] != "*")
+        for p in patterns
+    )
 
 
 def public() -> dict[str, object]:
     found = {n: getattr(torch.cuda, n) for n in dir(torch.cuda) if not n.startswith("_")}
-    owned = {n: o for n, o in found.items()
-             if isinstance(o, types.ModuleType) or n in torch.cuda.__all__}
+    owned = {n: o for n, o in found.items() if isinstance(o, types.ModuleType) or n in torch.cuda.__all__}
     return owned
 
 

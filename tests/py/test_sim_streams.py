@@ -205,10 +205,12 @@ def test_where_a_kernel_refuses_to_write_is_told_at_the_call():
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_statistics_have_the_cpus_dtype(dtype):
     x = torch.randn(4, 3, 5).to(dtype)
-    for f in (lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5),
-              lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
-              lambda x: torch.native_batch_norm(x, None, None, x[:3, 0, 0], x[:3, 0, 1].abs(), False, 0.1, 1e-5),
-              lambda x: torch.native_group_norm(x, None, None, 4, 3, 5, 1, 1e-5)):  # fmt: skip
+    for f in (
+        lambda x: torch.native_layer_norm(x, (5,), None, None, 1e-5),
+        lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5),
+        lambda x: torch.native_batch_norm(x, None, None, x[:3, 0, 0], x[:3, 0, 1].abs(), False, 0.1, 1e-5),
+        lambda x: torch.native_group_norm(x, None, None, 4, 3, 5, 1, 1e-5),
+    ):
         for here, there in zip(f(x), f(x.to("sim")), strict=True):
             assert here.dtype == there.dtype and same(there, here)
 
@@ -244,15 +246,18 @@ def test_with_launch_blocking_it_is_told_at_once():
 
 
 def test_work_in_flight_at_the_end_is_done_and_its_error_told():
-    code = ("import torch, ulpscope.sim as sim, sys\n"
-            "l = torch.library.Library('bad', 'DEF'); l.define('no(Tensor x) -> Tensor')\n"
-            "def no(x): raise ValueError('it cannot')\n"
-            "l.impl('no', no, 'CPU'); l.impl('no', lambda x: torch.empty_like(x), 'Meta')\n"
-            "x = torch.ones(3, device='sim'); x + 1\n"
-            "if len(sys.argv) > 1: torch.ops.bad.no(x)\n")
+    code = (
+        "import torch, ulpscope.sim as sim, sys\n"
+        "l = torch.library.Library('bad', 'DEF'); l.define('no(Tensor x) -> Tensor')\n"
+        "def no(x): raise ValueError('it cannot')\n"
+        "l.impl('no', no, 'CPU'); l.impl('no', lambda x: torch.empty_like(x), 'Meta')\n"
+        "x = torch.ones(3, device='sim'); x + 1\n"
+        "if len(sys.argv) > 1: torch.ops.bad.no(x)\n"
+    )
     for more in ([], ["bad"]):
-        done = subprocess.run([sys.executable, "-c", code, *more], capture_output=True, text=True, timeout=300,
-                              env=os.environ)
+        done = subprocess.run(
+            [sys.executable, "-c", code, *more], capture_output=True, text=True, timeout=300, env=os.environ
+        )
         assert done.returncode == 0 and ("bad::no" in done.stderr) == bool(more), done.stderr
         assert more or done.stderr == ""
 
@@ -316,23 +321,37 @@ def test_guards():
 
 def start(**variables):
     code = "import ulpscope.sim as s; print(s.get_guard(), s.launch_blocking(), s.random(), s.get_profile())"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, **{f"ULPSCOPE_SIM_{k}": v for k, v in variables.items()}})
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **{f"ULPSCOPE_SIM_{k}": v for k, v in variables.items()}},
+    )
 
 
-@pytest.mark.parametrize("variables, said", [
-    ({}, "strict False cpu full"), ({"GUARD": "pages", "LAUNCH_BLOCKING": "0"}, "pages False cpu full"),
-    ({"GUARD": "open", "LAUNCH_BLOCKING": "1", "RANDOM": "philox", "PROFILE": "small"}, "open True philox small")])
+@pytest.mark.parametrize(
+    "variables, said",
+    [
+        ({}, "strict False cpu full"),
+        ({"GUARD": "pages", "LAUNCH_BLOCKING": "0"}, "pages False cpu full"),
+        ({"GUARD": "open", "LAUNCH_BLOCKING": "1", "RANDOM": "philox", "PROFILE": "small"}, "open True philox small"),
+    ],
+)
 def test_variables_say_how_it_starts(variables, said):
     done = start(**variables)
     assert done.stdout.strip() == said, done.stderr
 
 
-@pytest.mark.parametrize("name, value, said", [
-    ("GUARD", "wide", "there is no guard 'wide'; there are strict, pages, open"),
-    ("RANDOM", "dice", "there are no random numbers of 'dice'; there are cpu, philox"),
-    ("LOG", "kernels,disk", "'disk' is not logged; kernels and memory are"),
-    ("PROFILE", "tiny", "there is no profile 'tiny'; known: full, no-fp64")])
+@pytest.mark.parametrize(
+    "name, value, said",
+    [
+        ("GUARD", "wide", "there is no guard 'wide'; there are strict, pages, open"),
+        ("RANDOM", "dice", "there are no random numbers of 'dice'; there are cpu, philox"),
+        ("LOG", "kernels,disk", "'disk' is not logged; kernels and memory are"),
+        ("PROFILE", "tiny", "there is no profile 'tiny'; known: full, no-fp64"),
+    ],
+)
 def test_variables_that_say_nothing_are_refused(name, value, said):
     done = start(**{name: value})
     assert done.returncode == 1 and said in done.stderr
@@ -340,23 +359,37 @@ def test_variables_that_say_nothing_are_refused(name, value, said):
 
 @pytest.mark.parametrize("visible, count", [("0", 1), ("1,0", 2), ("-1", 0), ("", 0), ("0,7,1", 1), ("1", 1)])
 def test_some_devices_may_be_hidden(visible, count):
-    code = ("import torch, ulpscope.sim as s\n"
-            "print(s.device_count(), torch.accelerator.is_available(), s.is_available())\n"
-            "for i in range(s.device_count()): assert torch.ones(2, device=f'sim:{i}').sum() == 2\n"
-            "try: torch.ones(1, device=f'sim:{s.device_count()}')\n"
-            "except RuntimeError as e: print(str(e).splitlines()[0])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "ULPSCOPE_SIM_VISIBLE_DEVICES": visible})
+    code = (
+        "import torch, ulpscope.sim as s\n"
+        "print(s.device_count(), torch.accelerator.is_available(), s.is_available())\n"
+        "for i in range(s.device_count()): assert torch.ones(2, device=f'sim:{i}').sum() == 2\n"
+        "try: torch.ones(1, device=f'sim:{s.device_count()}')\n"
+        "except RuntimeError as e: print(str(e).splitlines()[0])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "ULPSCOPE_SIM_VISIBLE_DEVICES": visible},
+    )
     there = count > 0
-    assert done.stdout.splitlines() == [f"{count} {there} {there}",
-                                        f"sim: there is no device {count}; there are {count}"], done.stderr
+    assert done.stdout.splitlines() == [
+        f"{count} {there} {there}",
+        f"sim: there is no device {count}; there are {count}",
+    ], done.stderr
 
 
 def test_what_happens_is_told(tmp_path):
     (tmp_path / "p.py").write_text("import torch, ulpscope.sim\nx = torch.ones(3, device='sim')\nx.exp()\n")
     for words in ("kernels", "kernels,memory", "memory", ""):
-        done = subprocess.run([sys.executable, tmp_path / "p.py"], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, "ULPSCOPE_SIM_LOG": words})
+        done = subprocess.run(
+            [sys.executable, tmp_path / "p.py"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "ULPSCOPE_SIM_LOG": words},
+        )
         assert ("ulpscope: sim:0 stream 0: aten::exp, launched at p.py:3\n" in done.stderr) == ("kernels" in words)
         assert ("sim:0 stream 0: alloc of 12 bytes at 0x" in done.stderr) == ("memory" in words)
 

@@ -58,10 +58,14 @@ def rows(trace):
         found = db.execute(
             "SELECT c.sequence, o.name, a.role, a.path, b.hash FROM call c JOIN op o ON o.id = c.op"
             " JOIN arg a ON a.call = c.sequence JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version"
-            " LEFT JOIN blob b ON b.id = coalesce(t.blob, v.blob) ORDER BY c.sequence, a.role, a.path").fetchall()  # fmt: skip
+            " LEFT JOIN blob b ON b.id = coalesce(t.blob, v.blob) ORDER BY c.sequence, a.role, a.path"
+        ).fetchall()
     written = {(call, path) for call, _, role, path, _ in found if role == "mutated"}
-    return [(name, role, path, bits) for call, name, role, path, bits in found
-            if not (role == "in" and (call, path) in written) and not any(n in name for n in UNWRITTEN)]  # fmt: skip
+    return [
+        (name, role, path, bits)
+        for call, name, role, path, bits in found
+        if not (role == "in" and (call, path) in written) and not any(n in name for n in UNWRITTEN)
+    ]
 
 
 UNWRITTEN = ("empty", "detach", "as_strided", "pin_memory", "is_pinned")

@@ -39,7 +39,9 @@ def test_outputs_share_the_runs_that_they_are_held_to(monkeypatch):
 def test_quick_rounding_is_the_same(name):
     g = torch.Generator().manual_seed(1)
     x = torch.randint(-(2**31), 2**31 - 1, (100_000,), generator=g).to(torch.int32).view(torch.float32)
-    x = torch.cat([x, torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 3.4028235e38, 1e-45, 65519.0, 65520.0])])
+    x = torch.cat(
+        [x, torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 3.4028235e38, 1e-45, 65519.0, 65520.0])]
+    )
     quick, slow = rounded_once(x, name), to_format(x, name).float()
     assert bool(((quick.view(torch.int32) == slow.view(torch.int32)) | (quick.isnan() & slow.isnan())).all())
 

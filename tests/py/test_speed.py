@@ -36,8 +36,9 @@ def two_sizes(tmp_path_factory):
 def test_threads_follow_the_environment_and_the_size_of_the_call(two_sizes, tmp_path, monkeypatch, said, large):
     told = tmp_path / "told"
     monkeypatch.setenv("SPEED_TELLS", str(told))
-    run = check(two_sizes, tmp_path / "out", "--repeat", "1", threads=said,
-                device="python:speed_devices:telling_threads")  # fmt: skip
+    run = check(
+        two_sizes, tmp_path / "out", "--repeat", "1", threads=said, device="python:speed_devices:telling_threads"
+    )
     assert run.returncode == 0
     assert told.read_text().split("\n")[:2] == ["mm 1", f"gelu {large}"]
 
@@ -86,6 +87,7 @@ def carrier(name, x):
 
 def no_replay(monkeypatch):
     """From here on a float64 or float32 run is a failure."""
+
     def run(self, contents=None, function=None):
         raise AssertionError("a replay was asked for")
 
@@ -134,11 +136,15 @@ def test_a_wrong_element_of_what_is_carried_is_found(name, fault):
     assert verdict.verdict in FLAGGED
 
 
-@pytest.mark.parametrize("op, args", [
-    ("aten::_to_copy", (ramp(6, 8),)), ("aten::copy_", (torch.zeros(6, 8, dtype=torch.bfloat16), ramp(6, 8))),
-    ("aten::index_put", (ramp(6, 8), [I], torch.ones(4, 8), True)),
-    ("aten::scatter.reduce", (ramp(6, 8), 0, I[:1].expand(1, 8), ramp(6, 8))),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, args",
+    [
+        ("aten::_to_copy", (ramp(6, 8),)),
+        ("aten::copy_", (torch.zeros(6, 8, dtype=torch.bfloat16), ramp(6, 8))),
+        ("aten::index_put", (ramp(6, 8), [I], torch.ones(4, 8), True)),
+        ("aten::scatter.reduce", (ramp(6, 8), 0, I[:1].expand(1, 8), ramp(6, 8))),
+    ],
+)
 def test_what_converts_or_adds_is_replayed(monkeypatch, op, args):
     kwargs = {"aten::_to_copy": {"dtype": torch.bfloat16}, "aten::scatter.reduce": {"reduce": "add"}}
     call = make_call(op, *args, **kwargs.get(op, {}))
@@ -160,8 +166,17 @@ def test_calls_that_need_more_than_is_left_wait(tmp_path, monkeypatch):
             t.add("aten::gelu", torch.randn(1000, 3000))
     told = tmp_path / "told"
     monkeypatch.setenv("SPEED_TELLS", str(told))
-    run = check(tmp_path / "trace", tmp_path / "out", "--repeat", "1", "--memory", "600MB", "-j", "2",
-                device="python:speed_devices:telling_times")  # fmt: skip
+    run = check(
+        tmp_path / "trace",
+        tmp_path / "out",
+        "--repeat",
+        "1",
+        "--memory",
+        "600MB",
+        "-j",
+        "2",
+        device="python:speed_devices:telling_times",
+    )
     assert run.returncode == 0 and "on 2 workers" in run.stderr
     spans = sorted(tuple(map(float, line.split())) for line in told.read_text().splitlines())
     assert len(spans) == 6
@@ -169,15 +184,15 @@ def test_calls_that_need_more_than_is_left_wait(tmp_path, monkeypatch):
 
 
 def test_a_call_that_needs_more_than_there_is_works_alone(two_sizes, tmp_path):
-    run = check(two_sizes, tmp_path / "out", "--memory", "1MB", "-j", "2",
-                device="python:check_devices:device")  # fmt: skip
+    run = check(two_sizes, tmp_path / "out", "--memory", "1MB", "-j", "2", device="python:check_devices:device")
     assert run.returncode == 0 and {r["verdict"] for r in rows(tmp_path / "out")} == {"pass"}
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "0", "5 apples", "1..5G", "i"])
 def test_what_is_no_size(text):
-    said = subprocess.run(["ulpscope", "check", "t", "--device", "cpu", "--memory", text], capture_output=True,
-                          text=True)  # fmt: skip
+    said = subprocess.run(
+        ["ulpscope", "check", "t", "--device", "cpu", "--memory", text], capture_output=True, text=True
+    )
     assert said.returncode == 2 and f"--memory '{text}': a size is needed" in said.stderr
 
 

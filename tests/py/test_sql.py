@@ -45,14 +45,20 @@ def made(tmp_path_factory):
 
 
 def contents(folder):
-    return {p.relative_to(folder): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        p.relative_to(folder): hashlib.sha256(p.read_bytes()).hexdigest()
+        for p in sorted(folder.rglob("*"))
+        if p.is_file()
+    }
 
 
 @pytest.mark.parametrize("what", ["trace", "sample"])
 def test_each_view_has_the_columns_of_the_page(made, what):
     for view in VIEWS:
         body = re.search(rf"^### {view}: .*?\n(.*?)(?=^##)", PAGE, re.S | re.M)[1]
-        told = re.findall(r"`(\w+)`", " ".join(line.split(" | ")[0] for line in body.splitlines() if line.startswith("| `")))
+        told = re.findall(
+            r"`(\w+)`", " ".join(line.split(" | ")[0] for line in body.splitlines() if line.startswith("| `"))
+        )
         titles = sql(made / what, f"select * from {view} where 0", "--csv").strip().split(",")
         assert sorted(titles) == sorted(told), view
     listed = sql(made / what)
@@ -69,10 +75,16 @@ def test_each_question_has_an_answer(made, question):
 
 def test_the_views_say_what_the_files_hold(made):
     assert rows(made / "sample", "select count(*) as n, sum(flagged) as f from verdicts") == [{"n": 18, "f": 13}]
-    assert rows(made / "sample", "select verdict, bits from verdicts where call = 2") == [{"verdict": "wrong", "bits": 4.2}]
+    assert rows(made / "sample", "select verdict, bits from verdicts where call = 2") == [
+        {"verdict": "wrong", "bits": 4.2}
+    ]
     assert [r["calls"] for r in rows(made / "sample", "select calls from causes order by calls")] == [1, 12]
-    calls = [json.loads(line) for line in
-             subprocess.run([PROGRAM, "show", made / "trace", "--json"], capture_output=True, text=True).stdout.splitlines()]
+    calls = [
+        json.loads(line)
+        for line in subprocess.run(
+            [PROGRAM, "show", made / "trace", "--json"], capture_output=True, text=True
+        ).stdout.splitlines()
+    ]
     ours = rows(made / "trace", "select call, op, step, phase, module from calls order by call")
     assert [(c["call"], c["op"], c["module"] or "") for c in ours] == [(c["call"], c["op"], c["module"]) for c in calls]
     assert len(rows(made / "trace", "select * from tensors")) == sum(len(c["tensors"]) for c in calls)
@@ -84,41 +96,48 @@ def test_ranks_are_rows(made, tmp_path):
     for rank in range(2):
         traces.small_trace(tmp_path / "t" / f"rank-{rank}")
     n = rows(tmp_path / "t" / "rank-1", "select count(*) as n from calls")[0]["n"]
-    assert rows(tmp_path / "t", "select rank, count(*) as n from calls group by 1") == [{"rank": 0, "n": n}, {"rank": 1, "n": n}]
+    assert rows(tmp_path / "t", "select rank, count(*) as n from calls group by 1") == [
+        {"rank": 0, "n": n},
+        {"rank": 1, "n": n},
+    ]
     assert [r["calls"] for r in rows(tmp_path / "t", "select calls from ranks")] == [n, n]
     for rank in range(2, 14):
         traces.small_trace(tmp_path / "t" / f"rank-{rank}")
     assert "at a time; name one rank" in sql(tmp_path / "t", "select 1", code=2)
 
 
-@pytest.mark.parametrize(("statement", "said"), [
-    ("delete from calls", "cannot modify calls"),
-    ("insert into t0.call select * from t0.call", "only SELECT is allowed"),
-    ("update t0.call set step = 1", "only SELECT is allowed"),
-    ("drop view calls", "only SELECT is allowed"),
-    ("create temp table x(y)", "only SELECT is allowed"),
-    ("vacuum into 'x.db'", "only SELECT is allowed"),
-    ("begin", "only SELECT is allowed"),
-    ("attach 'x.db' as x", "ATTACH: nothing else can be attached here"),
-    ("detach t0", "DETACH"),
-    ("pragma query_only = off", "PRAGMA query_only is not allowed here"),
-    ("select load_extension('x')", "load_extension is not allowed here"),
-    ("select writefile('x', 'y')", "no such function: writefile"),
-    ("select name from sqlite_master", "'sqlite_master' is no view: there are calls, tensors"),
-    ("select name from t0.op", "'op' is no view"),
-    ("with x as (select name from t0.op) select * from x", "'op' is no view"),
-    ("select nope from calls", "no such column: nope, at 'nope from calls'"),
-    ("selec 1", "syntax error, at 'selec 1'"),
-    ("select 'a", "unrecognized token"),
-    ("select 1; select 2", "one statement at a time"),
-    ("select ?", "there are no parameters here"),
-    ("", "there is no statement in it"),
-    ("/* nothing */ ;", "there is no statement in it"),
-    ("select zeroblob(100000000)", "too big"),
-    ("select " + "1," * 300 + "1", "at most 200 columns"),
-    ("select " + "(" * 300 + "1" + ")" * 300, ""),
-    ("select '" + "x" * 120000 + "'", "too big"),
-], ids=lambda text: text[:40])  # fmt: skip
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("delete from calls", "cannot modify calls"),
+        ("insert into t0.call select * from t0.call", "only SELECT is allowed"),
+        ("update t0.call set step = 1", "only SELECT is allowed"),
+        ("drop view calls", "only SELECT is allowed"),
+        ("create temp table x(y)", "only SELECT is allowed"),
+        ("vacuum into 'x.db'", "only SELECT is allowed"),
+        ("begin", "only SELECT is allowed"),
+        ("attach 'x.db' as x", "ATTACH: nothing else can be attached here"),
+        ("detach t0", "DETACH"),
+        ("pragma query_only = off", "PRAGMA query_only is not allowed here"),
+        ("select load_extension('x')", "load_extension is not allowed here"),
+        ("select writefile('x', 'y')", "no such function: writefile"),
+        ("select name from sqlite_master", "'sqlite_master' is no view: there are calls, tensors"),
+        ("select name from t0.op", "'op' is no view"),
+        ("with x as (select name from t0.op) select * from x", "'op' is no view"),
+        ("select nope from calls", "no such column: nope, at 'nope from calls'"),
+        ("selec 1", "syntax error, at 'selec 1'"),
+        ("select 'a", "unrecognized token"),
+        ("select 1; select 2", "one statement at a time"),
+        ("select ?", "there are no parameters here"),
+        ("", "there is no statement in it"),
+        ("/* nothing */ ;", "there is no statement in it"),
+        ("select zeroblob(100000000)", "too big"),
+        ("select " + "1," * 300 + "1", "at most 200 columns"),
+        ("select " + "(" * 300 + "1" + ")" * 300, ""),
+        ("select '" + "x" * 120000 + "'", "too big"),
+    ],
+    ids=lambda text: text[:40],
+)
 def test_what_is_no_select_changes_nothing_and_says_why(made, tmp_path, statement, said):
     before = contents(made)
     assert said in sql(made / "trace", statement, code=2)
@@ -126,7 +145,9 @@ def test_what_is_no_select_changes_nothing_and_says_why(made, tmp_path, statemen
 
 
 def test_an_endless_statement_ends_with_ctrl_c(made):
-    running = subprocess.Popen([PROGRAM, "sql", made / "trace", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        [PROGRAM, "sql", made / "trace", ENDLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     time.sleep(0.5)
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=30)
@@ -134,9 +155,11 @@ def test_an_endless_statement_ends_with_ctrl_c(made):
 
 
 def test_forms(made):
-    text = 'select \'a,"b\' || char(10) as x, 1e999 as y, null as z, 0.1 as w'
+    text = "select 'a,\"b' || char(10) as x, 1e999 as y, null as z, 0.1 as w"
     assert list(csv.reader(io.StringIO(sql(made / "trace", text, "--csv"), newline=""))) == [
-        ["x", "y", "z", "w"], ['a,"b\n', "inf", "", "0.1"]]  # fmt: skip
+        ["x", "y", "z", "w"],
+        ['a,"b\n', "inf", "", "0.1"],
+    ]
     assert rows(made / "trace", text) == [{"x": 'a,"b\n', "y": "inf", "z": None, "w": 0.1}]
     assert "two columns are called 'a'" in sql(made / "trace", "select 1 a, 2 a", "--json", code=2)
     table = sql(made / "trace", "select char(27) || '[31m' || char(155) || 'x' as a, 12 as bcd")
@@ -151,5 +174,7 @@ def test_what_is_neither(tmp_path, made):
         assert "a trace holds no verdicts" in sql(made / "trace", statement, code=2)
     assert "neither a trace nor results" in sql(tmp_path, "select 1", code=2)
     assert "sql needs a trace" in sql(code=2) and "put it in quotes" in sql("a", "b", "c", code=2)
-    done = subprocess.run([PROGRAM, "sql", made / "sample", "select count(*) from tensors"], capture_output=True, text=True)
+    done = subprocess.run(
+        [PROGRAM, "sql", made / "sample", "select count(*) from tensors"], capture_output=True, text=True
+    )
     assert done.returncode == 0 and "the trace demo is not there" in done.stderr

@@ -83,19 +83,38 @@ def test_an_honest_device_passes_on_all_of_them(trace):
         found.setdefault(call.op, []).append((verdict.verdict, verdict.reason))
     bad = {op: v for op, v in found.items() if any(one[0] != "pass" for one in v)}
     assert not bad, bad
-    assert {"aten::embedding", "aten::gather", "aten::scatter.src", "aten::scatter_add",
-            "aten::index.Tensor", "aten::nll_loss_forward", "aten::linalg_cholesky_ex",
-            "aten::linalg_solve_triangular", "aten::argsort", "aten::masked_fill.Scalar",
-            "aten::bucketize.Tensor"} <= set(found)  # fmt: skip
+    assert {
+        "aten::embedding",
+        "aten::gather",
+        "aten::scatter.src",
+        "aten::scatter_add",
+        "aten::index.Tensor",
+        "aten::nll_loss_forward",
+        "aten::linalg_cholesky_ex",
+        "aten::linalg_solve_triangular",
+        "aten::argsort",
+        "aten::masked_fill.Scalar",
+        "aten::bucketize.Tensor",
+    } <= set(found)
 
 
-@pytest.mark.parametrize("op, kind", [
-    ("aten::nll_loss_forward", "scale"), ("aten::embedding", "swap_two"),
-    ("aten::gather", "bit_flip"), ("aten::scatter_add", "zero_one"), ("aten::index", "drop_tail"),
-    ("aten::linalg_cholesky_ex", "bf16_inputs"), ("aten::bmm", "tf32"), ("aten::mm", "bf16_inputs"),
-    ("aten::_softmax", "bf16_output"), ("aten::_log_softmax", "offset"),
-    ("aten::index_select", "swap_two"), ("aten::linalg_solve_triangular", "fp16_output"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "op, kind",
+    [
+        ("aten::nll_loss_forward", "scale"),
+        ("aten::embedding", "swap_two"),
+        ("aten::gather", "bit_flip"),
+        ("aten::scatter_add", "zero_one"),
+        ("aten::index", "drop_tail"),
+        ("aten::linalg_cholesky_ex", "bf16_inputs"),
+        ("aten::bmm", "tf32"),
+        ("aten::mm", "bf16_inputs"),
+        ("aten::_softmax", "bf16_output"),
+        ("aten::_log_softmax", "offset"),
+        ("aten::index_select", "swap_two"),
+        ("aten::linalg_solve_triangular", "fp16_output"),
+    ],
+)
 def test_a_planted_fault_is_found_on_stand_ins(trace, op, kind):
     with sim.fault(op, kind):
         verdicts = [v.verdict for v in judged(trace, op)]
@@ -135,8 +154,9 @@ def test_equal_tensors_stay_equal_across_calls(trace):
 
 
 def test_a_trace_of_an_earlier_release_is_read():
-    stats = dict(n=6, n_zero=1, min=-2.0, max=4.0, mean=1.0, l2=5.0,
-                 histogram={"pos": {"1": 2, "2": 1}, "neg": {"1": 1, "0": 1}})  # fmt: skip
+    stats = dict(
+        n=6, n_zero=1, min=-2.0, max=4.0, mean=1.0, l2=5.0, histogram={"pos": {"1": 2, "2": 1}, "neg": {"1": 1, "0": 1}}
+    )
     row = dict(path="args[0]", role="in", dtype="float32", sizes=[2, 3], strides=[1, 2], stats=json.dumps(stats))
     made = stand_in("id", 3, row)
     assert made.shape == (2, 3) and (float(made.min()), float(made.max())) == (-2.0, 4.0)

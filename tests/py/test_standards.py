@@ -128,8 +128,8 @@ PEERS = {
     "allclose:0,0.01": lambda a, b: torch.allclose(a, b, atol=0, rtol=0.01),
     "allclose:0,0": lambda a, b: torch.allclose(a, b, atol=0, rtol=0),
     "kernelbench": lambda a, b: torch.allclose(
-        b, a, **dict.fromkeys(
-            ("atol", "rtol"), 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-4)),
+        b, a, **dict.fromkeys(("atol", "rtol"), 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-4)
+    ),
 }
 
 
@@ -238,10 +238,16 @@ def test_bitwise_is_about_bytes(dtype):
     for seed in range(60):
         make = float_operands if dtype.is_floating_point else integer_operands
         device, native = make(seed, dtype)[:2]
-        want = device.contiguous().numpy(force=True).tobytes() if dtype != torch.bfloat16 else (
-            device.contiguous().view(torch.int16).numpy().tobytes())
-        have = native.contiguous().numpy(force=True).tobytes() if dtype != torch.bfloat16 else (
-            native.contiguous().view(torch.int16).numpy().tobytes())
+        want = (
+            device.contiguous().numpy(force=True).tobytes()
+            if dtype != torch.bfloat16
+            else (device.contiguous().view(torch.int16).numpy().tobytes())
+        )
+        have = (
+            native.contiguous().numpy(force=True).tobytes()
+            if dtype != torch.bfloat16
+            else (native.contiguous().view(torch.int16).numpy().tobytes())
+        )
         assert passes("bitwise", device, native=native) == (want == have)
         assert passes("bitwise", device, native=device.clone())
         found.append(want == have)
@@ -345,18 +351,21 @@ def test_every_standard_is_listed_with_what_it_needs():
     assert {n.split(":")[0] for n in standards.COMPARED} == listed.keys() - {"ulpscope"}
 
 
-@pytest.mark.parametrize("text, says", [
-    ("nonsense", "no standard is named 'nonsense'; known: ulpscope, ascend-v1, "),
-    ("allclose", "it is written allclose:ATOL,RTOL"),
-    ("allclose:1", "it is written allclose:ATOL,RTOL"),
-    ("allclose:1,2,3", "it is written allclose:ATOL,RTOL"),
-    ("ulp:-1", "it is written ulp:K, with numbers from 0 on"),
-    ("ulp:x", "it is written ulp:K"),
-    ("ulp:nan", "it is written ulp:K"),
-    ("torch-close:1", "it is written torch-close"),
-    ("inductor-same:", "it is written inductor-same[:TOL]"),
-    ("ulp:" + "9" * 80, "it is written ulp:K"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("nonsense", "no standard is named 'nonsense'; known: ulpscope, ascend-v1, "),
+        ("allclose", "it is written allclose:ATOL,RTOL"),
+        ("allclose:1", "it is written allclose:ATOL,RTOL"),
+        ("allclose:1,2,3", "it is written allclose:ATOL,RTOL"),
+        ("ulp:-1", "it is written ulp:K, with numbers from 0 on"),
+        ("ulp:x", "it is written ulp:K"),
+        ("ulp:nan", "it is written ulp:K"),
+        ("torch-close:1", "it is written torch-close"),
+        ("inductor-same:", "it is written inductor-same[:TOL]"),
+        ("ulp:" + "9" * 80, "it is written ulp:K"),
+    ],
+)
 def test_a_bad_name_says_what_is_known(text, says):
     with pytest.raises(_core.ArgError, match=re.escape(says)):
         _core.Standard(text)
@@ -452,7 +461,8 @@ def test_the_worst_output_decides():
     x = torch.arange(6.0)
     verdict = ulpscope.judge_call(two, (x,), outputs=(x * 2, x + 2), standard="allclose:0,0")
     assert verdict.sentence == (
-        "two is wrong: allclose:0,0 says fail, 6 of 6 elements beyond atol 0 and rtol 0 in out[1]")
+        "two is wrong: allclose:0,0 says fail, 6 of 6 elements beyond atol 0 and rtol 0 in out[1]"
+    )
     assert [o.verdict for o in verdict.outputs] == ["pass", "wrong"]
     assert [o.status for o in verdict.outputs] == ["pass", "fail"]
     verdict = ulpscope.judge_call(two, (x,), outputs=(x * 2,), standard="ascend-v1")
@@ -465,8 +475,7 @@ def test_a_second_device_is_an_operand():
     good = linear(*args)
     rough = (good.double() * (1 + 1e-3 * torch.sign(good).double())).float()
     strict = ulpscope.judge_call(linear, args, outputs=rough, standard="ascend-benchmark")
-    lenient = ulpscope.judge_call(
-        linear, args, outputs=rough, standard="ascend-benchmark", benchmark=rough)
+    lenient = ulpscope.judge_call(linear, args, outputs=rough, standard="ascend-benchmark", benchmark=rough)
     assert strict.verdict == "wrong" and "yardstick in place of benchmark" in strict.sentence
     assert lenient.verdict == "pass" and "in place of" not in lenient.sentence
 
@@ -536,8 +545,11 @@ def test_check_compares_standards(trace, tmp_path):
     with open(tmp_path / "a" / "result.csv", newline="") as file:
         rows = {int(row["call"]): row for row in csv.DictReader(file)}
     for call in report["calls"]:
-        said = {m["name"].removeprefix("standard:"): m["value"]["verdict"]
-                for m in call["metrics"] if m["name"].startswith("standard:")}  # fmt: skip
+        said = {
+            m["name"].removeprefix("standard:"): m["value"]["verdict"]
+            for m in call["metrics"]
+            if m["name"].startswith("standard:")
+        }
         assert call["standards"] == said
         assert {name: rows[call["call"]][name] for name in said} == said
 
@@ -588,8 +600,11 @@ RTOL = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-2
 ATOL = {torch.float16: 2.0**-16, torch.bfloat16: 1e-16, torch.float32: 2.0**-30}
 BENCH_ATOL = {torch.float16: 1e-16, torch.bfloat16: 1e-16, torch.float32: 2.0**-30}
 LEAST = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-14}
-LARGEST = {torch.float16: 65504.0, torch.bfloat16: 3.3895313892515355e38,
-           torch.float32: float(np.finfo(np.float32).max)}  # fmt: skip
+LARGEST = {
+    torch.float16: 65504.0,
+    torch.bfloat16: 3.3895313892515355e38,
+    torch.float32: float(np.finfo(np.float32).max),
+}
 
 
 def absolute_by_numpy(device, raised):
@@ -612,8 +627,7 @@ def absolute_by_numpy(device, raised):
 
 
 def ulps_by_definition(device, raised):
-    p, least = {torch.float16: (10, -14), torch.bfloat16: (7, -126),
-                torch.float32: (23, -126)}[device.dtype]  # fmt: skip
+    p, least = {torch.float16: (10, -14), torch.bfloat16: (7, -126), torch.float32: (23, -126)}[device.dtype]
     d, r = ascend_arrays(device, raised)
     kind = np.float64 if device.dtype == torch.float32 else np.float32
     exponent = np.maximum(np.where(r == 0, 0, np.floor(np.log2(np.abs(r)))), least)

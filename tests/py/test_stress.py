@@ -71,8 +71,11 @@ HONEST = {
     "gelu": (gelu_by_hand, F.gelu, lambda: (randn(12, 40),)),
     "silu": (lambda x: x * x.sigmoid(), F.silu, lambda: (randn(12, 40),)),
     "cross_entropy": (F.cross_entropy, F.cross_entropy, lambda: (randn(12, 40), 3 * torch.arange(12))),
-    "attention": (F.scaled_dot_product_attention, attention,
-                  lambda: (randn(2, 12, 24), randn(2, 20, 24), randn(2, 20, 24))),
+    "attention": (
+        F.scaled_dot_product_attention,
+        attention,
+        lambda: (randn(2, 12, 24), randn(2, 20, 24), randn(2, 20, 24)),
+    ),
     "conv": (F.conv2d, F.conv2d, lambda: (randn(2, 4, 9, 9), randn(6, 4, 3, 3))),
     "cumsum": (lambda x: x.cumsum(-1), lambda x: x.cumsum(-1), lambda: (randn(6, 50),)),
     "logsumexp": (lambda x: x.logsumexp(-1), lambda x: x.logsumexp(-1), lambda: (randn(12, 40),)),
@@ -80,7 +83,7 @@ HONEST = {
     "embedding": (F.embedding, F.embedding, lambda: (2 * torch.arange(12), randn(30, 16))),
     "topk": (lambda x: x.topk(3, -1), lambda x: x.topk(3, -1), lambda: (randn(12, 40),)),
     "where": (torch.where, torch.where, lambda: (randn(12, 40) > 0, *randn(2, 12, 40))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HONEST)
@@ -143,9 +146,8 @@ BROKEN = {
     "whole blocks only": (whole_blocks_only, torch.exp, "size-40-to-41"),
     "flushes float16 subnormals": (flushes, lambda x: x * 2, "subnormals"),
     "swallows NaN": (max_skips_nan, lambda x: x.amax(-1), "nan"),
-    "raises on no rows": (needs_rows, lambda x: x * (x.amax(1, keepdim=True) if x.numel() else 1),
-                          "size-12-to-0"),
-}  # fmt: skip
+    "raises on no rows": (needs_rows, lambda x: x * (x.amax(1, keepdim=True) if x.numel() else 1), "size-12-to-0"),
+}
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -193,8 +195,9 @@ def test_what_the_reference_refuses_is_skipped_and_counted():
     assert len(skipped) == 5 and all("40 columns" in why for why in skipped.values())
 
 
-@pytest.mark.parametrize("inputs, text", [("stres", "is unknown"), ("stress:x", "is no number"),
-                                          ("stress:1:sise*", "takes no case")])  # fmt: skip
+@pytest.mark.parametrize(
+    "inputs, text", [("stres", "is unknown"), ("stress:x", "is no number"), ("stress:1:sise*", "takes no case")]
+)
 def test_bad_inputs_are_refused(inputs, text):
     with pytest.raises(ValueError, match=text):
         assert_accurate(softmax, softmax, randn(4, 4), inputs=inputs)

@@ -49,11 +49,10 @@ GIVEN = {
 }
 CALLS = {
     "products": (torch.mul, lambda draw: (draw(N) * 1e-20, draw(N) * 1e-19), torch.float32),
-    "bfloat16 squares": (lambda x: x * x, lambda draw: ((1 + draw(N).abs()).bfloat16() * 3e-20,),
-                         torch.bfloat16),
+    "bfloat16 squares": (lambda x: x * x, lambda draw: ((1 + draw(N).abs()).bfloat16() * 3e-20,), torch.bfloat16),
     "exp": (torch.exp, lambda draw: (-90 - draw(N).abs(),), torch.float32),
     "copy": (torch.clone, lambda draw: (draw(N) * 1e-39,), torch.float32),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -126,8 +125,11 @@ def test_what_is_flushed_is_not_ill_conditioned(draw):
     assert 0.1 < float(rest.float().mean()) < 0.45
     got = ulpscope.judge_call(fn, (x,), outputs=flushed)
     assert got.passed and "flushes subnormals" in got.notes, got.sentence
-    for wrong in (flushed * 1.001, torch.where(rest, flushed.roll(1), flushed),
-                  torch.where(rest, flushed, draw(N) * 1e-8)):  # fmt: skip
+    for wrong in (
+        flushed * 1.001,
+        torch.where(rest, flushed.roll(1), flushed),
+        torch.where(rest, flushed, draw(N) * 1e-8),
+    ):
         assert not ulpscope.judge_call(fn, (x,), outputs=wrong).passed
 
 

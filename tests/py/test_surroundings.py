@@ -16,14 +16,17 @@ from ulpscope.program import glue
 def run(*words, path="", **environment):
     before = [str(path)] if path else []
     setting = {"PYTHONPATH": os.pathsep.join([*before, os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([str(w) if not isinstance(w, bytes) else w for w in words],
-                          capture_output=True, text=True, timeout=120,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", **setting, **environment})  # fmt: skip
+    return subprocess.run(
+        [str(w) if not isinstance(w, bytes) else w for w in words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **setting, **environment},
+    )
 
 
 def check(trace, out, *more, **options):
-    return run("ulpscope", "check", trace, "--device", "cpu", "-o", out, "-j", "1",
-               "--ops", "mm", *more, **options)  # fmt: skip
+    return run("ulpscope", "check", trace, "--device", "cpu", "-o", out, "-j", "1", "--ops", "mm", *more, **options)
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +36,20 @@ def trace(tmp_path_factory):
 
 def test_info_tells_glue_compiler_and_cache_also_where_a_site_prints(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('hello from the site ' * 100)")
-    said = run("ulpscope", "info", "--json", path=tmp_path, ULPSCOPE_PYTHON=sys.executable,
-               ULPSCOPE_CACHE=str(tmp_path / "cache"))  # fmt: skip
+    said = run(
+        "ulpscope",
+        "info",
+        "--json",
+        path=tmp_path,
+        ULPSCOPE_PYTHON=sys.executable,
+        ULPSCOPE_CACHE=str(tmp_path / "cache"),
+    )
     assert said.returncode == 0, said.stderr
     told = schemas.one("info", said.stdout)
     assert told["torch"][0].isdigit() and "sim:0" in told["devices"]
-    assert told["glue"] == ("intercept not built yet, sim not built yet, simccl not built yet, "
-                            "compiled at first use, once, "
-                            "about a minute")  # fmt: skip
+    assert told["glue"] == (
+        "intercept not built yet, sim not built yet, simccl not built yet, compiled at first use, once, about a minute"
+    )
     assert told["cache"] == str(tmp_path / "cache") and told["compiler"]
 
 
@@ -73,9 +82,12 @@ def test_names_that_are_not_utf_8_are_no_obstacle(tmp_path):
 
 @pytest.mark.parametrize(
     "words, meant",
-    [(("chek",), "did you mean check?"), (("report", "--bseline=x", "out"), "did you mean --baseline?"),
-     (("show", "--modul", "x", "--jsno", "t"), "did you mean --json?")],
-)  # fmt: skip
+    [
+        (("chek",), "did you mean check?"),
+        (("report", "--bseline=x", "out"), "did you mean --baseline?"),
+        (("show", "--modul", "x", "--jsno", "t"), "did you mean --json?"),
+    ],
+)
 def test_a_mistyped_word_of_the_program(words, meant):
     said = run("ulpscope", *words)
     assert said.returncode == 2 and meant in said.stderr

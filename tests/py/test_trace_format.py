@@ -78,15 +78,17 @@ def test_tables_are_the_documented_ones(trace):
 
 def test_every_byte_is_there(trace):
     path, n_calls = trace
-    shards = {
-        int(p.name[8:13]): load_file(p) for p in sorted(path.glob("tensors-*.safetensors"))
-    }
-    rows = connect(path).execute(
-        """SELECT c.sequence, o.name, a.role, a.path, t.dtype, t.sizes, b.id, b.bytes, b.shard
+    shards = {int(p.name[8:13]): load_file(p) for p in sorted(path.glob("tensors-*.safetensors"))}
+    rows = (
+        connect(path)
+        .execute(
+            """SELECT c.sequence, o.name, a.role, a.path, t.dtype, t.sizes, b.id, b.bytes, b.shard
            FROM call c JOIN op o ON o.id = c.op JOIN arg a ON a.call = c.sequence
            JOIN tensor t ON t.id = a.tensor JOIN version v ON v.id = t.version
            JOIN blob b ON b.id = v.blob ORDER BY c.sequence, a.position"""
-    ).fetchall()
+        )
+        .fetchall()
+    )
     assert len(rows) == 2 * n_calls
     assert len(shards) == 1 + max(r[-1] for r in rows)
     for sequence, _, role, where, dtype, sizes, blob, n, shard in rows:

@@ -29,8 +29,12 @@ def scale(value, tracker, found):
 def gradients(dtype, bad=0.0):
     first = randn(64, dtype=dtype)
     first[3] += bad
-    return ("aten::_amp_foreach_non_finite_check_and_unscale_", [first, randn(9, dtype=dtype)],
-            torch.zeros(1), torch.tensor([1 / 768]))  # fmt: skip
+    return (
+        "aten::_amp_foreach_non_finite_check_and_unscale_",
+        [first, randn(9, dtype=dtype)],
+        torch.zeros(1),
+        torch.tensor([1 / 768]),
+    )
 
 
 def products(dtype, left, right, groups):
@@ -86,8 +90,15 @@ def always_grows(op, args, kwargs):
     return op(*args, **kwargs)
 
 
-FAULTS = {"rows": tf32, "columns": one_row_late, "sums": tf32, "batches": tf32, "unscale Inf": finds_nothing,
-          "unscale": scales_twice, "scale stays": always_grows}  # fmt: skip
+FAULTS = {
+    "rows": tf32,
+    "columns": one_row_late,
+    "sums": tf32,
+    "batches": tf32,
+    "unscale Inf": finds_nothing,
+    "unscale": scales_twice,
+    "scale stays": always_grows,
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -29,8 +29,17 @@ def trial(tmp_path, *words, code=0, device="sim:0", **variables):
     return {row["row"]: (row["state"], row["text"]) for row in told["rows"]}, done.stderr
 
 
-ROWS = ("device", "capture", "replay-and-judge", "capture-on-the-cpu", "diff-with-the-cpu", "judge-a-kernel",
-        "time-operators", "substitution", "watch")  # fmt: skip
+ROWS = (
+    "device",
+    "capture",
+    "replay-and-judge",
+    "capture-on-the-cpu",
+    "diff-with-the-cpu",
+    "judge-a-kernel",
+    "time-operators",
+    "substitution",
+    "watch",
+)
 
 
 def test_rows_work_on_the_simulated_device(tmp_path):

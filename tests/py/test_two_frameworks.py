@@ -63,13 +63,19 @@ def total(test_case=None):
 TEXTS = (products, sums, layers, refused, written, nans)
 GRADIENT = "is a gradient of an input"
 FAULTS = {
-    "last row": (product, "wrong|nonfinite"), "no transpose": (product, GRADIENT), "bfloat16 products": (product, "reduced|wrong"),
-    "derivative": (tangent, GRADIENT), "raises": (tangent, "it raises ValueError where the CPU gives a result: tanh is not for you"),
-    "scale": (exponent, "reduced|wrong"), "dtype": (exponent, "result 0 is .* float64 where torch's is .* float32"),
-    "keeps": (total, "result 0 is .1, .* where torch's is"), "no bias": (layers, "it gives no gradient of x|wrong"),
-    "takes all": (refused, "it gives a result where the CPU raises RuntimeError"), "setitem": (written, "wrong"),
+    "last row": (product, "wrong|nonfinite"),
+    "no transpose": (product, GRADIENT),
+    "bfloat16 products": (product, "reduced|wrong"),
+    "derivative": (tangent, GRADIENT),
+    "raises": (tangent, "it raises ValueError where the CPU gives a result: tanh is not for you"),
+    "scale": (exponent, "reduced|wrong"),
+    "dtype": (exponent, "result 0 is .* float64 where torch's is .* float32"),
+    "keeps": (total, "result 0 is .1, .* where torch's is"),
+    "no bias": (layers, "it gives no gradient of x|wrong"),
+    "takes all": (refused, "it gives a result where the CPU raises RuntimeError"),
+    "setitem": (written, "wrong"),
     "nan": (nans, "nonfinite"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda t: t.__name__)

@@ -45,8 +45,13 @@ def rounded_inside(op, args, kwargs):
     return sum((args[0][:, i : i + 8] @ args[1][i : i + 8] for i in range(0, 64, 8)))
 
 
-CASES = [(attention, None, True), (attention, worse, False), (attention, one_element, False),
-         (attention, not_last_key, False), (product, rounded_inside, False)]  # fmt: skip
+CASES = [
+    (attention, None, True),
+    (attention, worse, False),
+    (attention, one_element, False),
+    (attention, not_last_key, False),
+    (product, rounded_inside, False),
+]
 
 
 @pytest.mark.parametrize("make, fault, usual", CASES)

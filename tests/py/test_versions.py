@@ -48,16 +48,29 @@ def newer_than_oldest(text: str) -> list[str]:
 
 
 def test_the_oldest_python_reads_what_is_shipped():
-    files = [*(ROOT / "python").rglob("*.py"), *(ROOT / "packaging").glob("*.py"), *(ROOT / "examples").glob("demo*/*.py"),
-             ROOT / "examples/demo.py"]  # fmt: skip
+    files = [
+        *(ROOT / "python").rglob("*.py"),
+        *(ROOT / "packaging").glob("*.py"),
+        *(ROOT / "examples").glob("demo*/*.py"),
+        ROOT / "examples/demo.py",
+    ]
     own = {ROOT / "python/ulpscope/calls/older.py"}
     found = {str(p.relative_to(ROOT)): newer_than_oldest(p.read_text("utf-8")) for p in files if p not in own}
     assert {p: bad for p, bad in found.items() if bad} == {}
     assert len(found) > 200
 
 
-@pytest.mark.parametrize("text", ["match x:\n    case 1: pass\n", "def f(x: int | None): pass\n", "x: int | None = 1\n",
-                                  "isinstance(x, int | str)\n", "zip(a, b, strict=True)\n", "def f() -> int | None: pass\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "match x:\n    case 1: pass\n",
+        "def f(x: int | None): pass\n",
+        "x: int | None = 1\n",
+        "isinstance(x, int | str)\n",
+        "zip(a, b, strict=True)\n",
+        "def f() -> int | None: pass\n",
+    ],
+)
 def test_what_it_does_not_read_is_caught(text):
     assert newer_than_oldest(text)
 
@@ -110,11 +123,16 @@ def test_glue_of_the_companion_is_taken_where_nothing_can_be_compiled(elsewhere)
     assert "intercept prebuilt (no C++ compiler" in glue.told()[0]
 
 
-@pytest.mark.parametrize("text, package", [
-    ("a.h:8:10: fatal error: pybind11/pybind11.h: No such file or directory", "pybind11-dev"),
-    ("a.h:8:10: fatal error: 'fmt/format.h' file not found", "libfmt-dev"),
-    ("a.h:8:10: fatal error: Python.h: No such file or directory", "python3-dev"),
-    ("a.h:8:10: fatal error: other/other.h: No such file or directory", ""), ("error: no such member", "")])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, package",
+    [
+        ("a.h:8:10: fatal error: pybind11/pybind11.h: No such file or directory", "pybind11-dev"),
+        ("a.h:8:10: fatal error: 'fmt/format.h' file not found", "libfmt-dev"),
+        ("a.h:8:10: fatal error: Python.h: No such file or directory", "python3-dev"),
+        ("a.h:8:10: fatal error: other/other.h: No such file or directory", ""),
+        ("error: no such member", ""),
+    ],
+)
 def test_a_header_that_is_missing_is_told_with_its_package(text, package):
     assert glue._missing(text) == (f"; install it (Debian: apt-get install {package})" if package else "")
 
@@ -153,7 +171,16 @@ def test_archives_have_the_same_bytes_whatever_the_order(tmp_path):
 
 
 def test_the_page_of_versions_says_what_did_not_work():
-    told = {"trixie": {"date": "2026-01-02", "found": {"python": "3.13.5", "torch": "2.6.0", "glue": ["works", "", 60],
-                                                       "demo": ["does not", "a sentence", 3]}}}  # fmt: skip
+    told = {
+        "trixie": {
+            "date": "2026-01-02",
+            "found": {
+                "python": "3.13.5",
+                "torch": "2.6.0",
+                "glue": ["works", "", 60],
+                "demo": ["does not", "a sentence", 3],
+            },
+        }
+    }
     text = matrix.page(told)
     assert "| trixie | 2026-01-02 | 3.13.5 | 2.6.0 | yes | - |" in text and "- trixie, demo: a sentence" in text

@@ -194,7 +194,7 @@ FAULTS = (
     ("F10", {"fault": "flip", "bit": 1, "element": 5}, "weight", "changed"),
     ("F10", {"fault": "flip", "bit": 1, "element": 5}, "exp_avg", "changed"),
     ("F10", {"fault": "flip", "bit": 1, "element": 5}, "exp_avg_sq", "changed"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("code", "fault", "where", "kind"), FAULTS, ids=[f"{f[0]}-{f[2]}" for f in FAULTS])
@@ -279,8 +279,17 @@ def test_state_goes_over_a_restart():
 
 
 def test_a_lasting_finding_does_not_fill_the_memory_of_a_run_of_weeks():
-    found = {"kind": "spike", "tensor": "0.weight", "rank": 0, "score": 2.0, "threshold": 1.0, "sentence": "made up",
-             "detector": "temporal", "action": None, "level": "info"}  # fmt: skip
+    found = {
+        "kind": "spike",
+        "tensor": "0.weight",
+        "rank": 0,
+        "score": 2.0,
+        "threshold": 1.0,
+        "sentence": "made up",
+        "detector": "temporal",
+        "action": None,
+        "level": "info",
+    }
     with ulpscope.watch(net := nn.Linear(2, 2), torch.optim.SGD(net.parameters(), lr=0.1)) as w:
         for step in range(12000):
             w._take(found | {"step": step})
@@ -289,9 +298,18 @@ def test_a_lasting_finding_does_not_fill_the_memory_of_a_run_of_weeks():
     assert steps == [*range(1000), *range(3000, 12000)] and "12,000 events" in repr(w)
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    ({"config": "coldown:5"}, "cooldown"), ({"config": "cooldown:0"}, "cooldown"),
-    ({"audit": -1}, "one micro-batch of"), ({"neighbour": 2}, "no other rank"), ({"neighbour": -1}, "one micro-batch of"), ({"action": "explode"}, "one of log"), ({"weights_every": 0}, "one step or more")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"config": "coldown:5"}, "cooldown"),
+        ({"config": "cooldown:0"}, "cooldown"),
+        ({"audit": -1}, "one micro-batch of"),
+        ({"neighbour": 2}, "no other rank"),
+        ({"neighbour": -1}, "one micro-batch of"),
+        ({"action": "explode"}, "one of log"),
+        ({"weights_every": 0}, "one step or more"),
+    ],
+)
 def test_what_is_wrong_is_a_sentence(options, says):
     net = nn.Linear(2, 2)
     with pytest.raises(ValueError, match=says):
@@ -302,8 +320,12 @@ def test_odd_models_are_watched():
     """Frozen, unused, empty and complex parameters, accumulated gradients, another shape later."""
     net = nn.Linear(4, 4)
     frozen = nn.Parameter(torch.ones(3), requires_grad=False)
-    odd = [nn.Parameter(torch.ones(2, dtype=torch.complex64)), nn.Parameter(torch.empty(0)),
-           nn.Parameter(torch.ones(2)), frozen]  # fmt: skip
+    odd = [
+        nn.Parameter(torch.ones(2, dtype=torch.complex64)),
+        nn.Parameter(torch.empty(0)),
+        nn.Parameter(torch.ones(2)),
+        frozen,
+    ]
     optimizer = torch.optim.SGD([*net.parameters(), *odd], lr=0.01)
     with ulpscope.watch(net, optimizer, weights_every=1) as w:
         for step in range(20):
@@ -381,18 +403,31 @@ def test_asd_has_its_words(caplog, capsys, monkeypatch):
     said = {r.levelname: r.getMessage() for r in caplog.records}
     date = re.escape(time.strftime("[%Y-%m-%d ")) + r"\d\d:\d\d:\d\d\]"
     assert re.match(rf"\[Event\]{date} \[Rank 0\]: A grad-norm spike may happen", said["INFO"])
-    assert re.match(rf"\[Warning\]{date} \[Rank 0\]: feature detection detects abnormal results!\nGrad-norm spike: index 0, "
-                    rf"time {date[2:-2]}, param", said["WARNING"])  # fmt: skip
+    assert re.match(
+        rf"\[Warning\]{date} \[Rank 0\]: feature detection detects abnormal results!\nGrad-norm spike: index 0, "
+        rf"time {date[2:-2]}, param",
+        said["WARNING"],
+    )
     assert "cooldown:0: a whole number from 1 to" in capsys.readouterr().err
 
 
 def test_asd_events_are_shown_where_the_variable_asks_for_them(tmp_path):
-    code = ("import torch, ulpscope\nnet = torch.nn.Linear(4, 4)\nopt = torch.optim.SGD(net.parameters(), lr=0.0)\n"
-            "w = ulpscope.watch(net, opt, 'mode:asd,enable:true,grad_sample_interval:1')\n"
-            "for step in range(20):\n    net(torch.ones(1, 4)).sum().backward()\n"
-            "    if step == 15: net.weight.grad[0, 0] = 1e30\n    opt.step(); opt.zero_grad()\n")  # fmt: skip
-    told = [subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True,
-                           env={**os.environ, "TORCH_NPU_LOGS": words}).stderr for words in ("", "silent")]  # fmt: skip
+    code = (
+        "import torch, ulpscope\nnet = torch.nn.Linear(4, 4)\nopt = torch.optim.SGD(net.parameters(), lr=0.0)\n"
+        "w = ulpscope.watch(net, opt, 'mode:asd,enable:true,grad_sample_interval:1')\n"
+        "for step in range(20):\n    net(torch.ones(1, 4)).sum().backward()\n"
+        "    if step == 15: net.weight.grad[0, 0] = 1e30\n    opt.step(); opt.zero_grad()\n"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            text=True,
+            capture_output=True,
+            check=True,
+            env={**os.environ, "TORCH_NPU_LOGS": words},
+        ).stderr
+        for words in ("", "silent")
+    ]
     assert ["A grad-norm spike may happen" in text for text in told] == [False, True]
 
 
@@ -437,8 +472,14 @@ def run(folder, what, ranks=1, *options, config=None, logged=None):
     if ranks > 1:
         command[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     watch = "--watch" if config is None else f"--watch={config}"
-    return subprocess.run(["ulpscope", "run", watch, *options, "--", *command], cwd=folder, text=True,
-                          capture_output=True, timeout=120, env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", "run", watch, *options, "--", *command],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
 
 
 def test_a_program_that_knows_nothing_of_it(tmp_path):
@@ -447,8 +488,11 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
     assert "no alarm in 40 optimizer steps" in done.stderr and "ulpscope watch w.jsonl" in done.stderr
     assert "not watched: matrix products (matmul_every:100)" in done.stderr
     lines = [json.loads(line) for line in (tmp_path / "w.jsonl").open()]
-    assert lines[0] == {"ulpscope_watch": 1, "world": 1, "tensors": [
-        ["0.weight", "float32"], ["0.bias", "float32"], ["2.weight", "float32"], ["2.bias", "float32"]]}  # fmt: skip
+    assert lines[0] == {
+        "ulpscope_watch": 1,
+        "world": 1,
+        "tensors": [["0.weight", "float32"], ["0.bias", "float32"], ["2.weight", "float32"], ["2.bias", "float32"]],
+    }
     assert {line["site"] for line in lines[1:]} >= {"weight", "update", "moment1", "moment2"}
     done = run(tmp_path, "grad")
     said = [line for line in done.stderr.splitlines() if "the gradient of '0.weight'" in line]
@@ -462,7 +506,9 @@ def test_a_program_that_knows_nothing_of_it(tmp_path):
 def test_the_first_step_is_read_once(monkeypatch):
     taken = []
     take = watch_rows.RowReader.take
-    monkeypatch.setattr(watch_rows.RowReader, "take", lambda self, tag, *rest: taken.append(tag[:2]) or take(self, tag, *rest))
+    monkeypatch.setattr(
+        watch_rows.RowReader, "take", lambda self, tag, *rest: taken.append(tag[:2]) or take(self, tag, *rest)
+    )
     net = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     with watch_found.FoundWatches("weights_every:1", None) as found:
@@ -471,18 +517,27 @@ def test_the_first_step_is_read_once(monkeypatch):
             optimizer.step()
     assert found.error is None and found.n_steps == 3
     assert [tag for tag in taken if tag[1] in ("grad", "update")] == [
-        (step, site) for step in range(3) for site in ("grad", "update")]  # fmt: skip
+        (step, site) for step in range(3) for site in ("grad", "update")
+    ]
 
 
 NOT_WATCHED = {
-    "": (torch.float32, 3, "matrix products (matmul_every:100); other operators (audit:100); weights and optimizer state but at"),
-    "matmul_every:1,weights_every:1,audit:9": (torch.float32, 3, "matrix products but those of nn.Linear, one of so many; copies"),
+    "": (
+        torch.float32,
+        3,
+        "matrix products (matmul_every:100); other operators (audit:100); weights and optimizer state but at",
+    ),
+    "matmul_every:1,weights_every:1,audit:9": (
+        torch.float32,
+        3,
+        "matrix products but those of nn.Linear, one of so many; copies",
+    ),
     "audit:9": (torch.float32, 3, "; anything against its past (3 steps, of which the first 8 are what is learnt by)"),
     "mode:asd,enable:true": (torch.float16, 0, "anything (one float16 parameter switches mode asd off"),
     "enable:false": (torch.float32, 0, "anything (mode sound is off"),
     "mode:asd,enable:false": (torch.float32, 0, "anything (mode asd is off"),
     "mode:asd,enable:true,with_checksum:true": (torch.float32, 3, "(with_checksum looks at bfloat16 alone)"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("config", NOT_WATCHED)
@@ -504,7 +559,10 @@ def test_a_config_says_what_is_read_and_done(tmp_path):
     every = "weights_every:1,matmul_every:1,audit:2"
     done = run(tmp_path, "grad", 1, config=f"{every},keep_calls:30,action:stop,exit_code:17")
     assert done.returncode == 17 and done.stdout == "" and "the job is stopped: " in done.stderr, done.stderr
-    assert "the gradient of '0.weight'" in done.stderr and f"ulpscope check {tmp_path}/ulpscope-watch --device" in done.stderr
+    assert (
+        "the gradient of '0.weight'" in done.stderr
+        and f"ulpscope check {tmp_path}/ulpscope-watch --device" in done.stderr
+    )
     with _core.Trace(tmp_path / "ulpscope-watch") as trace:
         assert len(trace.select()) == 30
     done = run(tmp_path, "clean", 1, "--watch-log", "w.jsonl", config=every)
@@ -516,14 +574,20 @@ def test_a_config_says_what_is_read_and_done(tmp_path):
 
 def test_arguments_count_before_a_config():
     net = nn.Linear(2, 2)
-    with ulpscope.watch(net, torch.optim.SGD(net.parameters(), lr=1), "weights_every:7,action:raise", action="log") as w:
+    with ulpscope.watch(
+        net, torch.optim.SGD(net.parameters(), lr=1), "weights_every:7,action:raise", action="log"
+    ) as w:
         assert (w.weights_every, w.action, w.exit_code) == (7, "log", 3)
 
 
 def test_a_bad_config_starts_nothing(tmp_path):
     (tmp_path / "train.py").write_text("print('ran')")
-    done = subprocess.run(["ulpscope", "run", "--watch=coldown:3", "--", sys.executable, "train.py"],
-                          cwd=tmp_path, text=True, capture_output=True)  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "run", "--watch=coldown:3", "--", sys.executable, "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+    )
     assert done.returncode == 2 and "cooldown" in done.stderr and "ran" not in done.stdout
 
 
@@ -603,8 +667,17 @@ def test_asd_checksum_is_that_of_the_document():
     assert watch_matmul.asd_abnormal(a, b, c, torch.matmul) == 1
 
 
-@pytest.mark.parametrize("shapes", [((32, 64), (64, 48)), ((3, 32, 64), (64, 48)), ((3, 32, 64), (3, 64, 48)),
-                                    ((2, 1, 32, 64), (3, 64, 48)), ((64,), (64, 48)), ((64,), (3, 64, 48))])  # fmt: skip
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((32, 64), (64, 48)),
+        ((3, 32, 64), (64, 48)),
+        ((3, 32, 64), (3, 64, 48)),
+        ((2, 1, 32, 64), (3, 64, 48)),
+        ((64,), (64, 48)),
+        ((64,), (3, 64, 48)),
+    ],
+)
 def test_asd_checksum_takes_batches_and_vectors(shapes):
     torch.manual_seed(0)
     a, b = (torch.randn(shape).bfloat16() for shape in shapes)
@@ -751,7 +824,9 @@ def test_an_audit_tells_a_passing_fault_from_kernels_that_are_not_deterministic(
     _, w = audited(lambda x: x * (1 + len(calls) * 1e-3 if calls.append(x) is None else 0), micro=1, audit=5)
     assert w.events() == [] and w.error is None and "not deterministic" in w.audit.off
     calls.clear()  # and three that differ where it was deterministic before
-    _, w = audited(lambda x: calls.append(x) or x * (1 + 1e-3 * (len(calls) in range(15, 18)) * len(calls)), micro=1, audit=1)
+    _, w = audited(
+        lambda x: calls.append(x) or x * (1 + 1e-3 * (len(calls) in range(15, 18)) * len(calls)), micro=1, audit=1
+    )
     assert {(e.step, "comes and goes" in e.sentence) for e in w.events()} == {(7, True)} and w.audit.off is None
     assert capfd.readouterr().err.count("audits no micro-batch any more") == 1
 
@@ -807,10 +882,18 @@ SHARDED = """
 
 def test_shards_and_buckets(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SHARDED))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                           "2", "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == [
-        "rank 0: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]", "rank 0: None None []",
-        "rank 1: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]", "rank 1: None None []"]  # fmt: skip
+        "rank 0: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]",
+        "rank 0: None None []",
+        "rank 1: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]",
+        "rank 1: None None []",
+    ]

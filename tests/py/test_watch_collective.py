@@ -89,9 +89,14 @@ REDUCED = """
 def test_what_comes_out_of_a_reduction_is_what_went_in(tmp_path):
     """Where all ranks have the same wrong sum no vote of theirs can tell."""
     (tmp_path / "train.py").write_text(textwrap.dedent(REDUCED))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                           "2", "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     for rank in (0, 1):

@@ -35,9 +35,14 @@ FLIPS = 6  # of a bit and tensor
 
 
 def told(folder, *more, script="train.py"):
-    return subprocess.run(["ulpscope", "watch", "--explain", *more, "--", sys.executable, script], cwd=folder,
-                          text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, TMPDIR=str(folder), OMP_NUM_THREADS="1"))  # fmt: skip
+    return subprocess.run(
+        ["ulpscope", "watch", "--explain", *more, "--", sys.executable, script],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, TMPDIR=str(folder), OMP_NUM_THREADS="1"),
+    )
 
 
 FLIP = """
@@ -78,11 +83,21 @@ def test_what_is_said_of_a_model_is_what_happens_to_it(tmp_path):
     # the planted blindness, and what both levels show
     assert share["big.weight"][27] < 0.03 and share["small.weight"][27] > 0.97
     assert all(share[name][30] > 0.97 and share[name][31] == share[name][0] == 0 for name in share)
-    wanted = [(name, bit) for name in ("big.weight", "small.weight") for bit in (31, 30, 29, 28, 27, 23, 22, 3)
-              if not 0.03 < share[name][bit] < 0.97]  # fmt: skip
+    wanted = [
+        (name, bit)
+        for name in ("big.weight", "small.weight")
+        for bit in (31, 30, 29, 28, 27, 23, 22, 3)
+        if not 0.03 < share[name][bit] < 0.97
+    ]
     assert len(wanted) > 12
-    flipped = subprocess.run([sys.executable, "flip.py", json.dumps(wanted), str(FLIPS)], cwd=tmp_path, text=True,
-                             capture_output=True, timeout=120, env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    flipped = subprocess.run(
+        [sys.executable, "flip.py", json.dumps(wanted), str(FLIPS)],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert flipped.returncode == 0, flipped.stderr
     for (name, bit), n in zip(wanted, json.loads(flipped.stdout), strict=True):
         assert n == (FLIPS if share[name][bit] > 0.97 else 0), (name, bit, share[name][bit], n)
@@ -93,16 +108,24 @@ def test_it_is_told_in_words_and_the_command_is_ended(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
     done = told(tmp_path, "--steps", "12", "--detector", "temporal,nan", "--config", "deviations:20")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Of the bits of a gradient's element (31 is the sign) a flip is seen by temporal or ranks 19 times of 20: 30; ")
+    assert done.stdout.startswith(
+        "Of the bits of a gradient's element (31 is the sign) a flip is seen by temporal or ranks 19 times of 20: 30; "
+    )
     assert "one rank of 1" in done.stdout and "those of the command" in done.stdout
     assert [line.split()[0] for line in done.stdout.splitlines() if " 0.1" in line] == 2 * ["big.weight", "big.bias"]
 
 
-@pytest.mark.parametrize(("script", "more", "code", "says"), [
-    ("import sys; sys.exit(7)", (), 2, "ended with 7"),
-    ("import os; os.kill(os.getpid(), 9)", (), 137, "ended with 137"), ("print('no torch')", (), 2, "torch"),
-    ("import torch", (), 2, "saw no step of an optimizer"), ("", ("--steps", "3"), 2, "10 steps or more"),
-    ("", ("--config", "coldown:3"), 2, "cooldown")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("script", "more", "code", "says"),
+    [
+        ("import sys; sys.exit(7)", (), 2, "ended with 7"),
+        ("import os; os.kill(os.getpid(), 9)", (), 137, "ended with 137"),
+        ("print('no torch')", (), 2, "torch"),
+        ("import torch", (), 2, "saw no step of an optimizer"),
+        ("", ("--steps", "3"), 2, "10 steps or more"),
+        ("", ("--config", "coldown:3"), 2, "cooldown"),
+    ],
+)
 def test_what_cannot_be_explained_is_a_sentence(script, more, code, says, tmp_path):
     (tmp_path / "train.py").write_text(script)
     done = told(tmp_path, *more)

@@ -91,33 +91,61 @@ class NoWord:
         return types.SimpleNamespace(is_completed=lambda: False)
 
 
-@pytest.mark.parametrize(("steps", "patience", "says"), [
-    (watch_ranks.MOST_WAITING + 1, 60.0, "64 steps behind"), (1, -1.0, "no word of step 0")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("steps", "patience", "says"),
+    [(watch_ranks.MOST_WAITING + 1, 60.0, "64 steps behind"), (1, -1.0, "no word of step 0")],
+)
 def test_a_rank_that_hears_nothing_goes_on_alone(steps, patience, says, monkeypatch):
     monkeypatch.setattr(watch_ranks, "PATIENCE_S", patience)
     exchange = object.__new__(watch_ranks.Exchange)
-    exchange.__dict__ |= {"dist": NoWord(), "group": None, "rank": 1, "world": 3, "waiting": collections.deque(),
-                          "alone": None, "n_bytes": 0, "acts": False, "votes": None}  # fmt: skip
+    exchange.__dict__ |= {
+        "dist": NoWord(),
+        "group": None,
+        "rank": 1,
+        "world": 3,
+        "waiting": collections.deque(),
+        "alone": None,
+        "n_bytes": 0,
+        "acts": False,
+        "votes": None,
+    }
     for step in range(steps):
         assert exchange.alone is None
         exchange.send(step, 7, watch_rows.NO_ROW, torch.empty(0))
     come = exchange.received()
     assert says in exchange.alone and [step for step, _, _ in come] == list(range(steps))
     assert not exchange.send(steps, 7, watch_rows.NO_ROW, torch.empty(0))  # it is the watch's own matter now
-    assert all(rows == [None, watch_rows.NO_ROW, None] and more == [] for _, rows, more in come) and exchange.received() == []
+    assert (
+        all(rows == [None, watch_rows.NO_ROW, None] and more == [] for _, rows, more in come)
+        and exchange.received() == []
+    )
 
 
 def test_steps_are_decided_in_turn_where_a_rank_goes_on_alone(monkeypatch):
     """What waits for others comes before the step at which it waits no longer, and nothing comes twice."""
     exchange = object.__new__(watch_ranks.Exchange)
-    exchange.__dict__ |= {"dist": NoWord(), "group": None, "rank": 1, "world": 2, "waiting": collections.deque(),
-                          "alone": None, "n_bytes": 0, "acts": False, "votes": None, "answers": []}  # fmt: skip
+    exchange.__dict__ |= {
+        "dist": NoWord(),
+        "group": None,
+        "rank": 1,
+        "world": 2,
+        "waiting": collections.deque(),
+        "alone": None,
+        "n_bytes": 0,
+        "acts": False,
+        "votes": None,
+        "answers": [],
+    }
     monkeypatch.setattr(watch_ranks, "Exchange", lambda *_: exchange)
     monkeypatch.setattr(watch_ranks, "CLOSE_S", 0.0)
     decided, decide = [], watch_module.Watch._decide
     monkeypatch.setattr(watch_module.Watch, "_decide", lambda self, step: (decided.append(step), decide(self, step)))
-    _, events, _ = training(steps=50, weights_every=1, process_group="others",
-                            each=lambda step, *_: exchange.leave("it is over") if step == 40 else None)  # fmt: skip
+    _, events, _ = training(
+        steps=50,
+        weights_every=1,
+        process_group="others",
+        each=lambda step, *_: exchange.leave("it is over") if step == 40 else None,
+    )
     assert exchange.alone and decided == list(range(50)) and events == []
 
 
@@ -179,9 +207,14 @@ def test_a_rank_that_is_a_hundred_times_slower_holds_up_nobody(tmp_path, world=2
     """Ranks that train without each other make all their steps while one of them makes one, and wait for nothing
     in the watch that has not come; what the slow one says is judged when it says it."""
     (tmp_path / "train.py").write_text(textwrap.dedent(SLOW))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world),
-                           "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     for rank in range(world):
@@ -212,12 +245,22 @@ def test_a_disk_that_fills_up_meanwhile_leaves_a_log_that_is_read(tmp_path):
     assert 5_000 < (tmp_path / "w.jsonl").stat().st_size <= 10_000
 
 
-@pytest.mark.parametrize(("variable", "options", "says"), [
-    ("cooldwn:5", {}, "did you mean 'cooldown'"), ("weights_every:0", {}, "from 1 to"), ("enable=true", {}, "key:value"), ("enable:true,,cooldown:3", {}, "key:value"),
-    ("", {"config": "mode:fast"}, "sound or asd"), ("", {"config": "deviations:NaN"}, "from 4 to"),
-    ("", {"config": "dead_steps:1e3"}, "from 1 to"), ("", {"config": "cooldown:\u0665"}, "from 1 to"),
-    ("", {"config": "x" * 100_000}, "key:value"), ("", {"matmul_every": 2.5}, "one call of so many"),
-    ("", {"weights_every": True, "action": None, "config": "action:"}, "log, skip, raise and stop")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("variable", "options", "says"),
+    [
+        ("cooldwn:5", {}, "did you mean 'cooldown'"),
+        ("weights_every:0", {}, "from 1 to"),
+        ("enable=true", {}, "key:value"),
+        ("enable:true,,cooldown:3", {}, "key:value"),
+        ("", {"config": "mode:fast"}, "sound or asd"),
+        ("", {"config": "deviations:NaN"}, "from 4 to"),
+        ("", {"config": "dead_steps:1e3"}, "from 1 to"),
+        ("", {"config": "cooldown:\u0665"}, "from 1 to"),
+        ("", {"config": "x" * 100_000}, "key:value"),
+        ("", {"matmul_every": 2.5}, "one call of so many"),
+        ("", {"weights_every": True, "action": None, "config": "action:"}, "log, skip, raise and stop"),
+    ],
+)
 def test_a_malformed_configuration_is_a_sentence(variable, options, says, monkeypatch):
     monkeypatch.setenv("NPU_ASD_CONFIG", variable)
     net = nn.Linear(2, 2)
@@ -230,8 +273,13 @@ def odd(kind):
     if kind == "sparse":
         table = nn.Embedding(9, 3, sparse=True)
         return table.weight, lambda i: table(torch.tensor([i % 9, 2])).sum()
-    shape, dtype = {"empty": ((0, 3), torch.float32), "complex": ((4,), torch.complex64), "none": ((2,), torch.float32),
-                    "scalar": ((), torch.float64), "half": ((5, 5), torch.float16)}[kind]  # fmt: skip
+    shape, dtype = {
+        "empty": ((0, 3), torch.float32),
+        "complex": ((4,), torch.complex64),
+        "none": ((2,), torch.float32),
+        "scalar": ((), torch.float64),
+        "half": ((5, 5), torch.float16),
+    }[kind]
     p = nn.Parameter(torch.ones(shape, dtype=dtype))
     return p, lambda i: p.abs().sum().double() if kind != "none" else 0.0
 

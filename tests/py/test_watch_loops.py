@@ -119,8 +119,11 @@ class Replaced(Loop):
     def step(self, i, harm):
         if i == 15:
             with torch.no_grad():
-                for p, shape in ((self.model[0].weight, (48, 16)), (self.model[0].bias, (48,)),
-                                 (self.model[2].weight, (16, 48))):  # fmt: skip
+                for p, shape in (
+                    (self.model[0].weight, (48, 16)),
+                    (self.model[0].bias, (48,)),
+                    (self.model[2].weight, (16, 48)),
+                ):
                     p.data = torch.randn(shape) * 0.1
                     p.grad = None
                     self.optimizer.state.pop(p, None)
@@ -153,6 +156,7 @@ def test_a_loop_is_watched(case, clock, options, monkeypatch):
         parameter = getattr(loop, "inner", loop.model)[2].weight
         with clock(monkeypatch), ulpscope.watch(loop.model, loop.optimizer, case.config, **options) as w:
             for i in range(STEPS):
+
                 def harm(i=i, harmed=harmed, parameter=parameter):
                     if harmed and i == STEPS - 2:
                         parameter.grad.view(-1)[7] *= 2.0**60

@@ -80,19 +80,28 @@ PROGRAM = """
     dist.destroy_process_group()
 """
 SAME_BITS = {"clean": r"None True \[\]", "both": r"None True \[\]", "once": r"None True \[\('replay', 1\)\]"}
-OF_TWO = SAME_BITS | {"lasting": r"None True \[\('replay', -1\)\]",
-                      "from_the_start": r"ranks compute the same micro-batch with  False \[\]"}  # fmt: skip
+OF_TWO = SAME_BITS | {
+    "lasting": r"None True \[\('replay', -1\)\]",
+    "from_the_start": r"ranks compute the same micro-batch with  False \[\]",
+}
 # what begins between a micro-batch and its second computation is of one pair first
-OF_THREE = SAME_BITS | {"lasting": r"None True \[(\('replay', -1\), )?\('replay', 1\)\]",
-                        "from_the_start": r"None False \[\('replay', 1\)\]"}  # fmt: skip
+OF_THREE = SAME_BITS | {
+    "lasting": r"None True \[(\('replay', -1\), )?\('replay', 1\)\]",
+    "from_the_start": r"None False \[\('replay', 1\)\]",
+}
 
 
 @pytest.mark.parametrize(("world", "expected"), [(2, OF_TWO), (3, OF_THREE)])
 def test_a_rank_that_computes_wrongly_is_named_by_its_neighbours(world, expected, tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                           str(world), "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert done.returncode == 0, done.stderr
     said = dict(line.split(": None None ", 1) for line in done.stdout.splitlines())
     for name, what in expected.items():
@@ -122,9 +131,14 @@ class Alone:
         return 3
 
 
-@pytest.mark.parametrize(("trouble", "patience", "says"), [
-    ("Connection closed by peer", 60.0, "Connection closed"), (None, 60.0, None),
-    (None, -1.0, "no word of a micro-batch for")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("trouble", "patience", "says"),
+    [
+        ("Connection closed by peer", 60.0, "Connection closed"),
+        (None, 60.0, None),
+        (None, -1.0, "no word of a micro-batch for"),
+    ],
+)
 def test_a_rank_of_which_nothing_comes_holds_up_nobody(trouble, patience, says, monkeypatch, capfd):
     monkeypatch.setattr(watch_ranks, "make_group", lambda group: None)
     monkeypatch.setattr(watch_ranks, "PATIENCE_S", patience)

@@ -78,9 +78,14 @@ PROGRAM = """
 
 def test_what_ranks_gather_and_scatter_is_what_they_have(tmp_path, world=3):
     (tmp_path / "train.py").write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                           str(world), "train.py"], cwd=tmp_path, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1"))  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
     assert done.returncode == 0, done.stderr
     said = {}
     for line in done.stdout.splitlines():
@@ -94,8 +99,10 @@ def test_what_ranks_gather_and_scatter_is_what_they_have(tmp_path, world=3):
         assert all(f"(12, 'collective', '2.weight', {r})" in lost for r in range(world)) and "0.weight" not in lost
 
 
-@pytest.mark.parametrize(("sender", "receivers", "named"), [
-    (0, (2,), [2]), (0, (1, 2, 3), [0]), (1, (0, 3), [0, 3]), (2, (2,), [2]), (1, (), [])])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sender", "receivers", "named"),
+    [(0, (2,), [2]), (0, (1, 2, 3), [0]), (1, (0, 3), [0, 3]), (2, (2,), [2]), (1, (), [])],
+)
 def test_of_other_bits_the_rank_is_named(sender, receivers, named):
     """One rank that got them, or the one that sent them to all; of tensors that a rank knows nothing of nothing."""
     own = torch.arange(40, 44)

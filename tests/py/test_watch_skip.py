@@ -90,9 +90,23 @@ PROGRAM = """
 def over_ranks(folder, world, *names):
     """name -> what each rank said."""
     (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                           str(world), "train.py", *names], cwd=folder, text=True, capture_output=True, timeout=120,
-                          env=dict(os.environ, OMP_NUM_THREADS="1", ULPSCOPE_STRICT=""))  # fmt: skip
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node",
+            str(world),
+            "train.py",
+            *names,
+        ],
+        cwd=folder,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1", ULPSCOPE_STRICT=""),
+    )
     assert done.returncode == 0, done.stderr
     said = {}
     for line in sorted(done.stdout.splitlines()):
@@ -103,10 +117,15 @@ def over_ranks(folder, world, *names):
 def test_all_ranks_skip_the_same_step_or_none_does(tmp_path, world=3):
     """One that has another verdict, one whose watch has failed, one that goes on alone: weights of the ranks
     part by the planted fault and by nothing else, that is, no rank skips."""
-    said, told = over_ranks(tmp_path, world, "clean", "alike", "own", "weight", "grad", "lone-own", "silent", "refused",
-                            "failed")  # fmt: skip
-    for name, expected in {"clean": "[] True 0 False False ", "alike": "[30] True 1 False False ",
-                           "own": "[30] True 1 False False ", "grad": "[30] True 1 False False "}.items():  # fmt: skip
+    said, told = over_ranks(
+        tmp_path, world, "clean", "alike", "own", "weight", "grad", "lone-own", "silent", "refused", "failed"
+    )
+    for name, expected in {
+        "clean": "[] True 0 False False ",
+        "alike": "[30] True 1 False False ",
+        "own": "[30] True 1 False False ",
+        "grad": "[30] True 1 False False ",
+    }.items():
         assert len(said[name]) == world
         assert all(line.startswith(expected) for line in said[name]), (name, said[name])
     [skipped] = {line.split("]")[0] for line in said["weight"]}
@@ -120,8 +139,19 @@ def test_all_ranks_skip_the_same_step_or_none_does(tmp_path, world=3):
 
 
 def test_skip_over_ranks_is_for_the_cpu(monkeypatch):
-    made = type("Made", (), {"rank": 0, "world": 2, "acts": True, "alone": None, "close": lambda self: None,
-                             "forget": lambda self: None, "received": lambda self: []})  # fmt: skip
+    made = type(
+        "Made",
+        (),
+        {
+            "rank": 0,
+            "world": 2,
+            "acts": True,
+            "alone": None,
+            "close": lambda self: None,
+            "forget": lambda self: None,
+            "received": lambda self: [],
+        },
+    )
     monkeypatch.setattr(watch_ranks, "Exchange", lambda *_: made())
     net = nn.Linear(2, 2, device="sim:0")
     with pytest.raises(ValueError, match="a step later"):

@@ -86,41 +86,76 @@ CASES = {
     "put, an old row": (put, ROWS, lambda x, i, n: put(x, i, n).index_copy(0, AT[:1], X[AT[:1]]), "wrong"),
     "put of NaN": (put, (X, AT, torch.where(NEW > 1, NAN, NEW)), backwards(put), "undefined"),
     "put in the middle": (put_middle, (X, MIDDLE, NEW_MIDDLE), middle_backwards, "undefined"),
-    "put in the middle, torn": (put_middle, (X, MIDDLE, NEW_MIDDLE), lambda *a: torn(
-        put_middle(*a), middle_backwards(*a)), "undefined"),
-    "put apart": (put_apart, (X, TENS, TENS % 7, NEW_APART), lambda x, i, j, new: put_apart(
-        x, i.flip(0), j.flip(0), new.flip(0)), "undefined"),
-    "put apart, torn": (put_apart, (X, TENS, TENS % 7, NEW_APART), lambda x, i, j, new: torch.where(
-        torch.arange(6)[:, None] < 3, put_apart(x, i, j, new),
-        put_apart(x, i.flip(0), j.flip(0), new.flip(0))), "undefined"),
+    "put in the middle, torn": (
+        put_middle,
+        (X, MIDDLE, NEW_MIDDLE),
+        lambda *a: torn(put_middle(*a), middle_backwards(*a)),
+        "undefined",
+    ),
+    "put apart": (
+        put_apart,
+        (X, TENS, TENS % 7, NEW_APART),
+        lambda x, i, j, new: put_apart(x, i.flip(0), j.flip(0), new.flip(0)),
+        "undefined",
+    ),
+    "put apart, torn": (
+        put_apart,
+        (X, TENS, TENS % 7, NEW_APART),
+        lambda x, i, j, new: torch.where(
+            torch.arange(6)[:, None] < 3, put_apart(x, i, j, new), put_apart(x, i.flip(0), j.flip(0), new.flip(0))
+        ),
+        "undefined",
+    ),
     "copy": (copy, ROWS, backwards(copy), "undefined"),
     "copy, torn": (copy, ROWS, lambda *a: torn(copy(*a), backwards(copy)(*a)), "undefined"),
-    "copy of integers, torn": (copy, (X.mul(99).int(), AT, NEW.mul(99).int()), lambda *a: torn(
-        copy(*a), backwards(copy)(*a)), "undefined"),
+    "copy of integers, torn": (
+        copy,
+        (X.mul(99).int(), AT, NEW.mul(99).int()),
+        lambda *a: torn(copy(*a), backwards(copy)(*a)),
+        "undefined",
+    ),
     "scatter": (scatter, (X, ALONG, NEW), backwards(scatter), "undefined"),
-    "scatter, either": (scatter, (X, ALONG, NEW), lambda *a: torn(
-        scatter(*a), backwards(scatter)(*a)), "undefined"),
-    "scatter, their mean": (scatter, (X, ALONG, NEW), lambda *a: (
-        scatter(*a) + backwards(scatter)(*a)) / 2, "wrong"),
-    "put of very many": (put, (normal(400, 300), torch.arange(800) % 400, normal(800, 300)),
-                         backwards(put), "undefined"),
-    "cast, garbage where many are out of range": (to_int8, (200 * X,), lambda x: torch.where(
-        x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))), "wrong"),
-    "cast, few are out of range": (to_int8, (40 * X,), lambda x: torch.where(
-        x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))), "undefined"),
+    "scatter, either": (scatter, (X, ALONG, NEW), lambda *a: torn(scatter(*a), backwards(scatter)(*a)), "undefined"),
+    "scatter, their mean": (scatter, (X, ALONG, NEW), lambda *a: (scatter(*a) + backwards(scatter)(*a)) / 2, "wrong"),
+    "put of very many": (
+        put,
+        (normal(400, 300), torch.arange(800) % 400, normal(800, 300)),
+        backwards(put),
+        "undefined",
+    ),
+    "cast, garbage where many are out of range": (
+        to_int8,
+        (200 * X,),
+        lambda x: torch.where(x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))),
+        "wrong",
+    ),
+    "cast, few are out of range": (
+        to_int8,
+        (40 * X,),
+        lambda x: torch.where(x.abs() >= 128, GARBAGE, to_int8(x.clamp(-128, 127))),
+        "undefined",
+    ),
     "cast saturates": (to_int8, (200 * X,), lambda x: to_int8(x.clamp(-128, 127)), "undefined"),
     "cast by way of int32": (to_int8, (200 * X,), lambda x: x.int().to(torch.int8), "pass"),
     "cast wrong in range": (to_int8, (200 * X,), lambda x: to_int8((x + 1).clamp(-128, 127)), "wrong"),
     "quotient": (torch.floor_divide, (LARGE, SMALL), divided, "undefined"),
     "quotient off by one": (torch.floor_divide, (LARGE, SMALL), lambda a, b: divided(a, b) + (a > 8), "wrong"),
-    "remainder of a callable": (lambda a, b: 2 * (a % b) + 1, (LARGE, SMALL), lambda a, b: torch.where(
-        b == 0, 5, 2 * torch.where(b == 0, 0, a % SMALL.clamp(min=1)) + 1), "undefined"),
+    "remainder of a callable": (
+        lambda a, b: 2 * (a % b) + 1,
+        (LARGE, SMALL),
+        lambda a, b: torch.where(b == 0, 5, 2 * torch.where(b == 0, 0, a % SMALL.clamp(min=1)) + 1),
+        "undefined",
+    ),
     "embedding": (F.embedding, (FAR, TABLE), lambda i, t: t[i.clamp(0, 23)], "undefined"),
     "embedding of the next": (F.embedding, (FAR, TABLE), lambda i, t: t[(i + 1).clamp(0, 23)], "wrong"),
-    "gather": (lambda x, i: x.gather(0, i), (TABLE, FAR[:, None].expand(40, 10)), lambda x, i: x.gather(
-        0, i.clamp(0, 23)), "undefined"),
+    "gather": (
+        lambda x, i: x.gather(0, i),
+        (TABLE, FAR[:, None].expand(40, 10)),
+        lambda x, i: x.gather(0, i.clamp(0, 23)),
+        "undefined",
+    ),
     "all rows out of range": (F.embedding, (FAR + 99, TABLE), lambda i, t: t[i.clamp(0, 23)], "unjudged"),
-}  # fmt: skip
+}
 
 
 def test_threads_that_race_are_honest():

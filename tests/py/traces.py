@@ -25,11 +25,34 @@ Op = fields(id=I64, name=TEXT, schema=TEXT)
 Module = fields(id=I64, path=TEXT, class_name=TEXT)
 Storage = fields(id=I64, device=TEXT, bytes=I64)
 Version = fields(id=I64, storage=I64, generation=I64, blob=I64, call=I64)
-Tensor = fields(id=I64, version=I64, dtype=TEXT, ndim=INT, sizes=I64S, strides=I64S,
-                offset=I64, requires_grad=BOOL, stats=ctypes.c_void_p, form=TEXT,
-                blob=I64, first=I64)  # fmt: skip
-CallRow = fields(sequence=I64, step=I64, phase=INT, op=I64, module=I64, stack=I64, parent=I64,
-                 thread=I64, args=TEXT, state=TEXT, status=TEXT, composite=BOOL)  # fmt: skip
+Tensor = fields(
+    id=I64,
+    version=I64,
+    dtype=TEXT,
+    ndim=INT,
+    sizes=I64S,
+    strides=I64S,
+    offset=I64,
+    requires_grad=BOOL,
+    stats=ctypes.c_void_p,
+    form=TEXT,
+    blob=I64,
+    first=I64,
+)
+CallRow = fields(
+    sequence=I64,
+    step=I64,
+    phase=INT,
+    op=I64,
+    module=I64,
+    stack=I64,
+    parent=I64,
+    thread=I64,
+    args=TEXT,
+    state=TEXT,
+    status=TEXT,
+    composite=BOOL,
+)
 Arg = fields(call=I64, role=INT, path=TEXT, tensor=I64)
 Error = fields(status=INT, where=I64, text=ctypes.c_char * 512)
 
@@ -78,8 +101,23 @@ class TraceWriter:
         op_id = self._id("op", op, lambda n: Op(n, text(op), b""))
         module_id = self._id("module", module, lambda n: Module(n, text(module), b"Block"))
         rows = [(t, self._tensor(t, maker.blobs[t["blob"]])) for t in maker.tensors]
-        self._row("call", CallRow(self.n_calls, 0, 0, op_id, module_id, 0, parent, 1,
-                                  text(json.dumps(arguments)), text(state), b"ok", composite))  # fmt: skip
+        self._row(
+            "call",
+            CallRow(
+                self.n_calls,
+                0,
+                0,
+                op_id,
+                module_id,
+                0,
+                parent,
+                1,
+                text(json.dumps(arguments)),
+                text(state),
+                b"ok",
+                composite,
+            ),
+        )
         for t, number in rows:
             self._row("arg", Arg(self.n_calls, ROLES[t["role"]], text(t["path"]), number))
         return self.n_calls
@@ -97,9 +135,23 @@ class TraceWriter:
         self.n_tensors += 1
         ndim = len(t["sizes"])
         array = I64 * max(ndim, 1)
-        self._row("tensor", Tensor(self.n_tensors, number, text(t["dtype"].removeprefix("torch.")),
-                                   ndim, array(*t["sizes"]), array(*t["strides"]), t["offset"],
-                                   False, None, None, 0, 0))  # fmt: skip
+        self._row(
+            "tensor",
+            Tensor(
+                self.n_tensors,
+                number,
+                text(t["dtype"].removeprefix("torch.")),
+                ndim,
+                array(*t["sizes"]),
+                array(*t["strides"]),
+                t["offset"],
+                False,
+                None,
+                None,
+                0,
+                0,
+            ),
+        )
         return self.n_tensors
 
 

@@ -37,7 +37,9 @@ import types
 ENCODING = sys.stdout.encoding
 ENDING = []  # the exit code of a SystemExit
 EXIT = os._exit  # a program may be watched for its own
-READ_EARLY = re.compile(r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_")
+READ_EARLY = re.compile(
+    r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_"
+)
 # ... but for what a fork takes over by itself, or torch reads later.
 READ_LATE = {"PYTHONPATH", "OMP_NUM_THREADS", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_COMPILE_DISABLE"}
 HERE, MOST_SIBLINGS = 1, 8
@@ -163,7 +165,9 @@ class Server:
         self.others[key] = n, asked + 1
         if asked == 1 and n <= MOST_SIBLINGS:
             kept = {k: v for k, v in os.environ.items() if k not in early(os.environ)}
-            subprocess.Popen([os.environ["ULPSCOPE_COLD"], __file__, f"{self.path}.{n}", self.log.name], env=kept | wanted)
+            subprocess.Popen(
+                [os.environ["ULPSCOPE_COLD"], __file__, f"{self.path}.{n}", self.log.name], env=kept | wanted
+            )
         return -n if os.path.exists(f"{self.path}.{n}") else None
 
     def end(self, pidfd):
@@ -231,8 +235,9 @@ def stream(number, name, mode, errors, at_once=False):
         return None
     raw.name = name
     buffered = io.BufferedReader(raw) if mode == "r" else raw if at_once else io.BufferedWriter(raw)
-    return io.TextIOWrapper(buffered, encoding=ENCODING, errors=errors, write_through=at_once,
-                            line_buffering=number == 2 or raw.isatty())  # fmt: skip
+    return io.TextIOWrapper(
+        buffered, encoding=ENCODING, errors=errors, write_through=at_once, line_buffering=number == 2 or raw.isatty()
+    )
 
 
 def parent_of(stands, me, known):
@@ -261,8 +266,10 @@ def become(request, path):
     signal.signal(signal.SIGINT, signal.SIG_IGN if request.ignored >> 1 & 1 else signal.default_int_handler)
     at_once = "-u" in request.options() or bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin, sys.stdout, sys.stderr = streams = (
-        stream(0, "<stdin>", "r", "strict"), stream(1, "<stdout>", "w", "strict", at_once),
-        stream(2, "<stderr>", "w", "backslashreplace", at_once))  # fmt: skip
+        stream(0, "<stdin>", "r", "strict"),
+        stream(1, "<stdout>", "w", "strict", at_once),
+        stream(2, "<stderr>", "w", "backslashreplace", at_once),
+    )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = streams
     sys.executable, sys.orig_argv = request.argv[0], request.argv
     multiprocessing.process.ORIGINAL_DIR = request.folder

@@ -11,8 +11,12 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TOLD = (("ULPSCOPE_CAPTURE", "program.launched"), ("ULPSCOPE_RUN", "run_modes"),
-        ("ULPSCOPE_BISECT", "program.trial"), ("ULPSCOPE_ENV", "program.env_facts"))  # fmt: skip
+TOLD = (
+    ("ULPSCOPE_CAPTURE", "program.launched"),
+    ("ULPSCOPE_RUN", "run_modes"),
+    ("ULPSCOPE_BISECT", "program.trial"),
+    ("ULPSCOPE_ENV", "program.env_facts"),
+)
 STARTS = [(os.environ[name], module) for name, module in TOLD if os.path.isdir(os.environ.get(name, ""))]
 
 
@@ -61,8 +65,12 @@ def tell_of_sim() -> None:
     def hook(kind, error, trace):
         told(kind, error, trace)
         if "at start of device string: sim" in str(error) and "ulpscope.sim" not in sys.modules:
-            print("ulpscope: the simulated device is there after `import ulpscope.sim`, or where the command's own "
-                  "words name it: --device sim:0", file=sys.stderr, flush=True)
+            print(
+                "ulpscope: the simulated device is there after `import ulpscope.sim`, or where the command's own "
+                "words name it: --device sim:0",
+                file=sys.stderr,
+                flush=True,
+            )
 
     sys.excepthook = hook
 

@@ -12,18 +12,54 @@ from .indices import name_of_one
 
 # An input is given exactly, however strongly a result reacts to it: all libraries compute these to some units in the
 # last place, beside their zeros as well. (What is made of an exponential may have lost a product inside, x log2 e.)
-FUNCTIONS = frozenset({
-    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "exp2", "log", "log10", "log1p", "log2", "reciprocal", "rsqrt",
-    "sin", "sqrt", "tan",
-})  # fmt: skip
+FUNCTIONS = frozenset(
+    {
+        "acos",
+        "acosh",
+        "asin",
+        "asinh",
+        "atan",
+        "atanh",
+        "cos",
+        "exp2",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "reciprocal",
+        "rsqrt",
+        "sin",
+        "sqrt",
+        "tan",
+    }
+)
 
 ONE_ROUNDING = frozenset({"div", "mul", "square"})  # of one such operator an input's rounding is none of its matter
 
 # Through these no rounding of an input or of a constant grows, so that elements have none in common.
 STEADY = FUNCTIONS | {
-    "abs", "add", "addcdiv", "addcmul", "celu", "deg2rad", "div", "elu", "erf", "hardsigmoid", "hardswish", "leaky_relu",
-    "lerp", "mul", "neg", "rad2deg", "rsub", "selu", "square", "sub", "tanh",
-}  # fmt: skip
+    "abs",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "celu",
+    "deg2rad",
+    "div",
+    "elu",
+    "erf",
+    "hardsigmoid",
+    "hardswish",
+    "leaky_relu",
+    "lerp",
+    "mul",
+    "neg",
+    "rad2deg",
+    "rsub",
+    "selu",
+    "square",
+    "sub",
+    "tanh",
+}
 
 
 @functools.cache

@@ -90,10 +90,12 @@ def sparse_maker(form, size):
     layout, _, sorted_ = form.partition(" ")
     if layout == "sparse_coo":
         return lambda indices, values: torch.sparse_coo_tensor(
-            indices, values, size, check_invariants=True, is_coalesced=bool(sorted_))
+            indices, values, size, check_invariants=True, is_coalesced=bool(sorted_)
+        )
     layout = getattr(torch, layout)
     return lambda ends, places, values: torch.sparse_compressed_tensor(
-        ends, places, values, size, layout=layout, check_invariants=True)
+        ends, places, values, size, layout=layout, check_invariants=True
+    )
 
 
 def _compressed(tensor):
@@ -105,8 +107,7 @@ def _compressed(tensor):
 
 
 KINDS = {torch.sparse_coo: _coordinates}
-KINDS |= dict.fromkeys((torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc),
-                       _compressed)  # fmt: skip
+KINDS |= dict.fromkeys((torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc), _compressed)
 
 
 # ---- in float64 ----------------------------------------------------------------------

@@ -29,16 +29,18 @@ def backward_call(row, forward, read_blob, stand_in=None):
     asked = [_below(t["path"]) for t in given if t["requires_grad"]]
     arguments = [*_taken(forward, _below), _taken(row, _below_grads)[0]]
     tensors = [{**t, "path": _below(t["path"]), "storage": t["version"]} for t in given]
-    tensors += [{**t, "path": _below_grads(t["path"]), "storage": t["version"]}
-                for t in row["tensors"] if t["role"] == "in"]  # fmt: skip
+    tensors += [
+        {**t, "path": _below_grads(t["path"]), "storage": t["version"]} for t in row["tensors"] if t["role"] == "in"
+    ]
     tensors += [{**t, "storage": t["version"]} for t in row["tensors"] if t["role"] == "out"]
     merged = {**row, "tensors": tensors, "state": forward.get("state")}
     # A dump without results does not tell what its functions write.
     roles = {t["role"] for t in forward["tensors"]}
     writes = "mutated" in roles or "out" not in roles
     node = {}
-    call = call_from(merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node),
-                     (arguments, {}))  # fmt: skip
+    call = call_from(
+        merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node), (arguments, {})
+    )
     if json.loads(row["state"]).get("gradients") == "node":
         _of_arguments(call, asked, node)
     # A replay draws anew, and what came in hangs on what the captured run drew; autocast shares
@@ -61,8 +63,14 @@ def _below_grads(path):
 
 
 # Nodes that hand a gradient on as it is, in another shape.
-MOVES = {"TBackward0", "TransposeBackward0", "PermuteBackward0", "ViewBackward0", "UnsafeViewBackward0",
-         "CloneBackward0"}  # fmt: skip
+MOVES = {
+    "TBackward0",
+    "TransposeBackward0",
+    "PermuteBackward0",
+    "ViewBackward0",
+    "UnsafeViewBackward0",
+    "CloneBackward0",
+}
 
 
 def _inputs_of(outputs, leaves):
@@ -142,10 +150,12 @@ def _derived(forward, asked, writes, node):
                 outputs = [t for t, before in given if t.requires_grad and t.grad_fn is not before]
             if "inputs" not in node:
                 node["inputs"] = _inputs_of(outputs, leaves)
-            pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads)
-                     if g is not None and o.requires_grad]  # fmt: skip
-            return tuple(torch.autograd.grad([o for o, _ in pairs], list(leaves.values()),
-                                             [g for _, g in pairs], allow_unused=True))  # fmt: skip
+            pairs = [(o, g.to(o.dtype)) for o, g in zip(outputs, grads) if g is not None and o.requires_grad]
+            return tuple(
+                torch.autograd.grad(
+                    [o for o, _ in pairs], list(leaves.values()), [g for _, g in pairs], allow_unused=True
+                )
+            )
 
     run.__name__ = getattr(forward, "__name__", "function")
     return run

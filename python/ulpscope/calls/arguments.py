@@ -21,7 +21,9 @@ class Arguments(dict):
 def arguments_of(call, tensors):
     """Arguments of a call of an operator; `tensors` has those that TensorAt stands for."""
     named = {a.name: call.value(a.name) for a in call.schema.arguments}
-    return Arguments({
-        name: mapped(value, lambda v: tensors[v.path] if isinstance(v, TensorAt) else v)
-        for name, value in named.items()
-    })  # fmt: skip
+    return Arguments(
+        {
+            name: mapped(value, lambda v: tensors[v.path] if isinstance(v, TensorAt) else v)
+            for name, value in named.items()
+        }
+    )

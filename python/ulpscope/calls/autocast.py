@@ -80,8 +80,11 @@ def settle(call, device=None):
     bound = device.bind(call) if device else bind_exact(call, lambda captured: "cpu")
     with casts:
         outputs = outputs_of(call, bound, bound.run(call.on(device.place) if device else call.on_host()))
-    cast = {path: casts.rounded[t.untyped_storage().data_ptr()] for path, t in bound.tensors.items()
-            if t.dtype == torch.float32 and t.untyped_storage().data_ptr() in casts.rounded}  # fmt: skip
+    cast = {
+        path: casts.rounded[t.untyped_storage().data_ptr()]
+        for path, t in bound.tensors.items()
+        if t.dtype == torch.float32 and t.untyped_storage().data_ptr() in casts.rounded
+    }
     low = next(iter({**cast, **call.autocast}.values()))
     narrow = {path for path, t in outputs.items() if t.dtype in LOW or _fits(t, low)}
     given = call.views.items() if call.within else ()  # the gradients of what it gave

@@ -39,7 +39,7 @@ from .replay import (
     plain,
     raw_bytes,
     rebuilt,
-)  # fmt: skip
+)
 from .torch_private import graph_task, packet_name
 from .verdicts import clause
 
@@ -144,8 +144,16 @@ class Dropouts(TorchFunctionMode):
     """Notes dropouts by the functions that people call: below them they are other operators
     on every device."""
 
-    NAMES = {"dropout", "dropout_", "alpha_dropout", "feature_alpha_dropout", "feature_dropout",
-             "dropout1d", "dropout2d", "dropout3d"}  # fmt: skip
+    NAMES = {
+        "dropout",
+        "dropout_",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+    }
 
     def __init__(self):
         super().__init__()
@@ -164,8 +172,9 @@ class Dropouts(TorchFunctionMode):
 
 
 def _copies(out):
-    return [t.detach().clone() for t in (out if isinstance(out, (tuple, list)) else (out,))
-            if isinstance(t, torch.Tensor)]  # fmt: skip
+    return [
+        t.detach().clone() for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)
+    ]
 
 
 def drawn_by(outputs, drawn):
@@ -208,7 +217,9 @@ class Maker:
     def _tensor(self, tensor, path, name):
         if tensor.layout != torch.strided or tensor.is_nested:
             kind = "nested" if tensor.is_nested else str(tensor.layout)
-            raise BadCall(f"{path} is {kind}, not a plain strided tensor: give fn its parts and let it put them together")
+            raise BadCall(
+                f"{path} is {kind}, not a plain strided tensor: give fn its parts and let it put them together"
+            )
         if tensor.is_meta:
             raise BadCall(f"{path} is on the device meta, which holds no data")
         tensor = tensor.detach().resolve_conj().resolve_neg()
@@ -219,9 +230,16 @@ class Maker:
             self._numbers[key] = len(self._numbers) + 1
             self.storages[self._numbers[key]] = storage_bytes(tensor)
         self.views[path] = View(
-            path, "in", self._numbers[key], tensor.dtype, tuple(tensor.shape),
-            tuple(tensor.stride()), tensor.storage_offset(), "cpu", name,
-        )  # fmt: skip
+            path,
+            "in",
+            self._numbers[key],
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            tensor.storage_offset(),
+            "cpu",
+            name,
+        )
 
 
 def storage_bytes(tensor):
@@ -273,11 +291,14 @@ def call_of(function, args=(), kwargs=None):
     function = overload_of(function)
     maker, names = Maker(), parameter_names(function, len(args))
     call = Composite(
-        0, name,
+        0,
+        name,
         [maker.argument(a, f"args[{i}]", names[i]) for i, a in enumerate(args)],
         {k: maker.argument(v, f"kwargs.{k}", k) for k, v in kwargs.items()},
-        maker.views, storages=maker.storages, function=function,
-    )  # fmt: skip
+        maker.views,
+        storages=maker.storages,
+        function=function,
+    )
     call.schema = None  # learnt by running, as for every other callable
     if is_extension(function):
         call.launched, call.function = function, kernel_of(function) or function
@@ -374,11 +395,13 @@ def _number_dtypes(call, result, doubles):
 def as_numbers(call, outputs):
     """Outputs with those that are Python numbers, or were computed in 16 bits and widened, in the
     dtype that they have in effect."""
+
     def fits(t, dtype):
         return t.dtype in DOUBLE or (t.dtype == torch.float32 and dtype in LOW)
 
-    return {p: t.to(call.numbers[p]) if p in call.numbers and fits(t, call.numbers[p]) else t
-            for p, t in outputs.items()}  # fmt: skip
+    return {
+        p: t.to(call.numbers[p]) if p in call.numbers and fits(t, call.numbers[p]) else t for p, t in outputs.items()
+    }
 
 
 def nothing_in(result):

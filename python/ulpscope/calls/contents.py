@@ -125,8 +125,7 @@ class Brief:
 
     def is_of(self, tensor):
         """Whether a tensor, of any strides, has this content."""
-        return (self.dtype, self.shape) == (tensor.dtype, tuple(tensor.shape)) and (
-            self == brief(tensor, self.order))  # fmt: skip
+        return (self.dtype, self.shape) == (tensor.dtype, tuple(tensor.shape)) and (self == brief(tensor, self.order))
 
 
 def brief(tensor, order=None):

@@ -57,8 +57,11 @@ def _leave(home):
 
 
 def _inside():
-    return {"flex_attention_hop": _attention, "_validate_device": lambda *tensors: None,
-            "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True}  # fmt: skip
+    return {
+        "flex_attention_hop": _attention,
+        "_validate_device": lambda *tensors: None,
+        "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True,
+    }
 
 
 def _attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_buffers=(), mask_buffers=()):

@@ -16,7 +16,16 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 INSTALLED = ("site-packages", "dist-packages")
 # What a mistake in Python raises. RuntimeErrors are torch's way to refuse, OSErrors the machine's.
-MISTAKES = (TypeError, AttributeError, NameError, LookupError, AssertionError, ArithmeticError, ValueError, StopIteration)
+MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    AssertionError,
+    ArithmeticError,
+    ValueError,
+    StopIteration,
+)
 RAISE = opcode.opmap["RAISE_VARARGS"]
 STRICT = "ULPSCOPE_STRICT"  # set by tests: our mistakes end even a host that they must not hurt
 CAUSES = "causes"  # its value for those in a search for a cause as well: which trials run hangs on the machine's speed

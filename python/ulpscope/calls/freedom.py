@@ -41,5 +41,11 @@ def brought(freedom, outputs, truth):
         found = _core.bring([(p, *pair) for p, pair in both.items()], **freedom) if freedom else ()
     except _core.DtypeError:  # a dtype of which only bytes are known
         return outputs
-    return {**outputs, **{p: torch.frombuffer(raw, dtype=outputs[p].dtype).reshape(outputs[p].shape)
-                          for p, raw in zip(both, found) if raw}}  # fmt: skip
+    return {
+        **outputs,
+        **{
+            p: torch.frombuffer(raw, dtype=outputs[p].dtype).reshape(outputs[p].shape)
+            for p, raw in zip(both, found)
+            if raw
+        },
+    }

@@ -17,7 +17,18 @@ from .homes import operator
 from .torch_private import OperatorBase, is_torch_function, overload_name, packet_name
 
 # Where a function that is found in several places is named after: the first of them.
-SPACES = ("nn.functional", "linalg", "fft", "special", "sparse", "signal.windows", "nn.init", "nested", "distributed", "")
+SPACES = (
+    "nn.functional",
+    "linalg",
+    "fft",
+    "special",
+    "sparse",
+    "signal.windows",
+    "nn.init",
+    "nested",
+    "distributed",
+    "",
+)
 
 # They run a backward pass, in which functions of the program's own are called.
 PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
@@ -76,12 +87,41 @@ def name_of(function):
     return name
 
 
-COMPUTE = ("torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special", "torch._C._sparse",
-           "torch._C._nested", "torch.functional", "torch.nn.functional", "torch.nn.init",
-           "torch.signal.windows.windows")  # fmt: skip
-METHODS = {"__contains__", "__floordiv__", "__len__", "__rdiv__", "__rfloordiv__", "__rlshift__", "__rmatmul__",
-           "__rmod__", "__rpow__", "__rrshift__", "__rsub__", "index", "istft", "lu", "norm", "pow", "pow_", "split",
-           "stft", "unique", "unique_consecutive"}  # fmt: skip  # those of torch.Tensor that are Python
+COMPUTE = (
+    "torch._C._nn",
+    "torch._C._linalg",
+    "torch._C._fft",
+    "torch._C._special",
+    "torch._C._sparse",
+    "torch._C._nested",
+    "torch.functional",
+    "torch.nn.functional",
+    "torch.nn.init",
+    "torch.signal.windows.windows",
+)
+METHODS = {
+    "__contains__",
+    "__floordiv__",
+    "__len__",
+    "__rdiv__",
+    "__rfloordiv__",
+    "__rlshift__",
+    "__rmatmul__",
+    "__rmod__",
+    "__rpow__",
+    "__rrshift__",
+    "__rsub__",
+    "index",
+    "istft",
+    "lu",
+    "norm",
+    "pow",
+    "pow_",
+    "split",
+    "stft",
+    "unique",
+    "unique_consecutive",
+}  # those of torch.Tensor that are Python
 NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
 registered = {}  # name -> function, of the program's own: `program.operators`
 references = {}  # name of an operator or a function -> what computes it: `executors.registered`

@@ -28,10 +28,15 @@ SVD = Gauge(((0, False), (2, True)), 1, null=True)
 EIGH = Gauge(((1, False),), 0)
 QR = Gauge(((0, False), (1, True)))
 GAUGES = {
-    "_linalg_svd": SVD, "linalg_svd": SVD, "svd": Gauge(((0, False), (2, False)), 1, null=True),
-    "_linalg_eigh": EIGH, "linalg_eigh": EIGH, "linalg_eig": Gauge(((1, False),), 0, ordered=False),
-    "linalg_qr": QR, "qr": QR,
-}  # fmt: skip
+    "_linalg_svd": SVD,
+    "linalg_svd": SVD,
+    "svd": Gauge(((0, False), (2, False)), 1, null=True),
+    "_linalg_eigh": EIGH,
+    "linalg_eigh": EIGH,
+    "linalg_eig": Gauge(((1, False),), 0, ordered=False),
+    "linalg_qr": QR,
+    "qr": QR,
+}
 
 
 def in_gauge_of(call, outputs, truth):
@@ -53,7 +58,11 @@ def in_gauge_of(call, outputs, truth):
         order = _order(_numbers(outputs[values[0]], dims - 1).reshape(spectrum.shape), spectrum)
         out[values[0]] = _taken(outputs[values[0]], order, dims - 1)
         mine = [t.gather(-1, order.unsqueeze(-2).expand(t.shape)) for t in mine]
-    tiny = ALIKE * torch.finfo(view.dtype).eps * spectrum.abs().amax(-1, keepdim=True) if gauge.ordered and values else None
+    tiny = (
+        ALIKE * torch.finfo(view.dtype).eps * spectrum.abs().amax(-1, keepdim=True)
+        if gauge.ordered and values
+        else None
+    )
     _turn(gauge.null, mine, its, spectrum, tiny, min(view.sizes[-2:]))
     for path, (_, rows), t in zip(paths, gauge.vectors, mine):
         out[path] = _back(t, outputs[path], dims, rows)
@@ -61,7 +70,13 @@ def in_gauge_of(call, outputs, truth):
 
 
 def _comparable(a, b):
-    return a is not None and b is not None and a.shape == b.shape and a.numel() > 0 and bool((a.isfinite() & b.isfinite()).all())
+    return (
+        a is not None
+        and b is not None
+        and a.shape == b.shape
+        and a.numel() > 0
+        and bool((a.isfinite() & b.isfinite()).all())
+    )
 
 
 def _numbers(t, dims):
@@ -103,8 +118,10 @@ def _turn(null, mine, its, spectrum, tiny, k):
     """Turns vectors of `mine` in place: together those that belong together, the first `k`. `tiny`: how far apart
     values may be that are one; None where no two are. With `null` vectors of value 0 turn for themselves."""
     phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its))).unsqueeze(-2)
-    off = [sum((a[:, :, :k] * p - b[:, :, :k]).abs().square().sum(-2, keepdim=True) for a, b in zip(mine, its))
-           for p in (phases, torch.ones_like(phases))]  # fmt: skip
+    off = [
+        sum((a[:, :, :k] * p - b[:, :, :k]).abs().square().sum(-2, keepdim=True) for a, b in zip(mine, its))
+        for p in (phases, torch.ones_like(phases))
+    ]
     phases = torch.where(_better(*off), phases, 1)
     for a in mine:
         a[:, :, :k] *= phases
@@ -148,8 +165,10 @@ def _rotate(mine, its, group):
         return
     u, _, vh = torch.linalg.svd(sum(a[:, group].mH @ b[:, group] for a, b in zip(mine, its)))
     turned = [a[:, group] @ (u @ vh) for a in mine]
-    off = [sum((a - b[:, group]).abs().square().sum() for a, b in zip(given, its))
-           for given in (turned, [a[:, group] for a in mine])]  # fmt: skip
+    off = [
+        sum((a - b[:, group]).abs().square().sum() for a, b in zip(given, its))
+        for given in (turned, [a[:, group] for a in mine])
+    ]
     if _better(*off):
         for a, t in zip(mine, turned):
             a[:, group] = t

@@ -29,8 +29,7 @@ def differentiated(check):
     own = {name for name, p in module.named_parameters() if p.requires_grad} if check.own else ()
     reference = with_gradients(stated, twice, own)
     fn = reference if check.own else with_gradients(check.fn, twice)
-    return replace(check, fn=fn, reference=reference, state=(_detached(module),),
-                   given=check)  # fmt: skip
+    return replace(check, fn=fn, reference=reference, state=(_detached(module),), given=check)
 
 
 def _detached(module):

@@ -13,13 +13,31 @@ from .replay import base_name, bind_exact
 
 # Operators that return indices, and which of their results these are.
 INDEX_OPS = {
-    "argmax": 0, "argmin": 0, "argsort": 0, "max": 1, "min": 1, "topk": 1, "sort": 1, "msort": 1,
-    "kthvalue": 1, "median": 1, "nanmedian": 1, "mode": 1, "cummax": 1, "cummin": 1,
-    "_cummax_helper": 1, "_cummin_helper": 1, "max_pool2d_with_indices": 1,
-    "max_pool3d_with_indices": 1, "adaptive_max_pool2d": 1, "adaptive_max_pool3d": 1,
-    "fractional_max_pool2d": 1, "fractional_max_pool3d": 1, "_embedding_bag": 3,
+    "argmax": 0,
+    "argmin": 0,
+    "argsort": 0,
+    "max": 1,
+    "min": 1,
+    "topk": 1,
+    "sort": 1,
+    "msort": 1,
+    "kthvalue": 1,
+    "median": 1,
+    "nanmedian": 1,
+    "mode": 1,
+    "cummax": 1,
+    "cummin": 1,
+    "_cummax_helper": 1,
+    "_cummin_helper": 1,
+    "max_pool2d_with_indices": 1,
+    "max_pool3d_with_indices": 1,
+    "adaptive_max_pool2d": 1,
+    "adaptive_max_pool3d": 1,
+    "fractional_max_pool2d": 1,
+    "fractional_max_pool3d": 1,
+    "_embedding_bag": 3,
     "_embedding_bag_forward_only": 3,
-}  # fmt: skip
+}
 CUMULATIVE = {"cummax", "cummin", "_cummax_helper", "_cummin_helper"}
 # Those of which torch's documentation says that the first of equal values is meant, and of no NaN.
 FIRST_OF_EQUALS = {"argmax", "argmin", "max", "min"}
@@ -99,10 +117,13 @@ def choice_fields(choice):
     if dim is not None and dim < 0:
         dim += choice.values.dim()
     return dict(
-        dim=dim, once=not (pooled or cumulative or choice.name.startswith("_embedding")),
-        cumulative=cumulative, counts=choice.name == "mode", slack=choice.slack,
+        dim=dim,
+        once=not (pooled or cumulative or choice.name.startswith("_embedding")),
+        cumulative=cumulative,
+        counts=choice.name == "mode",
+        slack=choice.slack,
         window=window_of(choice) if pooled else [],
-    )  # fmt: skip
+    )
 
 
 def window_of(choice):
@@ -114,8 +135,15 @@ def window_of(choice):
     if choice.name.startswith("adaptive"):
         return [[0, 0, 0, 0]] * n
     kernel = [_each(choice, "kernel_size", d, 1) for d in range(n)]
-    return [[kernel[d], _each(choice, "stride", d, kernel[d]), _each(choice, "padding", d, 0),
-             _each(choice, "dilation", d, 1)] for d in range(n)]  # fmt: skip
+    return [
+        [
+            kernel[d],
+            _each(choice, "stride", d, kernel[d]),
+            _each(choice, "padding", d, 0),
+            _each(choice, "dilation", d, 1),
+        ]
+        for d in range(n)
+    ]
 
 
 def _each(choice, name, d, default):

@@ -89,8 +89,7 @@ def filled(name, args, kwargs):
     names, fill = FILLED.get(name, ((), None))
     if fill is None:
         return {}
-    given = dict(zip(names, args)) | {"input" if k in ("self", "A") else k: v
-                                      for k, v in kwargs.items()}  # fmt: skip
+    given = dict(zip(names, args)) | {"input" if k in ("self", "A") else k: v for k, v in kwargs.items()}
     tensor = given.get("input")
     if not isinstance(tensor, torch.Tensor) or not (tensor.is_floating_point() or tensor.is_complex()):
         return {}
@@ -116,8 +115,7 @@ def fitted(schema, values):
     types = {a.name: str(a.type) for a in schema.arguments}
     if not values.keys() <= types.keys():
         return {}
-    return {k: torch.tensor(v, dtype=torch.float64) if "Tensor" in types[k] else v
-            for k, v in values.items()}  # fmt: skip
+    return {k: torch.tensor(v, dtype=torch.float64) if "Tensor" in types[k] else v for k, v in values.items()}
 
 
 def resolved(call, function):

@@ -108,8 +108,11 @@ class Asked(TorchFunctionMode):
     def of(self, call, bound):
         """Storages of the call's arguments that are differentiated."""
         self.storages.discard(0)
-        return {call.views[p].storage for p, t in bound.tensors.items()
-                if t.layout == torch.strided and _begin(t) in self.storages}  # fmt: skip
+        return {
+            call.views[p].storage
+            for p, t in bound.tensors.items()
+            if t.layout == torch.strided and _begin(t) in self.storages
+        }
 
 
 def _begin(tensor):

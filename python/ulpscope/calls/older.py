@@ -37,8 +37,12 @@ else:
     def _standard():
         """The names of the standard library's modules, by where they lie."""
         folder = Path(sysconfig.get_path("stdlib"))
-        names = {p.name.split(".")[0] for place in (folder, folder / "lib-dynload")
-                 for p in place.glob("*") if p.is_dir() or p.suffix in (".py", ".so")}  # fmt: skip
+        names = {
+            p.name.split(".")[0]
+            for place in (folder, folder / "lib-dynload")
+            for p in place.glob("*")
+            if p.is_dir() or p.suffix in (".py", ".so")
+        }
         return names.union(sys.builtin_module_names) - {"site-packages"}
 
     STANDARD = frozenset(_standard())

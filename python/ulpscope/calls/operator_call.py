@@ -59,8 +59,11 @@ def _overload(function, args, kwargs):
 
 def _is_plain(schema):
     """Whether it gives new tensors alone."""
-    return bool(schema.returns) and not any(map(is_write, schema.arguments)) and all(
-        str(r.type) in TENSORS and r.alias_info is None for r in schema.returns)  # fmt: skip
+    return (
+        bool(schema.returns)
+        and not any(map(is_write, schema.arguments))
+        and all(str(r.type) in TENSORS and r.alias_info is None for r in schema.returns)
+    )
 
 
 def _learn(call):

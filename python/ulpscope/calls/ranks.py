@@ -18,8 +18,10 @@ from .replay import FUNCTIONAL, is_collective, plain
 COLLECTIVES = f"c10d::*,{FUNCTIONAL}*"
 WAIT = FUNCTIONAL + "wait_tensor"
 # They stand at other places on other ranks, or move nothing.
-UNPAIRED = re.compile(r"c10d::(send|recv|barrier|monitored_barrier|check_for_nan)"
-                      r"|_c10d_functional::(isend|irecv|batch_p2p|wait|_wrap)")  # fmt: skip
+UNPAIRED = re.compile(
+    r"c10d::(send|recv|barrier|monitored_barrier|check_for_nan)"
+    r"|_c10d_functional::(isend|irecv|batch_p2p|wait|_wrap)"
+)
 GROUP = re.compile(r"ProcessGroup (\S*) rank (\d+) of (\d+)")
 
 
@@ -67,7 +69,7 @@ OPERATORS = {
     FUNCTIONAL + "reduce_scatter_tensor_out": Operator("reduce_scatter", 0, None),
     FUNCTIONAL + "reduce_scatter_tensor_coalesced": Operator("reduce_scatter", 0, None),
     FUNCTIONAL + "all_to_all_single": Operator("exchange", 0, None),
-}  # fmt: skip
+}
 
 
 @dataclass
@@ -223,8 +225,7 @@ def _same_view(a, b):
 def _items(row, role, argument):
     """The rows of the tensors of one argument, in order."""
     prefix = f"args[{argument}]["  # of a tensor alone and of a list of them
-    return [t for t in row["tensors"]
-            if t["role"] == role and (t["path"] + "[").startswith(prefix)]  # fmt: skip
+    return [t for t in row["tensors"] if t["role"] == role and (t["path"] + "[").startswith(prefix)]
 
 
 def content(trace, item):

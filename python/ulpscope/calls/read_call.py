@@ -135,8 +135,7 @@ def sparse_call(call, row):
     if call.made_up or any(is_sparse(t) for t in row["tensors"] if t["role"] == "mutated"):
         raise BadCall("it writes a sparse tensor, or its content was not captured")
     for item in (t for t in row["tensors"] if t["role"] == "in" and is_sparse(t)):
-        parts = {p[len(item["path"]) + 1 :]: t for p, t in tensors.items()
-                 if p.startswith(item["path"] + ".")}  # fmt: skip
+        parts = {p[len(item["path"]) + 1 :]: t for p, t in tensors.items() if p.startswith(item["path"] + ".")}
         if not parts:
             raise BadCall(f"the parts of {item['path']} were not captured")
         tensors[item["path"]] = sparse_maker(item["form"], item["sizes"])(**parts)
@@ -238,8 +237,7 @@ def _live_reader(row, read_blob):
 def _put_view(elements, view, values):
     """Writes `values` through a view. Where it shows an element more than once (an expanded
     tensor), the element gets one of the values meant for it."""
-    distinct = [min(size, 1) if stride == 0 else size
-                for size, stride in zip_equal(view.sizes, view.strides)]  # fmt: skip
+    distinct = [min(size, 1) if stride == 0 else size for size, stride in zip_equal(view.sizes, view.strides)]
     values = values[tuple(slice(size) for size in distinct)]
     try:
         elements.as_strided(distinct, view.strides, view.offset).copy_(values)

@@ -101,7 +101,7 @@ class View:
 
 
 def _form_of(view):
-    """"float32[2, 3]"."""
+    """ "float32[2, 3]"."""
     return f"{str(view.dtype).removeprefix('torch.')}{list(view.sizes)}"
 
 
@@ -147,7 +147,9 @@ class Call(Shown):
         return f"call #{self.sequence} {self.op}({', '.join(_form_of(v) for v in self.views.values())})"
 
     def _titles_and_rows(self):
-        rows = [("in", p, _form_of(v)) for p, v in self.views.items()] + [("out", p, _form_of(v)) for p, v in self.results.items()]
+        rows = [("in", p, _form_of(v)) for p, v in self.views.items()] + [
+            ("out", p, _form_of(v)) for p, v in self.results.items()
+        ]
         return ("role", "path", "tensor"), rows
 
     def written(self):
@@ -202,16 +204,20 @@ def unknown(name):
     are in no file of the user's."""
     home = OPERATOR_HOMES.get(name.partition("::")[0])
     if home:
-        return BadCall(f"operator {name} is unknown here: {home[0].partition('.')[0]} of this "
-                       "environment does not bring it")  # fmt: skip
+        return BadCall(
+            f"operator {name} is unknown here: {home[0].partition('.')[0]} of this environment does not bring it"
+        )
     return _importable(f"operator {name} is unknown here")
 
 
 def _importable(what):
     """BadCall about something that a module of the user's brings."""
     why = not_imported()
-    problem = BadCall(f"{what} ({why})" if why else f"{what}; name the module or the .py file that "
-                      "registers it with --import, live_check(imports=[...])")  # fmt: skip
+    problem = BadCall(
+        f"{what} ({why})"
+        if why
+        else f"{what}; name the module or the .py file that registers it with --import, live_check(imports=[...])"
+    )
     problem.importable = True
     return problem
 
@@ -554,9 +560,16 @@ def plain(tensor):
 # ---- which calls are beyond a replay -----------------------------------------------
 
 UNINITIALISED = {
-    "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided",
-    "empty_permuted", "resize_", "resize_as_", "_resize_output_",
-}  # fmt: skip
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "new_empty_strided",
+    "empty_permuted",
+    "resize_",
+    "resize_as_",
+    "_resize_output_",
+}
 
 
 @lru_cache(4096)

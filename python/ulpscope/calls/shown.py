@@ -47,7 +47,7 @@ def text_of(value):
 
 
 def sized(n: float) -> str:
-    """"512 B", "1.5 MB": as the program says it of a trace."""
+    """ "512 B", "1.5 MB": as the program says it of a trace."""
     for unit in ("B", "kB", "MB", "GB"):
         if n < 1000:
             return f"{n:.3g} {unit}"
@@ -56,5 +56,5 @@ def sized(n: float) -> str:
 
 
 def counted(n, word):
-    """"1 call", "2 calls"."""
+    """ "1 call", "2 calls"."""
     return f"{n:,} {word}{'s' * (n != 1)}"

@@ -67,9 +67,7 @@ class FileContents:
 
     def tensor(self, x):
         if x.layout is not torch.strided or x.is_quantized:
-            raise UnknownFile(
-                f"{self.path}: a tensor of layout {x.layout}; only plain ones are read"
-            )
+            raise UnknownFile(f"{self.path}: a tensor of layout {x.layout}; only plain ones are read")
         wants_grad = x.requires_grad
         x = x.detach().resolve_conj().resolve_neg()
         storage = x.untyped_storage()
@@ -79,10 +77,17 @@ class FileContents:
         place = self.places.setdefault(storage.data_ptr() or -len(self.tensors), len(self.storages))
         if place == len(self.storages):
             self.storages.append(storage)
-        self.tensors.append({"dtype": str(x.dtype).removeprefix("torch."), "sizes": list(x.shape),
-                             "strides": list(x.stride()), "offset": x.storage_offset(),
-                             "item_size": x.itemsize, "storage": place,
-                             "requires_grad": wants_grad})  # fmt: skip
+        self.tensors.append(
+            {
+                "dtype": str(x.dtype).removeprefix("torch."),
+                "sizes": list(x.shape),
+                "strides": list(x.stride()),
+                "offset": x.storage_offset(),
+                "item_size": x.itemsize,
+                "storage": place,
+                "requires_grad": wants_grad,
+            }
+        )
         return len(self.tensors) - 1
 
 
@@ -107,17 +112,17 @@ def load(path):
     except pickle.UnpicklingError as problem:
         lines = [line.strip().removeprefix("WeightsUnpickler error: ") for line in str(problem).splitlines()]
         why = next((line for line in lines if line.startswith(("Unsupported", "Trying to"))), lines[0] if lines else "")
-        raise UnknownFile(f"{path}: holds more than tensors and plain values, which only running code "
-                          f"from the file could make ({why[:60]}); save its tensors alone") from None  # fmt: skip
+        raise UnknownFile(
+            f"{path}: holds more than tensors and plain values, which only running code "
+            f"from the file could make ({why[:60]}); save its tensors alone"
+        ) from None
     except OSError as problem:
         refused = UnreadFile(f"{path}: {problem.strerror or problem}")
         refused.kind = "io"
         raise refused from None
     except Exception as problem:  # whatever bytes make of a reader
         foreign(problem)
-        raise UnreadFile(
-            f"{path}: no file of torch.save, or a damaged one ({str(problem)[:120]})"
-        ) from None
+        raise UnreadFile(f"{path}: no file of torch.save, or a damaged one ({str(problem)[:120]})") from None
 
 
 def answer(out, request):
@@ -126,8 +131,7 @@ def answer(out, request):
         value = contents.value(load(request["open"]))
     except UnreadFile as problem:
         return put(out, {"refused": str(problem), "kind": problem.kind})
-    put(out, {"value": value, "tensors": contents.tensors,
-              "storages": [s.nbytes() for s in contents.storages]})  # fmt: skip
+    put(out, {"value": value, "tensors": contents.tensors, "storages": [s.nbytes() for s in contents.storages]})
     for storage in contents.storages:
         if storage.nbytes():
             out.write(memoryview(torch.tensor([], dtype=torch.uint8).set_(storage).numpy()))
@@ -182,8 +186,13 @@ def put(out, message):
 def main():
     out = os.fdopen(int(sys.argv[1]), "wb")
     if torch is None:
-        return put(out, {"fatal": f"{sys.executable} has no torch, which opens files of torch.save: install it "
-                                  "there, or name an interpreter that has it in ULPSCOPE_PYTHON"})  # fmt: skip
+        return put(
+            out,
+            {
+                "fatal": f"{sys.executable} has no torch, which opens files of torch.save: install it "
+                "there, or name an interpreter that has it in ULPSCOPE_PYTHON"
+            },
+        )
     torch.set_num_threads(1)
     put(out, {"ready": True})
     while line := sys.stdin.buffer.readline():

@@ -168,7 +168,9 @@ is_any_autocast_enabled = _named("_is_any_autocast_enabled")
 mkldnn_enabled, set_mkldnn_enabled = _named("_get_mkldnn_enabled"), _named("_set_mkldnn_enabled")
 
 
-sequence_number = getattr(torch._C._autograd, "_get_sequence_nr", None)  # of the next node; None: this torch does not tell
+sequence_number = getattr(
+    torch._C._autograd, "_get_sequence_nr", None
+)  # of the next node; None: this torch does not tell
 
 
 def _whether_compiler_is_loaded() -> object:

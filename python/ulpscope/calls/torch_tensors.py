@@ -14,10 +14,25 @@ import torch
 
 from ulpscope.calls import torch_files
 
-NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
-         "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-         "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3", "float8_e5m2fnuz": "F8_E5M2FNUZ",
-         "float8_e4m3fnuz": "F8_E4M3FNUZ"}  # fmt: skip
+NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint64": "U64",
+    "uint32": "U32",
+    "uint16": "U16",
+    "uint8": "U8",
+    "bool": "BOOL",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+}
 MOST_LEVELS = 100
 
 
@@ -45,7 +60,11 @@ def write(path, tensors):
         plain = tensor.detach().contiguous().flatten()
         size = plain.numel() * plain.element_size()
         parts.append(plain.view(torch.uint8).numpy().data if size else b"")
-        header[f"{i:06d}\x1f{name}"] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        header[f"{i:06d}\x1f{name}"] = {
+            "dtype": NAMES[dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + size],
+        }
         at += size
     head = json.dumps(header).encode()
     head += b" " * (-len(head) % 8)

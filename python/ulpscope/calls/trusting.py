@@ -5,15 +5,25 @@
 # or answer what is no question. Seen on the CPU; these keep the example's.
 TRUSTING = {
     "_pdist_backward",  # one distance for each pair of rows: not looked at
-    "segment_reduce", "_segment_reduce_backward",  # lengths that sum to the number of rows: dies of SIGSEGV
+    "segment_reduce",
+    "_segment_reduce_backward",  # lengths that sum to the number of rows: dies of SIGSEGV
     "unfold_backward",  # a step and sizes that agree with the gradient: dies of SIGSEGV
     "native_group_norm_backward",  # numbers that are the sizes of its tensors: dies of SIGSEGV
-    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",  # scales that agree with the sizes: dies of SIGSEGV
-    "histogramdd", "_histogramdd_from_bin_tensors",  # edges that ascend: no end
-    "ctc_loss", "_ctc_loss", "_ctc_loss_backward",  # logarithms of probabilities, targets within lengths
-    "embedding_bag", "_embedding_bag", "_embedding_bag_forward_only", "_embedding_bag_backward",
-    "_embedding_bag_dense_backward", "_embedding_bag_per_sample_weights_backward",  # sorted offsets within the indices
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",  # scales that agree with the sizes: dies of SIGSEGV
+    "histogramdd",
+    "_histogramdd_from_bin_tensors",  # edges that ascend: no end
+    "ctc_loss",
+    "_ctc_loss",
+    "_ctc_loss_backward",  # logarithms of probabilities, targets within lengths
+    "embedding_bag",
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "_embedding_bag_backward",
+    "_embedding_bag_dense_backward",
+    "_embedding_bag_per_sample_weights_backward",  # sorted offsets within the indices
     # The last axis without gaps: on the CPU they read beside any other (pytorch/pytorch#187506).
-    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention_for_cpu_backward",
     "multinomial",  # as many categories of some weight as are drawn without replacement
-}  # fmt: skip
+}

@@ -7,8 +7,18 @@ import torch
 from .foreign import foreign
 from .indices import name_of_one, operator_of
 
-WRITES = {"scatter", "scatter_", "index_put", "index_put_", "index_copy", "index_copy_",
-          "_index_put_impl_", "_unsafe_index_put", "put", "put_"}  # fmt: skip
+WRITES = {
+    "scatter",
+    "scatter_",
+    "index_put",
+    "index_put_",
+    "index_copy",
+    "index_copy_",
+    "_index_put_impl_",
+    "_unsafe_index_put",
+    "put",
+    "put_",
+}
 
 
 def updates(call, device):
@@ -35,8 +45,7 @@ def _updates(name, arguments, device):
     if name.startswith("scatter"):
         dim, source = arguments["dim"], arguments.get("src", arguments.get("value"))
         source = torch.as_tensor(source, dtype=device.dtype)
-        grid = [torch.arange(n).view([-1] + [1] * (index.dim() - d - 1))
-                for d, n in enumerate(index.shape)]  # fmt: skip
+        grid = [torch.arange(n).view([-1] + [1] * (index.dim() - d - 1)) for d, n in enumerate(index.shape)]
         grid[dim] = index
         values = source[tuple(slice(n) for n in index.shape)] if source.dim() else source
         return _single(ids[tuple(grid)], values)

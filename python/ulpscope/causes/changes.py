@@ -32,6 +32,7 @@ def first(t, axis):
 
 def rolled(by, zeros=False):
     """The neighbours' slices, with `zeros` where nothing comes from."""
+
     def change(t, axis):
         out = t.roll(by, axis)
         if zeros:
@@ -43,6 +44,7 @@ def rolled(by, zeros=False):
 
 def shared(size, last):
     """`size` neighbours share what the first or the last of them has."""
+
     def change(t, axis):
         i = torch.arange(t.shape[axis])
         i = (i // size * size + (size - 1 if last else 0)).clamp(max=t.shape[axis] - 1)
@@ -66,14 +68,20 @@ def scaled(x, axis, start, count, factor):
 
 def shifts(what):
     """Rows: off by one."""
-    return [(f"{what} is shifted by one along axis AXIS{end}", 2 if by > 0 else 3, rolled(by, bool(end)))
-            for by in (1, -1) for end in ("", " (zeros come in)")]  # fmt: skip
+    return [
+        (f"{what} is shifted by one along axis AXIS{end}", 2 if by > 0 else 3, rolled(by, bool(end)))
+        for by in (1, -1)
+        for end in ("", " (zeros come in)")
+    ]
 
 
 def groups(what):
     """Rows: one mask or index for a group of neighbours."""
-    return [(f"{what} is shared by groups of {size} along axis AXIS: one for each tile", size + 1, shared(size, last))
-            for size in GROUPS for last in (True, False)]  # fmt: skip
+    return [
+        (f"{what} is shared by groups of {size} along axis AXIS: one for each tile", size + 1, shared(size, last))
+        for size in GROUPS
+        for last in (True, False)
+    ]
 
 
 # ---- parts that are left out -------------------------------------------------------------------
@@ -94,23 +102,32 @@ def left_out(what, axis, size, lost=None, holes=True):
     its end."""
     lost = lost or (lambda x, a, count: scaled(x, a, -count, count, 0))
     for t in sizes_to_drop(size):
-        yield (f"dropped contribution: the last {t} of {size} along axis {axis} {what} is missing",
-               lambda x, t=t: lost(x, axis, t))  # fmt: skip
+        yield (
+            f"dropped contribution: the last {t} of {size} along axis {axis} {what} is missing",
+            lambda x, t=t: lost(x, axis, t),
+        )
     for m in (4, 8) if holes else ():
         for i in range(1, m - 1) if size >= m else ():
             start, end = i * size // m, (i + 1) * size // m
-            yield (f"dropped contribution: {start} to {end - 1} of {size} along axis {axis} {what} are missing",
-                   lambda x, s=start, n=end - start: scaled(x, axis, s, n, 0))  # fmt: skip
+            yield (
+                f"dropped contribution: {start} to {end - 1} of {size} along axis {axis} {what} are missing",
+                lambda x, s=start, n=end - start: scaled(x, axis, s, n, 0),
+            )
     for t in sizes_to_drop(size):
-        yield (f"dropped contribution: the first {t} of {size} along axis {axis} {what} is missing",
-               lambda x, t=t: scaled(x, axis, 0, t, 0))  # fmt: skip
-        yield (f"duplicate contribution: the last {t} of {size} along axis {axis} {what} counts twice",
-               lambda x, t=t: scaled(x, axis, -t, t, 2))  # fmt: skip
+        yield (
+            f"dropped contribution: the first {t} of {size} along axis {axis} {what} is missing",
+            lambda x, t=t: scaled(x, axis, 0, t, 0),
+        )
+        yield (
+            f"duplicate contribution: the last {t} of {size} along axis {axis} {what} counts twice",
+            lambda x, t=t: scaled(x, axis, -t, t, 2),
+        )
 
 
 def corners(name, rank):
     """The last element left out: of all, of each slice along the first axis, of the last two axes."""
     for count in {c for c in (rank, rank - 1, 2) if 1 < c <= rank}:
+
         def change(x, c=count):
             x = x.clone()
             x[(..., *([-1] * c))] = 0
@@ -124,23 +141,31 @@ def flat(name, sizes):
     for axis in {1, len(sizes) - 1} if len(sizes) > 2 else ():
         n = math.prod(sizes) // sizes[axis]
         for start, end in ((n - 1, n), (n // 4, n // 2), (n // 2, n)):
+
             def change(x, a=axis, i=start, j=end):
                 moved = x.movedim(a, -1).clone(memory_format=torch.contiguous_format)
                 moved.view(-1, x.shape[a])[i:j] = 0
                 return moved.movedim(-1, a)
 
-            yield (f"dropped contribution: {start} to {end - 1} of {n} over all axes of {name} but {axis} are missing",
-                   change)  # fmt: skip
+            yield (
+                f"dropped contribution: {start} to {end - 1} of {n} over all axes of {name} but {axis} are missing",
+                change,
+            )
 
 
 # ---- by what a tensor holds --------------------------------------------------------------------
 
 COUNTS = re.compile(r"step|count|iter|^t$|^args")  # names that a count of steps may have, or none
-STEPS = [("adds 1 to the step count a second time", lambda t: t + 1),
-         ("does not count the current step in the step count", lambda t: t - 1),
-         ("no bias correction", lambda t: t * 0 + MANY_STEPS)]  # fmt: skip
-SINGLE = ("wrong variant: computes with {} + 1", "wrong variant: computes with {} - 1",
-          "wrong variant: {} is taken as beyond all bounds: what it bounds is missing")  # fmt: skip
+STEPS = [
+    ("adds 1 to the step count a second time", lambda t: t + 1),
+    ("does not count the current step in the step count", lambda t: t - 1),
+    ("no bias correction", lambda t: t * 0 + MANY_STEPS),
+]
+SINGLE = (
+    "wrong variant: computes with {} + 1",
+    "wrong variant: computes with {} - 1",
+    "wrong variant: {} is taken as beyond all bounds: what it bounds is missing",
+)
 
 
 def single_number(name):
@@ -158,9 +183,17 @@ def mask(name, sizes):
     yield from along(sizes, shifts(f"the mask {name}"))
     last = max(len(sizes) - 2, 0)
     yield from along([1] * last + list(sizes[last:]), groups(f"the mask {name}"))
-    yield from along(sizes, [(f"wrong index: the mask {name} is read from its first slice along axis AXIS (broadcast)", 2, first),
-                             *((f"the {end} of the mask {name} along axis AXIS is always {value}", 3, fixed(at, value))
-                               for end, at in (("first", 0), ("last", -1)) for value in (True, False))])  # fmt: skip
+    yield from along(
+        sizes,
+        [
+            (f"wrong index: the mask {name} is read from its first slice along axis AXIS (broadcast)", 2, first),
+            *(
+                (f"the {end} of the mask {name} along axis AXIS is always {value}", 3, fixed(at, value))
+                for end, at in (("first", 0), ("last", -1))
+                for value in (True, False)
+            ),
+        ],
+    )
 
 
 def index(name):
@@ -172,11 +205,15 @@ def index(name):
 def whole(name, sizes):
     """(words, change) of whole numbers, which may count among tensors of `sizes`."""
     yield from index(name)
-    yield (f"wrong index: {name} is clamped below the last (saturated at the maximum less one)",
-           lambda t: t.clamp(max=max(int(t.max()) - 1, int(t.min()))))  # fmt: skip
+    yield (
+        f"wrong index: {name} is clamped below the last (saturated at the maximum less one)",
+        lambda t: t.clamp(max=max(int(t.max()) - 1, int(t.min()))),
+    )
     for by in (1, -1):
-        yield (f"index shifted by one: {name} {'+' if by > 0 else '-'} 1, around the end",
-               lambda t, s=by: torch.where(t >= 0, (t + s) % _range(t, sizes), t))  # fmt: skip
+        yield (
+            f"index shifted by one: {name} {'+' if by > 0 else '-'} 1, around the end",
+            lambda t, s=by: torch.where(t >= 0, (t + s) % _range(t, sizes), t),
+        )
 
 
 def _range(t, sizes):
@@ -196,7 +233,14 @@ def of_complex(name):
 def floats(name, view, sizes):
     """(words, change) of numbers; `sizes` are those of tensors beside it, whose roots a formula may have."""
     yield f"the sign of {name} is lost: negated", torch.neg
-    known = {"2": 2.0, "1/2": 0.5, "log 2": math.log(2), "1 / log 2": 1 / math.log(2), "pi": math.pi, "1 / pi": 1 / math.pi}
+    known = {
+        "2": 2.0,
+        "1/2": 0.5,
+        "log 2": math.log(2),
+        "1 / log 2": 1 / math.log(2),
+        "pi": math.pi,
+        "1 / pi": 1 / math.pi,
+    }
     for n in {view[-1] if view else 1, *list(sizes)[:4]} - {1, 2, 4}:
         known |= {f"sqrt {n}": n**0.5, f"1 / sqrt {n}": n**-0.5}
     for words, factor in known.items():
@@ -206,8 +250,10 @@ def floats(name, view, sizes):
     yield f"wrong variant: computes with {name} - 1 instead of {name}", lambda t: t - 1
     yield f"wrong variant: computes with the square of {name}", lambda t: t * t
     if view and view[-1] > 2:
-        yield (f"wrong variant: the mean of {name} is subtracted along the last axis",
-               lambda t: t - t.mean(-1, keepdim=True))  # fmt: skip
+        yield (
+            f"wrong variant: the mean of {name} is subtracted along the last axis",
+            lambda t: t - t.mean(-1, keepdim=True),
+        )
     yield from along(view, [(f"wrong index: {name} is read reversed along axis AXIS", 2, lambda t, a: t.flip(a))])
     if len(view) > 2:
         yield f"wrong index: {name} is read flipped (last two axes reversed)", lambda t: t.flip(-1, -2)
@@ -218,10 +264,14 @@ def strides(name, view):
     for a in range(len(view)):
         for b in range(a + 1, len(view)):
             if min(view[a], view[b]) > 1:
-                yield (f"wrong stride: {name} is read transposed (axes {a} and {b})",
-                       lambda t, i=a, j=b: t.transpose(i, j).reshape(t.shape))  # fmt: skip
-    yield from along(view, [(f"wrong stride: {name} is read with stride 0 along axis AXIS (the first is repeated, broadcast)",
-                             2, first)])  # fmt: skip
+                yield (
+                    f"wrong stride: {name} is read transposed (axes {a} and {b})",
+                    lambda t, i=a, j=b: t.transpose(i, j).reshape(t.shape),
+                )
+    yield from along(
+        view,
+        [(f"wrong stride: {name} is read with stride 0 along axis AXIS (the first is repeated, broadcast)", 2, first)],
+    )
     yield from along(view, shifts(name))
 
 
@@ -231,13 +281,19 @@ def half(t, axis, second=False):
     return torch.cat([part, part], axis)
 
 
-HALVES = [("wrong index: the first half of {} along axis AXIS stands for both", half),
-          ("wrong index: the second half of {} along axis AXIS stands for both", lambda t, a: half(t, a, True)),
-          ("the halves of {} along axis AXIS are exchanged (swapped)", lambda t, a: t.roll(t.shape[a] // 2, a)),
-          ("wrong stride: {} is read interleaved along axis AXIS, pairs as halves",
-           lambda t, a: t.unflatten(a, (-1, 2)).transpose(a, a + 1).flatten(a, a + 1)),
-          ("wrong stride: {} is read interleaved along axis AXIS, halves as pairs",
-           lambda t, a: t.unflatten(a, (2, -1)).transpose(a, a + 1).flatten(a, a + 1))]  # fmt: skip
+HALVES = [
+    ("wrong index: the first half of {} along axis AXIS stands for both", half),
+    ("wrong index: the second half of {} along axis AXIS stands for both", lambda t, a: half(t, a, True)),
+    ("the halves of {} along axis AXIS are exchanged (swapped)", lambda t, a: t.roll(t.shape[a] // 2, a)),
+    (
+        "wrong stride: {} is read interleaved along axis AXIS, pairs as halves",
+        lambda t, a: t.unflatten(a, (-1, 2)).transpose(a, a + 1).flatten(a, a + 1),
+    ),
+    (
+        "wrong stride: {} is read interleaved along axis AXIS, halves as pairs",
+        lambda t, a: t.unflatten(a, (2, -1)).transpose(a, a + 1).flatten(a, a + 1),
+    ),
+]
 
 
 def of_tensor(name, dtype, view, several=False, sizes=()):

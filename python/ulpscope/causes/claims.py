@@ -11,9 +11,26 @@ from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.formats import FORMATS, OWN_FORMAT
 
 # Another name that explains as much says more.
-VAGUE = (("computes as if", "computes without", "wrong order", "operand", "wrong operand", "wrong index: operand",
-          "the constants", "the sign of the factor", "the sign of operand"),
-         ("scale factor", "computes with 1 ", "computes with the square", "wrong variant: div instead", "wrong variant: mul instead"))
+VAGUE = (
+    (
+        "computes as if",
+        "computes without",
+        "wrong order",
+        "operand",
+        "wrong operand",
+        "wrong index: operand",
+        "the constants",
+        "the sign of the factor",
+        "the sign of operand",
+    ),
+    (
+        "scale factor",
+        "computes with 1 ",
+        "computes with the square",
+        "wrong variant: div instead",
+        "wrong variant: mul instead",
+    ),
+)
 # What is tried of any tensor: half of it must not do as well.
 ANY = ("wrong variant: the mean of", "wrong variant: computes with", "wrong variant: 1 - ")
 SEEN = "looks like"  # begins what is seen, and no name
@@ -26,8 +43,12 @@ def formats_of(call, outputs):
     own = {OWN_FORMAT[d] for d in every if d in OWN_FORMAT}
     if own - {"bfloat16", "float16"} or not own:
         return set(FORMATS)
-    return {"float32"} | {name for name, (bits, low, high) in FORMATS.items() for wide in own if bits <= FORMATS[wide][0]
-                          and low >= FORMATS[wide][1] and high <= FORMATS[wide][2]}  # fmt: skip
+    return {"float32"} | {
+        name
+        for name, (bits, low, high) in FORMATS.items()
+        for wide in own
+        if bits <= FORMATS[wide][0] and low >= FORMATS[wide][1] and high <= FORMATS[wide][2]
+    }
 
 
 def vagueness(text, sure):
@@ -54,8 +75,14 @@ def is_barred(text, formats):
 def stale(text, earlier):
     """The words for a result that is one of `earlier` calls, instead of those for an argument that is there
     unchanged."""
-    return next((f"the result is {n}: it was not written, what was there before is stale"
-                 for n in earlier if text.startswith(f"the result is {n} unchanged")), text)  # fmt: skip
+    return next(
+        (
+            f"the result is {n}: it was not written, what was there before is stale"
+            for n in earlier
+            if text.startswith(f"the result is {n} unchanged")
+        ),
+        text,
+    )
 
 
 def is_one_sided(text):

@@ -14,7 +14,8 @@ from ..calls.torch_private import decomposition_table, overload_name
 from ..executors.attention_steps import attention, flash
 
 # Compound operators that torch's own decompositions take apart. The rest is simple enough.
-COMPOUND = set("""
+COMPOUND = set(
+    """
 _softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data logsumexp
 native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward
 native_batch_norm native_batch_norm_backward _native_batch_norm_legit _fused_rms_norm
@@ -30,7 +31,8 @@ addmm addmv baddbmm addbmm addr addcmul addcdiv lerp hypot xlogy logit
 linear_backward embedding_dense_backward _scaled_dot_product_flash_attention_for_cpu
 pairwise_distance dist cosine_similarity hinge_embedding_loss margin_ranking_loss softshrink
 _addmm_activation addmm_ baddbmm_ log_softmax softmax
-""".split())  # fmt: skip
+""".split()
+)
 
 
 def _variance(x, dim=None, correction=1, keepdim=False):
@@ -52,7 +54,8 @@ def _deviation(x, dim=None, correction=1, keepdim=False):
 
 def _variance_mean(x, dim=None, correction=1, keepdim=False):
     return _variance(x, dim, correction=correction, keepdim=keepdim), torch.mean(
-        x, dim if dim is not None else list(range(x.dim())), keepdim=keepdim)  # fmt: skip
+        x, dim if dim is not None else list(range(x.dim())), keepdim=keepdim
+    )
 
 
 def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
@@ -96,11 +99,18 @@ def _var_mean_of(x, dim=None, unbiased=True, keepdim=False):
     return _variance_mean(x, dim, correction=int(unbiased), keepdim=keepdim)
 
 
-OWN = {"_scaled_dot_product_attention_math": attention,
-       "_scaled_dot_product_flash_attention_for_cpu": _flash,
-       "var": _variance, "std": _deviation, "var_mean": _variance_mean,
-       "linalg_vector_norm": _norm, "norm": _norm, "_cdist_forward": _distances, "logaddexp": _logaddexp,
-       "fake_quantize_per_tensor_affine_cachemask": _fake_quantized}  # fmt: skip
+OWN = {
+    "_scaled_dot_product_attention_math": attention,
+    "_scaled_dot_product_flash_attention_for_cpu": _flash,
+    "var": _variance,
+    "std": _deviation,
+    "var_mean": _variance_mean,
+    "linalg_vector_norm": _norm,
+    "norm": _norm,
+    "_cdist_forward": _distances,
+    "logaddexp": _logaddexp,
+    "fake_quantize_per_tensor_affine_cachemask": _fake_quantized,
+}
 
 
 @functools.cache

@@ -40,8 +40,12 @@ def outward(x):
     return torch.copysign(torch.ceil(x.abs()), x)
 
 
-ROUNDINGS = {"truncated": torch.trunc, "rounded up": torch.ceil, "rounded down": torch.floor,
-             "rounded away from zero": outward}  # fmt: skip
+ROUNDINGS = {
+    "truncated": torch.trunc,
+    "rounded up": torch.ceil,
+    "rounded down": torch.floor,
+    "rounded away from zero": outward,
+}
 
 
 # ---- inputs --------------------------------------------------------------------------
@@ -56,8 +60,11 @@ def _argument_keys(call, names):
 def input_sets(call, reference):
     """Which inputs a device may have rounded: all but biases; all; all it only reads; one
     of them."""
-    every = [key for key, part in reference.parts.items()
-             if part.dtype.is_floating_point and not part.steers and part.data.numel()]  # fmt: skip
+    every = [
+        key
+        for key, part in reference.parts.items()
+        if part.dtype.is_floating_point and not part.steers and part.data.numel()
+    ]
     biases = {"bias", "self"} if base_name(call.op)[1] in ADDING else {"bias"}
     sets = [[k for k in every if k not in _argument_keys(call, biases)], every]
     written = {call.views[p].argument for p in call.written()}
@@ -81,14 +88,22 @@ def input_candidates(lab):
         for name in LOW:
             yield f"inputs rounded to {name}", functools.partial(rounded_inputs, lab, keys, name)
         for name in LOW:
-            yield (f"inputs truncated to {name} instead of rounded",
-                   functools.partial(rounded_inputs, lab, keys, name, torch.trunc))  # fmt: skip
+            yield (
+                f"inputs truncated to {name} instead of rounded",
+                functools.partial(rounded_inputs, lab, keys, name, torch.trunc),
+            )
         for name in ("bfloat16", "float16"):
-            yield (f"inputs and result rounded to {name}", lambda k=keys, n=name: _changed(
-                rounded_inputs(lab, k, n), lambda t: lab.rounded(t, n)))  # fmt: skip
+            yield (
+                f"inputs and result rounded to {name}",
+                lambda k=keys, n=name: _changed(rounded_inputs(lab, k, n), lambda t: lab.rounded(t, n)),
+            )
     if sets:
-        yield "subnormals flushed to zero in the inputs", lambda: lab.reference.wide({
-            k: flushed(parts[k].data.double(), smallest_normal(parts[k].dtype)) for k in sets[0]})  # fmt: skip
+        yield (
+            "subnormals flushed to zero in the inputs",
+            lambda: lab.reference.wide(
+                {k: flushed(parts[k].data.double(), smallest_normal(parts[k].dtype)) for k in sets[0]}
+            ),
+        )
 
 
 def _changed(outputs, change):
@@ -111,6 +126,7 @@ def flushed(x, emin):
 
 def _rounding(lab, nodes, name, integer=torch.round, operands=None, result=True):
     """Edits that round the operands that `operands(number, operand)` picks, and what operators give."""
+
     def rounded(x):
         floats = isinstance(x, torch.Tensor) and x.is_floating_point()
         return lab.rounded(x, name, integer).to(x.dtype) if floats else x
@@ -155,8 +171,10 @@ def inside_candidates(lab):
     products, outer = ([n for n in nodes if n.name in PRODUCTS] for nodes in (lab.nodes(), top))
     for way, integer in (("rounded", torch.round), ("truncated", torch.trunc)) if products else ():
         for name in LOW:
-            yield (f"inputs {way} to {name}: those of the products",
-                   _rounding(lab, [n for n in products if not n.inside], name, integer, _matrices, result=False))  # fmt: skip
+            yield (
+                f"inputs {way} to {name}: those of the products",
+                _rounding(lab, [n for n in products if not n.inside], name, integer, _matrices, result=False),
+            )
     for name in LOW:
         text = f"intermediates rounded to {name}"
         yield text, single(_results(lab, leaves, name))
@@ -164,16 +182,25 @@ def inside_candidates(lab):
             yield text, single(_results(lab, top, name))
             yield text, single(_results(lab, top, name) | _rounding(lab, outer, name, operands=_matrices))
         for keys in input_sets(lab.call, reference)[:1]:
-            yield f"inputs and intermediates rounded to {name}", lambda n=name, k=keys: lab.edited(
-                _results(lab, leaves, n), dtype=torch.float32,
-                contents={key: lab.rounded(reference.parts[key].data, n).float() for key in k})  # fmt: skip
+            yield (
+                f"inputs and intermediates rounded to {name}",
+                lambda n=name, k=keys: lab.edited(
+                    _results(lab, leaves, n),
+                    dtype=torch.float32,
+                    contents={key: lab.rounded(reference.parts[key].data, n).float() for key in k},
+                ),
+            )
     for name in ("bfloat16", "float16"):
-        yield (f"computed in {name}: inputs, intermediates and result rounded to {name}",
-               lambda n=name: reference.in_dtype(getattr(torch, n)))  # fmt: skip
+        yield (
+            f"computed in {name}: inputs, intermediates and result rounded to {name}",
+            lambda n=name: reference.in_dtype(getattr(torch, n)),
+        )
     own = {p.dtype for p in reference.parts.values()}
     if own & {torch.bfloat16, torch.float16}:
-        yield (f"intermediates rounded to {'bfloat16' if torch.bfloat16 in own else 'float16'}",
-               lambda: _native(reference))
+        yield (
+            f"intermediates rounded to {'bfloat16' if torch.bfloat16 in own else 'float16'}",
+            lambda: _native(reference),
+        )
 
 
 def _native(reference):
@@ -187,8 +214,10 @@ def _native(reference):
 def single_candidates(lab):
     """The intermediates of one place of the code rounded or cut off."""
     places = [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
-    for way, integer, names in (("rounded", torch.round, ("bfloat16", "TF32", "float16", *FLOAT8)),
-                                ("truncated instead of rounded", torch.trunc, ("bfloat16", "float16"))):  # fmt: skip
+    for way, integer, names in (
+        ("rounded", torch.round, ("bfloat16", "TF32", "float16", *FLOAT8)),
+        ("truncated instead of rounded", torch.trunc, ("bfloat16", "float16")),
+    ):
         for name in names:
             for nodes in places:
                 yield _at(way, name, [nodes]), _rounding(lab, nodes, name, integer)
@@ -212,16 +241,39 @@ def several_candidates(lab, follows, spend):
     `follows(outputs)` is the correlation with the device's errors, `spend` as in `fit`."""
     places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
     for name in ("bfloat16", "float16", *FLOAT8):
-        held = [(follows(lab.edited(_rounding(lab, nodes, name))), i)
-                for i, nodes in enumerate(places) if len(places) > 2 and spend(1)]  # fmt: skip
+        held = [
+            (follows(lab.edited(_rounding(lab, nodes, name))), i)
+            for i, nodes in enumerate(places)
+            if len(places) > 2 and spend(1)
+        ]
         best = [places[i] for v, i in sorted(held, reverse=True) if v >= SOME][:MOST_TOGETHER]
         for count in (2, 3):
             for some in itertools.combinations(best, count):
                 yield _at("rounded", name, some), _rounding(lab, [n for nodes in some for n in nodes], name)
 
 
-FUNCTIONS = {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "tanh", "erf",
-             "erfc", "sigmoid", "sin", "cos", "pow", "reciprocal", "atan", "sinh", "cosh"}  # fmt: skip
+FUNCTIONS = {
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "erf",
+    "erfc",
+    "sigmoid",
+    "sin",
+    "cos",
+    "pow",
+    "reciprocal",
+    "atan",
+    "sinh",
+    "cosh",
+}
 
 
 def _functions(lab):
@@ -234,7 +286,10 @@ def function_candidates(lab):
     nodes = _functions(lab)
     for name in LOW if len(nodes) > 1 else ():
         for operands in (None, _first):
-            yield f"intermediates rounded to {name}: the elementary functions", _rounding(lab, nodes, name, operands=operands)
+            yield (
+                f"intermediates rounded to {name}: the elementary functions",
+                _rounding(lab, nodes, name, operands=operands),
+            )
 
 
 def overflow_candidates(lab):
@@ -258,15 +313,23 @@ def overflow_candidates(lab):
         yield f"overflow of the accumulator {of} (accumulated in float16)", single(sums)
     functions = _functions(lab)
     for operands in (None, _first) if functions else ():
-        yield (f"overflow of the elementary functions {of} (intermediates rounded to float16)",
-               _rounding(lab, functions, "float16", operands=operands))  # fmt: skip
-    yield (f"overflow of intermediates {of} (intermediates rounded to float16)",
-           single(_results(lab, _leaves(lab), "float16")))  # fmt: skip
-    yield (f"overflow of the result {of} (result rounded to float16)",
-           lambda: _changed(lab.reference.truth, lambda t: to_format(t, "float16")))  # fmt: skip
+        yield (
+            f"overflow of the elementary functions {of} (intermediates rounded to float16)",
+            _rounding(lab, functions, "float16", operands=operands),
+        )
+    yield (
+        f"overflow of intermediates {of} (intermediates rounded to float16)",
+        single(_results(lab, _leaves(lab), "float16")),
+    )
+    yield (
+        f"overflow of the result {of} (result rounded to float16)",
+        lambda: _changed(lab.reference.truth, lambda t: to_format(t, "float16")),
+    )
     for keys in input_sets(lab.call, lab.reference)[:1]:
-        yield (f"overflow of the inputs {of} (inputs rounded to float16)",
-               functools.partial(rounded_inputs, lab, keys, "float16"))  # fmt: skip
+        yield (
+            f"overflow of the inputs {of} (inputs rounded to float16)",
+            functools.partial(rounded_inputs, lab, keys, "float16"),
+        )
 
 
 def _fit(lab, low, high):
@@ -297,6 +360,7 @@ def _no_maximum(func, args, kwargs):
 
 def _in_range(nodes, edits):
     """Edits, and every result beyond float16's range infinite."""
+
     def over(value):
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return torch.where(value.abs() > 65504.0, torch.copysign(value * 0 + torch.inf, value), value)
@@ -323,8 +387,12 @@ def accumulator_candidates(lab):
     nodes = _adding(lab)
     for name in ("bfloat16", "float16"):
         for chunk in CHUNKS if nodes else ():
-            yield (f"accumulated in {name} (low-precision accumulator)", functools.partial(
-                lab.edited, {n.place: _accumulating(lab, name, chunk) for n in nodes}, dtype=torch.float32))  # fmt: skip
+            yield (
+                f"accumulated in {name} (low-precision accumulator)",
+                functools.partial(
+                    lab.edited, {n.place: _accumulating(lab, name, chunk) for n in nodes}, dtype=torch.float32
+                ),
+            )
 
 
 def _accumulating(lab, name, chunk):
@@ -394,11 +462,15 @@ def _results_as(lab, own, bits):
             yield f"result truncated to {name} instead of rounded", lambda t, n=name: lab.rounded(t, n, torch.trunc)
     cut = own[0] - bits
     if LEAST_BITS <= bits and cut > 1:
-        yield (f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
-               lambda t: quantize(t, bits, *own[1:], torch.trunc))  # fmt: skip
+        yield (
+            f"the last {cut} bits of the result are cut off (truncated instead of rounded)",
+            lambda t: quantize(t, bits, *own[1:], torch.trunc),
+        )
         yield f"result rounded to {bits} significant bits", lambda t: quantize(t, bits, *own[1:])
     for way, integer in ROUNDINGS.items():
         yield f"result {way} instead of rounded to nearest", lambda t, i=integer: quantize(t, *own, i)
     for emin in {own[1], -14} if own[0] <= 24 else ():
-        yield ("subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
-               lambda t, e=emin: flushed(t, e))  # fmt: skip
+        yield (
+            "subnormals flushed to zero" + (" (those of float16)" if emin != own[1] else ""),
+            lambda t, e=emin: flushed(t, e),
+        )

@@ -56,10 +56,13 @@ class Evidence:
         self.floats = device.is_floating_point()
         self._whole = reals(device), reals(truth)
         self._cause = _core.Cause(
-            *self._whole, reals(yardstick), before=None if before is None else reals(before),
+            *self._whole,
+            reals(yardstick),
+            before=None if before is None else reals(before),
             inputs={n: reals(t) for n, t in dict(inputs).items()},
-            others={n: reals(t) for n, t in dict(others).items()}, **finding,
-        )  # fmt: skip
+            others={n: reals(t) for n, t in dict(others).items()},
+            **finding,
+        )
         self._places, self._errors, self._codes = None, None, {}
 
     # ---- the result alone ----
@@ -122,8 +125,11 @@ class Evidence:
         """Whether a run gives one number everywhere, as many others do, where right is more than one."""
         seen, truth = self.seen(emulated), self.seen(self._whole[1])
         first = seen[:1]
-        return bool(seen.numel() > 1 and ((seen - first).abs() <= ONE * first.abs()).all()
-                    and ((truth - truth[:1]).abs() > ONE * truth[:1].abs()).any())  # fmt: skip
+        return bool(
+            seen.numel() > 1
+            and ((seen - first).abs() <= ONE * first.abs()).all()
+            and ((truth - truth[:1]).abs() > ONE * truth[:1].abs()).any()
+        )
 
     def correlation(self, emulated):
         """How much of the device's error an emulation's error follows, -1 to 1."""

@@ -55,8 +55,14 @@ def dials(lab):
     """Every number of a call that can be turned, its own arguments first, then those of the
     operators inside."""
     op = lab.call.op.rpartition("::")[2].split(".")[0]
-    return [*(Dial(old, lambda v, p=p: lab.run({p: lambda _: v}), lambda v, n=name, o=old: phrase(op, n, o, v))
-              for p, name, old in leaves(lab.call) if isinstance(old, float) and old and name), *_of_nodes(lab)]
+    return [
+        *(
+            Dial(old, lambda v, p=p: lab.run({p: lambda _: v}), lambda v, n=name, o=old: phrase(op, n, o, v))
+            for p, name, old in leaves(lab.call)
+            if isinstance(old, float) and old and name
+        ),
+        *_of_nodes(lab),
+    ]
 
 
 def _of_nodes(lab):
@@ -66,8 +72,12 @@ def _of_nodes(lab):
     alike = [[s for s in some if s[1:] == first] for some in held for first in dict.fromkeys(s[1:] for s in some)]
     single, shared = [_together(lab, some, some[0][2]) for some in alike], []
     for value in dict.fromkeys(some[0][2] for some in alike):
-        same = [s for some in alike for s in some if some[0][2] == value
-                or (0 < value < 1 and abs(some[0][2] - (1 - value)) < 1e-9)]  # fmt: skip
+        same = [
+            s
+            for some in alike
+            for s in some
+            if some[0][2] == value or (0 < value < 1 and abs(some[0][2] - (1 - value)) < 1e-9)
+        ]
         if abs(value) != 1 and [same] not in ([some] for some in alike):
             shared.append(_together(lab, same, value))
     return single + shared
@@ -79,8 +89,9 @@ def _numbers(node):
         old = node.value(argument.name)
         if isinstance(old, bool) or not isinstance(old, (int, float)) or old != old or not old:
             continue
-        real = isinstance(old, float) or (argument.name in ("other", "exponent")
-                                          and node.name in ("add", "sub", "mul", "div", "rsub", "pow"))  # fmt: skip
+        real = isinstance(old, float) or (
+            argument.name in ("other", "exponent") and node.name in ("add", "sub", "mul", "div", "rsub", "pow")
+        )
         if real and abs(old) < 1e30:
             yield argument.name, float(old)
 
@@ -115,7 +126,11 @@ class _Solver:
         old = self.dial.old
         counted = [old - 1, old + 1] if old == round(old) and abs(old) > 2 else []  # a count is rather off by one
         for plain in (*counted, *(float(f"{found:.{digits}g}") for digits in PLAIN)):
-            if plain != found and abs(plain - found) < 0.02 * abs(found) and self._left(plain) <= 2 * left + NOTHING / 4:
+            if (
+                plain != found
+                and abs(plain - found) < 0.02 * abs(found)
+                and self._left(plain) <= 2 * left + NOTHING / 4
+            ):
                 return plain
         return found
 

@@ -151,9 +151,13 @@ class Recording(Mode):
         given = list(slots_in([*node.args, *node.kwargs.values()]))
         node.used = frozenset(s.number for s in given)
         node.site = _site()
-        node.plain = not (node.writes or func in IN_FLOAT64 or bare_name(func) in FUSED
-                          or any(s.dtype in self.narrow for s in given)
-                          or any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values())))  # fmt: skip
+        node.plain = not (
+            node.writes
+            or func in IN_FLOAT64
+            or bare_name(func) in FUSED
+            or any(s.dtype in self.narrow for s in given)
+            or any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values()))
+        )
         given = dict(zip(_defaults(func), node.args)) | node.kwargs
         names = written_names(func) | (STATISTICS if _keeps_statistics(func, given) else set())
         self.written |= {s.storage for n in names for s in slots_in(given.get(n))}
@@ -253,8 +257,15 @@ def _key(tensor):
         raise Unfit(f"a {type(tensor).__name__} on {tensor.device}")
     if is_zerotensor(tensor):
         raise Unfit("a tensor without elements of its own")
-    return (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
-            tensor.dtype, tensor.is_conj(), tensor.is_neg())  # fmt: skip
+    return (
+        tensor.untyped_storage().data_ptr(),
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
 
 
 # ---- runs that differ ----------------------------------------------------------------------------
@@ -316,8 +327,10 @@ class Graph:
 
     def _again(self, node, edit, values):
         """Runs one operator on what is new."""
-        args = [self._value(a, values) if type(a) is Slot else self._filled(a, values) if type(a) in NESTS else a
-                for a in node.args]  # fmt: skip
+        args = [
+            self._value(a, values) if type(a) is Slot else self._filled(a, values) if type(a) in NESTS else a
+            for a in node.args
+        ]
         kwargs = self._filled(node.kwargs, values) if node.kwargs else {}
         if edit is not None:
             out = self._edited(node, edit, values)
@@ -332,6 +345,7 @@ class Graph:
     def _edited(self, node, edit, values):
         """What an edit gives, in what the operator writes if it does that. What else the edit may
         write is a copy: others read it."""
+
         def own(value):
             if not isinstance(value, Slot):
                 return value

@@ -36,8 +36,10 @@ PATIENCE = 100  # times that, until the process itself counts as gone
 START_SECONDS = 120  # importing torch on a busy machine
 TRIES = 2  # processes that one finding may cost
 LONGEST = 1e6  # seconds that a poll takes
-BOOT = ("import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-        "from ulpscope.causes.process import main; main(*map(int, sys.argv[2:]))")  # fmt: skip
+BOOT = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from ulpscope.causes.process import main; main(*map(int, sys.argv[2:]))"
+)
 
 _numbers = itertools.count(1)
 _asking = threading.Lock()
@@ -65,9 +67,13 @@ def _started(desk, memory, owner):
     path = [os.getcwd() if p == "" else p for p in sys.path]
     return subprocess.Popen(
         [_python(), "-I", "-c", BOOT, json.dumps(path), *map(str, (desk, memory, owner))],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        pass_fds=(desk, memory), start_new_session=True, env={**os.environ, **process.APART},
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(desk, memory),
+        start_new_session=True,
+        env={**os.environ, **process.APART},
+    )
 
 
 class _Forked:
@@ -254,9 +260,16 @@ class Inquiry:
         clock = max(BY_THE_CLOCK * self.seconds, LEAST_CLOCK)
         while True:
             helper.lay_out(self.number, self._parcel[:-1])
-            answer = helper.ask({"number": self.number, "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
-                                 "seconds": self.seconds, "clock": clock, **request},
-                                PATIENCE * clock)  # fmt: skip
+            answer = helper.ask(
+                {
+                    "number": self.number,
+                    "sizes": [memoryview(p).nbytes for p in self._parcel[:-1]],
+                    "seconds": self.seconds,
+                    "clock": clock,
+                    **request,
+                },
+                PATIENCE * clock,
+            )
             if "internal" in answer:
                 raise InternalError(answer["internal"])
             if "unfit" not in answer:

@@ -229,6 +229,7 @@ def _alike(old, new):
 
 def _replaced(arguments, new):
     """Arguments, [positional, by name], with what is new by path."""
+
     def leaf(value, path):
         if path in new:
             made = new[path]
@@ -282,9 +283,8 @@ def names_of(call):
 
         schema = getattr(call.function, "_schema", None)
         names = (
-            [a.name for a in schema.arguments] if schema is not None
-            else parameter_names(call.function, len(call.args))
-        )  # fmt: skip
+            [a.name for a in schema.arguments] if schema is not None else parameter_names(call.function, len(call.args))
+        )
         head = len(call.args) - len(names)
         names = [""] * max(head, 0) + names
     return (names + [""] * len(call.args))[: len(call.args)]

@@ -76,7 +76,9 @@ class Pickler(pickle.Pickler):
             return _function(value)
         if isinstance(value, type):
             known(value, value.__module__)
-        elif isinstance(value, types.BuiltinFunctionType) and isinstance(value.__self__, (types.ModuleType, type(None))):
+        elif isinstance(value, types.BuiltinFunctionType) and isinstance(
+            value.__self__, (types.ModuleType, type(None))
+        ):
             known(value, value.__module__)
         return NotImplemented
 
@@ -92,8 +94,13 @@ class Pickler(pickle.Pickler):
         self.keep.append(dense)
         raw = (ctypes.c_char * dense.nbytes).from_address(dense.data_ptr()) if dense.nbytes else b""
         parameter = isinstance(tensor, torch.nn.Parameter)
-        return _made_tensor, (pickle.PickleBuffer(raw), dense.dtype, tuple(dense.shape),
-                              tensor.requires_grad, parameter)  # fmt: skip
+        return _made_tensor, (
+            pickle.PickleBuffer(raw),
+            dense.dtype,
+            tuple(dense.shape),
+            tensor.requires_grad,
+            parameter,
+        )
 
 
 def _made_tensor(buffer, dtype, shape, requires_grad, parameter):
@@ -241,10 +248,19 @@ def _content(call, verdict, reference, function, source):
         sent.native, sent.choices, sent.draw = None, {}, None
         sent.only = sent.only and (sent.only[0], None)
     state = {name: getattr(reference, name) for name in ("truth", "yardstick", "pairs", "undefined", "quantizes")}
-    findings = [(f.path, f.verdict, f.reason, f.bits, f.yardstick_bits, f.n, f.sizes, f.bound, False,
-                 f.measured) for f in verdict.findings]  # fmt: skip
-    return {"call": sent, "schema": str(call.schema) if call.schema else "", "native": reference.native(),
-            "state": state, "source": source, "answer": replace(verdict.answer, notes=[]), "findings": findings}  # fmt: skip
+    findings = [
+        (f.path, f.verdict, f.reason, f.bits, f.yardstick_bits, f.n, f.sizes, f.bound, False, f.measured)
+        for f in verdict.findings
+    ]
+    return {
+        "call": sent,
+        "schema": str(call.schema) if call.schema else "",
+        "native": reference.native(),
+        "state": state,
+        "source": source,
+        "answer": replace(verdict.answer, notes=[]),
+        "findings": findings,
+    }
 
 
 def _itself(call, reference):
@@ -295,7 +311,12 @@ def unpacked(data, buffers):
     def verdict_on(numbers):
         findings = Findings([Finding(*content["findings"][i]) for i in numbers])
         worst = findings.worst
-        return SimpleNamespace(verdict=worst.verdict, findings=findings, worst=worst, answer=content["answer"],
-                               operands=SimpleNamespace(reference=reference))  # fmt: skip
+        return SimpleNamespace(
+            verdict=worst.verdict,
+            findings=findings,
+            worst=worst,
+            answer=content["answer"],
+            operands=SimpleNamespace(reference=reference),
+        )
 
     return call, verdict_on

@@ -101,8 +101,11 @@ def answer(fork, request, desk, memory, parent):
         if ended:
             break
     known = [s for _, s in reversed(past)]
-    return fork, {"cause": next((s["text"] for s in known if s["text"]), ""),
-                  "place": next((s["place"] for s in known if s["place"]), ""), "ended": ended}  # fmt: skip
+    return fork, {
+        "cause": next((s["text"] for s in known if s["text"]), ""),
+        "place": next((s["place"] for s in known if s["place"]), ""),
+        "ended": ended,
+    }
 
 
 class Fork:

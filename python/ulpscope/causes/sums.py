@@ -15,9 +15,16 @@ from .inside import apart
 from .neighbours import NAIVE
 
 # Which arguments hold the index and what is added.
-ADDING = {"index_add": (2, 3), "scatter_add": (2, 3), "scatter_reduce": (2, 3), "index_put": (1, 2),
-          "_unsafe_index_put": (1, 2), "_index_put_impl": (1, 2), "embedding_dense_backward": (1, 0),
-          "bincount": (0, 1)}  # fmt: skip
+ADDING = {
+    "index_add": (2, 3),
+    "scatter_add": (2, 3),
+    "scatter_reduce": (2, 3),
+    "index_put": (1, 2),
+    "_unsafe_index_put": (1, 2),
+    "_index_put_impl": (1, 2),
+    "embedding_dense_backward": (1, 0),
+    "bincount": (0, 1),
+}
 
 
 # What a scan begins with.
@@ -46,11 +53,15 @@ def scanning(node):
     yield f"wrong direction: {node.name} runs from the end (reversed)", backwards
     for size in BLOCKS:
         if size < node.shape[dim]:
-            yield (f"wrong variant: {node.name} starts anew every {size} elements (block carry is missing)",
-                   lambda func, args, kwargs, s=size: blocks(func, args, kwargs, s))  # fmt: skip
+            yield (
+                f"wrong variant: {node.name} starts anew every {size} elements (block carry is missing)",
+                lambda func, args, kwargs, s=size: blocks(func, args, kwargs, s),
+            )
     for first in (True, False) if neutral is not None else ():
-        yield (f"shifted by one: {node.name} leaves out the current element (exclusive)",
-               lambda func, args, kwargs, f=first: before(func, args, kwargs, f))  # fmt: skip
+        yield (
+            f"shifted by one: {node.name} leaves out the current element (exclusive)",
+            lambda func, args, kwargs, f=first: before(func, args, kwargs, f),
+        )
 
 
 def _each(change, *outs):
@@ -76,8 +87,10 @@ def tiled(lab):
         of = " and ".join(dict.fromkeys(n.name.strip("_") for n in nodes))
         for size in BLOCKS if len(nodes) <= MOST_TILED else ():
             if size < shape[axis]:
-                yield (f"wrong variant: {of} of each tile of {size} along axis {axis} by itself, not of the whole",
-                       {n.place: _of_tiles(axis, size) for n in nodes})  # fmt: skip
+                yield (
+                    f"wrong variant: {of} of each tile of {size} along axis {axis} by itself, not of the whole",
+                    {n.place: _of_tiles(axis, size) for n in nodes},
+                )
 
 
 def _tiled_axis(node):
@@ -103,9 +116,16 @@ def _of_tiles(axis, size):
             else:
                 made.append(func(part, *args[1:], **kwargs))
         if name not in ("native_layer_norm", "_fused_rms_norm"):
-            wide = [_each(lambda t, n=p.shape[axis]: t if t.shape[axis] == n else t.expand(
-                [n if a == axis else s for a, s in enumerate(t.shape)]), o) for o, p in zip(made, args[0].split(size, axis))]
-            return _each(lambda *t: torch.cat(t, axis), *wide)  # fmt: skip
+            wide = [
+                _each(
+                    lambda t, n=p.shape[axis]: (
+                        t if t.shape[axis] == n else t.expand([n if a == axis else s for a, s in enumerate(t.shape)])
+                    ),
+                    o,
+                )
+                for o, p in zip(made, args[0].split(size, axis))
+            ]
+            return _each(lambda *t: torch.cat(t, axis), *wide)
         whole = func(*args, **kwargs)
         out = torch.cat([o[0] for o in made], axis)
         scales = [t for t in args[2:-1] if isinstance(t, torch.Tensor)]
@@ -129,11 +149,15 @@ def sums(lab):
 
 def overwriting(node):
     """Where several entries go to one place, one of them is left."""
-    for kept, way in ((False, "the place is overwritten"), (True, "only one of them is added")) if node.name in ADDING else ():
+    for kept, way in (
+        ((False, "the place is overwritten"), (True, "only one of them is added")) if node.name in ADDING else ()
+    ):
         for last in (True, False):
-            yield (f"dropped contribution: of duplicate indices only the {'last' if last else 'first'} "
-                   f"counts ({way} by {node.name.strip('_')})",
-                   lambda func, args, kwargs, k=kept, e=last: _one_entry(func, list(args), kwargs, k, e))  # fmt: skip
+            yield (
+                f"dropped contribution: of duplicate indices only the {'last' if last else 'first'} "
+                f"counts ({way} by {node.name.strip('_')})",
+                lambda func, args, kwargs, k=kept, e=last: _one_entry(func, list(args), kwargs, k, e),
+            )
 
 
 def _one_entry(func, args, kwargs, kept, last):

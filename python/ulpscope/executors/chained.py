@@ -65,8 +65,11 @@ class Chain(Mode):
     def _gives_low(self, func, args, kwargs):
         """Whether it may give numbers in 16 bits: from such numbers, or because it is asked to."""
         given = (*tensors_in([args, kwargs]), *kwargs.values())
-        return any((v.dtype if isinstance(v, torch.Tensor) else v) in LOW for v in given if isinstance(
-            v, (torch.Tensor, torch.dtype)))  # fmt: skip
+        return any(
+            (v.dtype if isinstance(v, torch.Tensor) else v) in LOW
+            for v in given
+            if isinstance(v, (torch.Tensor, torch.dtype))
+        )
 
     def _in_float32(self, func, args, kwargs):
         """What an operator gives for the same numbers in float32, and (name -> tensor) of what it writes; None
@@ -101,6 +104,7 @@ class Chain(Mode):
         """What an operator gives for the numbers that its operands had before they were rounded. Where that is another
         result (behind a step, as a ceiling or a comparison, or a difference that is exact and small) the rounding is
         one between operators."""
+
         def full(v):
             return self.in_full(v) if isinstance(v, torch.Tensor) and v.dtype in LOW else v
 
@@ -177,6 +181,7 @@ def _seen_in(flat, tensor):
 
 def chained(function, mode):
     """The function run under a mode."""
+
     def run(*args, **kwargs):
         enabled = mkldnn_enabled()
         set_mkldnn_enabled(False)  # a whole LSTM is one operator of it

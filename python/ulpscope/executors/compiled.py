@@ -44,8 +44,10 @@ class CompiledDevice(TorchDevice):
     def __init__(self, name, via, home="cpu", mark=lambda phase: None):
         super().__init__(name, home)
         if via == "inductor" and not inductor_serves(self.type):
-            raise UnknownDevice(f"inductor generates no code for {self.type}; --via aot_eager has "
-                                "torch.compile trace calls, and runs the device's own kernels")  # fmt: skip
+            raise UnknownDevice(
+                f"inductor generates no code for {self.type}; --via aot_eager has "
+                "torch.compile trace calls, and runs the device's own kernels"
+            )
         self.type, self.via, self.mark = via, via, mark
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.
@@ -56,8 +58,7 @@ class CompiledDevice(TorchDevice):
         except unknown_backend():
             known = ", ".join(known_backends())
             raise UnknownDevice(
-                f"torch.compile has no backend {via}; known here: {known}; what registers it "
-                "can be named with --import"
+                f"torch.compile has no backend {via}; known here: {known}; what registers it can be named with --import"
             ) from None
 
     def _know(self, via):
@@ -116,8 +117,7 @@ class CompiledDevice(TorchDevice):
         own, since torch.compile tells functions apart by their code."""
         made, seen, graph, nodes = Compiled(), {}, torch.fx.Graph(), {}
         for path, view in call.views.items():
-            same = (view.storage, view.dtype, view.sizes, view.strides, view.offset,
-                    view.form)  # fmt: skip
+            same = (view.storage, view.dtype, view.sizes, view.strides, view.offset, view.form)
             if same not in seen:
                 seen[same] = graph.placeholder(f"t{len(seen)}")
                 made.places.append(path)
@@ -169,10 +169,9 @@ def signature(call):
     contents, which of them share memory, and its other arguments."""
     storages = list(dict.fromkeys(v.storage for v in call.views.values()))
     views = tuple(
-        (p, storages.index(v.storage), v.dtype, v.sizes, v.strides, v.offset, v.form, v.device,
-         v.requires_grad)
+        (p, storages.index(v.storage), v.dtype, v.sizes, v.strides, v.offset, v.form, v.device, v.requires_grad)
         for p, v in call.views.items()
-    )  # fmt: skip
+    )
     return call.identity, views, repr(call.args), repr(call.kwargs)
 
 

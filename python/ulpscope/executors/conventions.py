@@ -41,8 +41,7 @@ def with_rounded_scalars(call):
     dtypes = {v.dtype for v in call.views.values() if v.sizes or alone} & set(LOW)
     make = _of_callable if call.composite else _of_operator
     found = ((dtype, make(call, dtype)) for dtype in sorted(dtypes, key=str))
-    return [(NOTE.format(str(dtype).removeprefix("torch.")), other)
-            for dtype, other in found if other is not None]  # fmt: skip
+    return [(NOTE.format(str(dtype).removeprefix("torch.")), other) for dtype, other in found if other is not None]
 
 
 def _of_operator(call, dtype):
@@ -87,9 +86,10 @@ class Numbers:
 
     def of(self, args, kwargs):
         """Positional and named arguments with their numbers rounded."""
-        return ([mapped(a, self._rounder(self.order[i] if i < len(self.order) else ""))
-                 for i, a in enumerate(args)],
-                {k: mapped(a, self._rounder(k)) for k, a in kwargs.items()})  # fmt: skip
+        return (
+            [mapped(a, self._rounder(self.order[i] if i < len(self.order) else "")) for i, a in enumerate(args)],
+            {k: mapped(a, self._rounder(k)) for k, a in kwargs.items()},
+        )
 
     def _rounder(self, name):
         kinds = (float, int) if name in self.any_number else (float,)
@@ -128,8 +128,7 @@ class Rounded(Mode):
         args, kwargs = numbers.of(args, kwargs or {})
         if _mixes_numbers(func):
             written = {a.name for a in func._schema.arguments if is_write(a)}
-            args = [a if n in written else mapped(a, self._tensor)
-                    for n, a in zip(numbers.order, args)]  # fmt: skip
+            args = [a if n in written else mapped(a, self._tensor) for n, a in zip(numbers.order, args)]
         return theirs(func, *args, **kwargs)
 
     def _tensor(self, value):
@@ -140,8 +139,19 @@ class Rounded(Mode):
 
 
 # Other names of operators that compute element by element; torch tags those only that they stand for.
-OTHER_NAMES = {"arctan2", "divide", "greater", "greater_equal", "less", "less_equal", "multiply", "not_equal",
-               "rsub", "subtract", "true_divide"}  # fmt: skip
+OTHER_NAMES = {
+    "arctan2",
+    "divide",
+    "greater",
+    "greater_equal",
+    "less",
+    "less_equal",
+    "multiply",
+    "not_equal",
+    "rsub",
+    "subtract",
+    "true_divide",
+}
 
 
 def _mixes_numbers(function):

@@ -22,25 +22,64 @@ class Cut:
 
 
 # Operators along dimensions that their argument `dim` names; all else stands for itself.
-ALONG = {"_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "softmax",
-         "log_softmax", "sum", "mean", "amax", "amin", "logsumexp", "var", "std", "var_mean", "prod",
-         "linalg_vector_norm", "norm", "argmax", "argmin", "max", "min", "topk", "sort", "cumsum",
-         "cumprod", "logcumsumexp", "median", "kthvalue", "glu", "glu_backward"}  # fmt: skip
+ALONG = {
+    "_softmax",
+    "_log_softmax",
+    "_softmax_backward_data",
+    "_log_softmax_backward_data",
+    "softmax",
+    "log_softmax",
+    "sum",
+    "mean",
+    "amax",
+    "amin",
+    "logsumexp",
+    "var",
+    "std",
+    "var_mean",
+    "prod",
+    "linalg_vector_norm",
+    "norm",
+    "argmax",
+    "argmin",
+    "max",
+    "min",
+    "topk",
+    "sort",
+    "cumsum",
+    "cumprod",
+    "logcumsumexp",
+    "median",
+    "kthvalue",
+    "glu",
+    "glu_backward",
+}
 LAST = {"topk", "sort", "argsort", "kthvalue", "glu"}  # where no dim is given
 NORMS = {"native_layer_norm", "layer_norm", "_fused_rms_norm", "rms_norm"}
 # The first dimension of the tensors named counts samples; how many dimensions the first has.
 SAMPLES = {
-    "bmm": (("self", "mat2"), 3), "baddbmm": (("batch1", "batch2", "self"), 3),
-    "convolution": (("input",), 0), "conv1d": (("input",), 3), "conv2d": (("input",), 4), "conv3d": (("input",), 5),
-    "max_pool2d_with_indices": (("self",), 4), "avg_pool2d": (("self",), 4), "_adaptive_avg_pool2d": (("self",), 4),
-    "avg_pool2d_backward": (("grad_output", "self"), 4), "_adaptive_avg_pool2d_backward": (("grad_output", "self"), 4),
+    "bmm": (("self", "mat2"), 3),
+    "baddbmm": (("batch1", "batch2", "self"), 3),
+    "convolution": (("input",), 0),
+    "conv1d": (("input",), 3),
+    "conv2d": (("input",), 4),
+    "conv3d": (("input",), 5),
+    "max_pool2d_with_indices": (("self",), 4),
+    "avg_pool2d": (("self",), 4),
+    "_adaptive_avg_pool2d": (("self",), 4),
+    "avg_pool2d_backward": (("grad_output", "self"), 4),
+    "_adaptive_avg_pool2d_backward": (("grad_output", "self"), 4),
     "max_pool2d_with_indices_backward": (("grad_output", "self", "indices"), 4),
-    "upsample_nearest2d": (("self",), 4), "upsample_bilinear2d": (("self",), 4), "upsample_bicubic2d": (("self",), 4),
+    "upsample_nearest2d": (("self",), 4),
+    "upsample_bilinear2d": (("self",), 4),
+    "upsample_bicubic2d": (("self",), 4),
     "native_group_norm": (("input",), 0),
     "_scaled_dot_product_flash_attention_for_cpu": (("query", "key", "value", "attn_mask"), 4),
-    "_scaled_dot_product_flash_attention_for_cpu_backward":
-        (("grad_out", "query", "key", "value", "out", "logsumexp", "attn_mask"), 4),
-}  # fmt: skip
+    "_scaled_dot_product_flash_attention_for_cpu_backward": (
+        ("grad_out", "query", "key", "value", "out", "logsumexp", "attn_mask"),
+        4,
+    ),
+}
 COUNTS = {"native_group_norm": (3,)}
 
 

@@ -29,8 +29,13 @@ from .placement import asked_on_host, known_on_host, only_of_the_cpu
 from .precision import STANDARD, sources_of, space_of
 
 # Device types whose torch support is a package of its own.
-PACKAGES = {"sim": "ulpscope.sim", "npu": "torch_npu", "musa": "torch_musa",
-            "mlu": "torch_mlu", "hpu": "habana_frameworks.torch"}  # fmt: skip
+PACKAGES = {
+    "sim": "ulpscope.sim",
+    "npu": "torch_npu",
+    "musa": "torch_musa",
+    "mlu": "torch_mlu",
+    "hpu": "habana_frameworks.torch",
+}
 PEERS = ("jax", "onnxruntime")  # frameworks that stand for a compiler (`peers`)
 
 REFUSALS = re.compile(
@@ -164,6 +169,7 @@ class PythonDevice:
 def _detached(outputs, private=(), fresh=False):
     """Outputs that no later run can overwrite; views of storages that are this run's alone are
     left as they are, and what is large where the results of a run are `fresh`."""
+
     def alone(t):
         return t.untyped_storage().data_ptr() in private or (fresh and t.nbytes >= LARGE)
 

@@ -18,19 +18,51 @@ KINK = 2.0**-6  # of the slope, by which its sides may differ at the smallest st
 
 # Their gradient is no slope by design.
 NO_SLOPE = {
-    "fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine", "_fake_quantize_learnable_per_tensor_affine",
-    "_fake_quantize_learnable_per_channel_affine", "fake_quantize_per_tensor_affine_cachemask",
-    "fake_quantize_per_channel_affine_cachemask", "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-    "linalg_svd", "_linalg_svd", "svd", "linalg_eigh", "_linalg_eigh", "linalg_eig", "linalg_qr", "geqrf",
-    "detach", "detach_", "_linalg_det", "_linalg_slogdet", "linalg_lu_factor_ex", "linalg_lu_factor", "linalg_lu",
+    "fake_quantize_per_tensor_affine",
+    "fake_quantize_per_channel_affine",
+    "_fake_quantize_learnable_per_tensor_affine",
+    "_fake_quantize_learnable_per_channel_affine",
+    "fake_quantize_per_tensor_affine_cachemask",
+    "fake_quantize_per_channel_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
+    "linalg_svd",
+    "_linalg_svd",
+    "svd",
+    "linalg_eigh",
+    "_linalg_eigh",
+    "linalg_eig",
+    "linalg_qr",
+    "geqrf",
+    "detach",
+    "detach_",
+    "_linalg_det",
+    "_linalg_slogdet",
+    "linalg_lu_factor_ex",
+    "linalg_lu_factor",
+    "linalg_lu",
     "nextafter",  # where both are equal
     # They read one triangle; their gradient is that of the symmetric whole.
-    "cholesky", "linalg_cholesky", "linalg_cholesky_ex", "cholesky_solve", "cholesky_inverse",
-    "linalg_eigvalsh", "ormqr", "orgqr", "linalg_householder_product",
+    "cholesky",
+    "linalg_cholesky",
+    "linalg_cholesky_ex",
+    "cholesky_solve",
+    "cholesky_inverse",
+    "linalg_eigvalsh",
+    "ormqr",
+    "orgqr",
+    "linalg_householder_product",
     # Where an index stands twice, which of the values is left is not promised, nor whose the gradient is.
-    "max_unpool2d", "max_unpool3d", "scatter", "scatter_reduce", "index_copy", "index_put", "put", "index_reduce",
-    "as_strided_scatter", "index_fill",
-}  # fmt: skip
+    "max_unpool2d",
+    "max_unpool3d",
+    "scatter",
+    "scatter_reduce",
+    "index_copy",
+    "index_put",
+    "put",
+    "index_reduce",
+    "as_strided_scatter",
+    "index_fill",
+}
 
 
 RANGE = 2.0**20  # of the size of inputs, and between them: one step suits them all
@@ -51,7 +83,7 @@ class Gradient:
         self.seed = torch.Generator().manual_seed(0)
 
     def held(self, number):
-        """"" where slope and gradient agree, a clause where they do not, None where that cannot be told."""
+        """ "" where slope and gradient agree, a clause where they do not, None where that cannot be told."""
         if not self._asks():
             return None
         self.seed.manual_seed(number)
@@ -112,7 +144,10 @@ class Gradient:
             return None
         steps = [(k, k * STEP * size / 4) for k in (4, 2, 1)]
         two = [(values[k][0] - values[-k][0]) / (2 * h) for k, h in steps]
-        noise = [ROUNDING * (values[k][1] + values[-k][1]) / (2 * h) + ROUNDING * sizes[0] + INPUTS * sizes[1] / h for k, h in steps]
+        noise = [
+            ROUNDING * (values[k][1] + values[-k][1]) / (2 * h) + ROUNDING * sizes[0] + INPUTS * sizes[1] / h
+            for k, h in steps
+        ]
         h = steps[-1][1]
         left, right = (values[0][0] - values[-1][0]) / h, (values[1][0] - values[0][0]) / h
         scale = max(abs(slope), abs(two[2]))
@@ -133,4 +168,3 @@ class Gradient:
         terms = out.detach() * weight
         total = float(terms.sum())
         return (total, float(terms.abs().sum())) if total - total == 0 else None
-

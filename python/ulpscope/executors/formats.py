@@ -65,8 +65,9 @@ def rounded_once(x, name):
 
 def rounded_inputs(reference, name):
     """The floats among its inputs, rounded to a format; none that steer."""
-    return {k: to_format(p.data, name) for k, p in reference.parts.items()
-            if p.dtype.is_floating_point and not p.steers}  # fmt: skip
+    return {
+        k: to_format(p.data, name) for k, p in reference.parts.items() if p.dtype.is_floating_point and not p.steers
+    }
 
 
 def to_format(x, name, integer=torch.round):

@@ -16,11 +16,29 @@ from ..calls.replay import all_finite, computed
 DELTA = 2.0**-20
 
 # Sums of products with weights 1 (a bias is a product with 1).
-SUMS = frozenset("aten::" + name for name in (
-    "mm", "bmm", "matmul", "linear", "addmm", "baddbmm", "mv", "dot", "einsum", "sum", "cumsum",
-    "convolution", "conv1d", "conv2d", "conv3d", "embedding_dense_backward",
-    "convolution_overrideable", "_convolution",
-))  # fmt: skip
+SUMS = frozenset(
+    "aten::" + name
+    for name in (
+        "mm",
+        "bmm",
+        "matmul",
+        "linear",
+        "addmm",
+        "baddbmm",
+        "mv",
+        "dot",
+        "einsum",
+        "sum",
+        "cumsum",
+        "convolution",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "embedding_dense_backward",
+        "convolution_overrideable",
+        "_convolution",
+    )
+)
 WEIGHTS = ("alpha", "beta")
 
 # How many products: as many as the first (second) matrix is wide, and the bias.

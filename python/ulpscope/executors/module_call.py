@@ -58,10 +58,21 @@ class ModuleCall(Composite):
     @property
     def identity(self):
         """What makes two forwards the same code."""
-        return "module", repr([
-            (s.call.op, id(s.call.function), repr(s.call.args), repr(s.call.kwargs),
-             list(s.takes.items()), s.gives, list(s.numbers.items())) for s in self.steps_taken
-        ] + self.kept)  # fmt: skip
+        return "module", repr(
+            [
+                (
+                    s.call.op,
+                    id(s.call.function),
+                    repr(s.call.args),
+                    repr(s.call.kwargs),
+                    list(s.takes.items()),
+                    s.gives,
+                    list(s.numbers.items()),
+                )
+                for s in self.steps_taken
+            ]
+            + self.kept
+        )
 
     def on(self, place):
         """The forward as a function of its tensors, on the device that `place` names."""
@@ -119,7 +130,9 @@ def _rounds_once(call):
         with disable_current_modes():  # to whom it is one operator
             wide = theirs(function, *mapped(args, _wide), **mapped(kwargs, _wide))
         for path, dtype in low.items():
-            wide = _put(wide, [int(i) for i in re.findall(r"\[(\d+)\]", path)][0 if _gives_several(call) else 1 :], dtype)
+            wide = _put(
+                wide, [int(i) for i in re.findall(r"\[(\d+)\]", path)][0 if _gives_several(call) else 1 :], dtype
+            )
         return wide
 
     return run
@@ -164,8 +177,7 @@ class Builder:
                     self._forget(t["storage"])
             return
         numbers, before = self._numbers(row), set(self.read)
-        takes = {t["path"]: self._take(t) for t in row["tensors"]
-                 if t["role"] == "in" and t["path"] not in numbers}  # fmt: skip
+        takes = {t["path"]: self._take(t) for t in row["tensors"] if t["role"] == "in" and t["path"] not in numbers}
         gives = []
         for t in row["tensors"]:
             if t["role"] == "mutated":
@@ -187,8 +199,9 @@ class Builder:
         written = {t["path"] for t in row["tensors"] if t["role"] == "mutated"}
         if not any(t["dtype"] != "float64" and "float" in t["dtype"] for t in given):
             return {}
-        found = (t for t in given if t["dtype"] == "float64" and not t["sizes"] and t["blob"]
-                 and t["path"] not in written)  # fmt: skip
+        found = (
+            t for t in given if t["dtype"] == "float64" and not t["sizes"] and t["blob"] and t["path"] not in written
+        )
         return {t["path"]: float(tensor_of(t, self.read_blob)) for t in found}
 
     def _take(self, t):
@@ -214,10 +227,11 @@ class Builder:
         for key, (kind, n) in self.known.items():
             if key[0] == before and kind == "input":
                 self.writes.setdefault(n, []).append(t)
-        self.known = {((t["version"], *k[1:]) if k[0] == before else k): v
-                      for k, v in self.known.items()}  # fmt: skip
-        self.made = [{**m, "version": t["version"], "writes": (*m.get("writes", ()), t)}
-                     if m["version"] == before else m for m in self.made]  # fmt: skip
+        self.known = {((t["version"], *k[1:]) if k[0] == before else k): v for k, v in self.known.items()}
+        self.made = [
+            {**m, "version": t["version"], "writes": (*m.get("writes", ()), t)} if m["version"] == before else m
+            for m in self.made
+        ]
 
     def number(self, value):
         """Inputs come before what is made."""
@@ -237,11 +251,13 @@ class Builder:
         fresh = [r for r in best.values() if r[0]]
         return sorted(r[-1] for r in fresh or best.values())
 
-
     def written(self, wanted):
         """Of the inputs that were written those that others read, as they are behind the last write."""
-        return {f"args[{n}]": {**self.inputs[n], "writes": rows} for n, rows in self.writes.items()
-                if wanted is None or rows[-1]["version"] in wanted}  # fmt: skip
+        return {
+            f"args[{n}]": {**self.inputs[n], "writes": rows}
+            for n, rows in self.writes.items()
+            if wanted is None or rows[-1]["version"] in wanted
+        }
 
 
 def _only_shows(call):
@@ -268,8 +284,10 @@ def arguments(call):
     """The metric that keeps how the inputs of a module were laid out and what their statistics
     are, as a list; a trace alone does not tell what they are."""
     names = "path", "role", "dtype", "sizes", "strides", "offset", "device"
-    told = [{k: t[k] for k in names} | ({"stats": json.loads(t["stats"])} if t.get("stats") else {})
-            for t in call.row["tensors"]]  # fmt: skip
+    told = [
+        {k: t[k] for k in names} | ({"stats": json.loads(t["stats"])} if t.get("stats") else {})
+        for t in call.row["tensors"]
+    ]
     return [(-1, "arguments", 0.0, json.dumps(told))] if told else []
 
 
@@ -281,8 +299,7 @@ def module_call(request, row_of, read_blob, stand_in=None):
     `calls.replay.call_from`. BadCall where it cannot be rebuilt.
     """
     if len(request["calls"]) > MOST_CALLS:
-        raise BadCall(f"{len(request['calls'])} calls are too many for one graph; the modules "
-                      "inside it are judged")  # fmt: skip
+        raise BadCall(f"{len(request['calls'])} calls are too many for one graph; the modules inside it are judged")
     builder = Builder(read_blob)
     for sequence in request["calls"]:
         builder.add(row_of(sequence))
@@ -290,8 +307,7 @@ def module_call(request, row_of, read_blob, stand_in=None):
     wrote = builder.written(set(request["kept"]) if kept else None)
     if not kept and not wrote:
         what = ", ".join(sorted(set(builder.left_out))) or "it"
-        raise BadCall(f"nothing in it can be replayed: {what} draws, waits for other ranks or "
-                      "gives no tensor")  # fmt: skip
+        raise BadCall(f"nothing in it can be replayed: {what} draws, waits for other ranks or gives no tensor")
     call = _assembled(builder, kept, request["source"], read_blob, stand_in)
     call.function = lambda *tensors: call.replay(tensors, function_of=_on_cpu)
     call.wrote = wrote
@@ -305,10 +321,15 @@ def _assembled(builder, kept, source, read_blob, stand_in):
     does so again."""
     tensors = [{**t, "path": f"args[{i}]", "storage": t["version"]} for i, t in enumerate(builder.inputs)]
     call = ModuleCall(
-        source["sequence"], source["op"], [TensorAt(t["path"]) for t in tensors], {},
-        {t["path"]: view_of(t) for t in tensors}, row={**source, "tensors": tensors},
-        function=len, kept=[builder.number(("made", n)) for n in kept],
-    )  # fmt: skip
+        source["sequence"],
+        source["op"],
+        [TensorAt(t["path"]) for t in tensors],
+        {},
+        {t["path"]: view_of(t) for t in tensors},
+        row={**source, "tensors": tensors},
+        function=len,
+        kept=[builder.number(("made", n)) for n in kept],
+    )
     call.schema = None
     call.gave = [builder.made[n] for n in kept]
     call.results = {f"out[{i}]": view_of(builder.made[n]) for i, n in enumerate(kept)}
@@ -316,7 +337,12 @@ def _assembled(builder, kept, source, read_blob, stand_in):
         if t["storage"] not in call.storages:
             fill_storage(call, t, read_blob, stand_in)
     call.steps_taken = [
-        ModuleStep(s.call, {p: builder.number(v) for p, v in s.takes.items()},
-             [(p, builder.number(v)) for p, v in s.gives], s.numbers) for s in builder.steps
-    ]  # fmt: skip
+        ModuleStep(
+            s.call,
+            {p: builder.number(v) for p, v in s.takes.items()},
+            [(p, builder.number(v)) for p, v in s.gives],
+            s.numbers,
+        )
+        for s in builder.steps
+    ]
     return call

@@ -24,21 +24,65 @@ CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
 
 # Functions that devices approximate; what else rounds is off by half an ulp at most.
 APPROXIMATED = {
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cos", "cosh", "digamma", "erf",
-    "erfc", "erf_inv", "erfinv", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2",
-    "i0", "pow", "rsqrt", "sigmoid", "sin", "sinh", "tan", "tanh",
-}  # fmt: skip
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cos",
+    "cosh",
+    "digamma",
+    "erf",
+    "erfc",
+    "erf_inv",
+    "erfinv",
+    "exp",
+    "exp2",
+    "expm1",
+    "lgamma",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "i0",
+    "pow",
+    "rsqrt",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "tan",
+    "tanh",
+}
 
 # What bounded functions never leave, however a device approximates them.
 PI = 3.14159274101257324  # as float32 has it
 RANGES = {
-    "acos": (0, PI), "asin": (-PI / 2, PI / 2), "atan": (-PI / 2, PI / 2), "atan2": (-PI, PI),
-    "cos": (-1, 1), "erf": (-1, 1), "erfc": (0, 2), "sigmoid": (0, 1), "sin": (-1, 1),
-    "tanh": (-1, 1), "_softmax": (0, 1), "softmax": (0, 1), "_log_softmax": (-math.inf, 0),
-    "log_sigmoid_forward": (-math.inf, 0), "cosh": (1, math.inf), "special_erf": (-1, 1),
-    "special_expit": (0, 1), "special_i0e": (0, 1), "special_i1e": (-1, 1), "special_ndtr": (0, 1),
-    "special_log_ndtr": (-math.inf, 0), "i0": (1, math.inf), "special_softmax": (0, 1),
-}  # fmt: skip
+    "acos": (0, PI),
+    "asin": (-PI / 2, PI / 2),
+    "atan": (-PI / 2, PI / 2),
+    "atan2": (-PI, PI),
+    "cos": (-1, 1),
+    "erf": (-1, 1),
+    "erfc": (0, 2),
+    "sigmoid": (0, 1),
+    "sin": (-1, 1),
+    "tanh": (-1, 1),
+    "_softmax": (0, 1),
+    "softmax": (0, 1),
+    "_log_softmax": (-math.inf, 0),
+    "log_sigmoid_forward": (-math.inf, 0),
+    "cosh": (1, math.inf),
+    "special_erf": (-1, 1),
+    "special_expit": (0, 1),
+    "special_i0e": (0, 1),
+    "special_i1e": (-1, 1),
+    "special_ndtr": (0, 1),
+    "special_log_ndtr": (-math.inf, 0),
+    "i0": (1, math.inf),
+    "special_softmax": (0, 1),
+}
 
 # An exact result so near to the number that stands for it, in ulps, leaves nothing to round
 # otherwise: 1 + 1e-13 is 1 on every device.
@@ -350,8 +394,7 @@ def _times(out, ulps):
 def _exactly(func, args, kwargs, scale=1.0):
     """A step in float64, on inputs of another scale; None where it does not exist there."""
     try:
-        out = func(*[_wide(a, scale) for a in args],
-                   **{k: _wide(v, scale) for k, v in kwargs.items()})  # fmt: skip
+        out = func(*[_wide(a, scale) for a in args], **{k: _wide(v, scale) for k, v in kwargs.items()})
         return out[0] if isinstance(out, tuple) else out
     except Exception as problem:  # whatever an operator raises
         foreign(problem)
@@ -379,8 +422,11 @@ def _moved_unless_settled(name, out, ulps, exact, flat):
 
 def _in_one_pass(out, *wide):
     """Whether C moves them, as the operators below do: float32 and float64 as they lie in memory."""
-    return out.dtype is torch.float32 and out.is_contiguous() and all(
-        t is not None and t.dtype is torch.float64 and t.shape == out.shape and t.is_contiguous() for t in wide)
+    return (
+        out.dtype is torch.float32
+        and out.is_contiguous()
+        and all(t is not None and t.dtype is torch.float64 and t.shape == out.shape and t.is_contiguous() for t in wide)
+    )
 
 
 def _leaves_range(exact, out):

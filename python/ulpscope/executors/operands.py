@@ -40,9 +40,15 @@ class Timing:
 
     def row(self):
         total = time.perf_counter_ns() - self.start
-        return {"t_device": self.device, "t_reference": self.reference,
-                "t_perturbed": self.perturbed, "t_judge": self.judge, "t_wide": self.wide,
-                "t_causes": self.causes, "t_total": total}  # fmt: skip
+        return {
+            "t_device": self.device,
+            "t_reference": self.reference,
+            "t_perturbed": self.perturbed,
+            "t_judge": self.judge,
+            "t_wide": self.wide,
+            "t_causes": self.causes,
+            "t_total": total,
+        }
 
 
 class Operands:
@@ -114,8 +120,11 @@ class Operands:
     def _all_are_asked(self):
         """Whether so many places have asked that one replay of all costs less, and is no burden."""
         asked = sum(isinstance(key, tuple) for key in self._replays)
-        return bool(asked) and SOME * asked >= self._length and 2 * sum(
-            t.nbytes for t in self.reference.truth.values()) < REPLAY_BYTES  # fmt: skip
+        return (
+            bool(asked)
+            and SOME * asked >= self._length
+            and 2 * sum(t.nbytes for t in self.reference.truth.values()) < REPLAY_BYTES
+        )
 
     @cached_property
     def _length(self):
@@ -197,8 +206,13 @@ def call_at_place(call, place, length):
     cut = lambda v: [v[place]] if isinstance(v, list) and len(v) == length else v  # noqa: E731
     views = {p: v for p, v in call.views.items() if place_of(p) in (place, None)}
     mutated = {p: v for p, v in call.mutated.items() if place_of(p) in (place, None)}
-    return replace(call, args=[cut(a) for a in call.args], views=views, mutated=mutated,
-                   kwargs={k: cut(v) for k, v in call.kwargs.items()})  # fmt: skip
+    return replace(
+        call,
+        args=[cut(a) for a in call.args],
+        views=views,
+        mutated=mutated,
+        kwargs={k: cut(v) for k, v in call.kwargs.items()},
+    )
 
 
 def at_place(reference, place, length):

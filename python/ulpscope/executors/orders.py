@@ -14,15 +14,33 @@ from ..calls.mode import Mode
 from .precision import sound
 
 # Operators that add, each term with weight 1, by how a term is made of their arguments.
-SUMS = {"sum", "cumsum", "index_add", "scatter_add", "_embedding_bag", "_embedding_bag_forward_only",
-        "embedding_dense_backward", "col2im"}  # fmt: skip
+SUMS = {
+    "sum",
+    "cumsum",
+    "index_add",
+    "scatter_add",
+    "_embedding_bag",
+    "_embedding_bag_forward_only",
+    "embedding_dense_backward",
+    "col2im",
+}
 PRODUCTS = {"mm", "bmm", "mv", "dot"}
 BIASED = {"addmm", "baddbmm", "addmv", "addcmul"}  # the first argument, and products of the others
 # Convolutions are none of them: Winograd's algorithm multiplies by thirds.
 
 # Others that add, with weights.
-WEIGHTED = {"mean", "convolution", "linear", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d",
-            "adaptive_avg_pool1d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "nansum"}  # fmt: skip
+WEIGHTED = {
+    "mean",
+    "convolution",
+    "linear",
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "adaptive_avg_pool1d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "nansum",
+}
 
 MEANS = {"mean", "avg_pool1d", "avg_pool2d", "avg_pool3d"}
 
@@ -74,8 +92,21 @@ def _same(a, b):
     return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
-MULTIPLIES = ("mm", "matmul", "conv", "linear", "attention", "lstm", "gru", "rnn", "einsum", "bilinear",
-              "cdist", "dot", "mv")  # fmt: skip
+MULTIPLIES = (
+    "mm",
+    "matmul",
+    "conv",
+    "linear",
+    "attention",
+    "lstm",
+    "gru",
+    "rnn",
+    "einsum",
+    "bilinear",
+    "cdist",
+    "dot",
+    "mv",
+)
 
 
 def multiplies(name):

@@ -76,7 +76,9 @@ def walked(graph, functions, given):
         elif node.op == "get_attr":
             values[node] = there(getattr(graph.owning_module, node.target))
         elif node.op == "output":
-            return [values[n] for n in node.args[0]] if isinstance(node.args[0], (list, tuple)) else [values[node.args[0]]]
+            return (
+                [values[n] for n in node.args[0]] if isinstance(node.args[0], (list, tuple)) else [values[node.args[0]]]
+            )
         else:
             args = torch.fx.node.map_arg(node.args, lambda n: values[n])
             kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: values[n])
@@ -150,7 +152,9 @@ def of_onnxruntime(module, args):
         exported = torch.onnx.export(module, args, dynamo=True, verbose=False)
         options = onnxruntime.SessionOptions()
         options.log_severity_level, options.intra_op_num_threads = 4, torch.get_num_threads()
-        session = onnxruntime.InferenceSession(exported.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(
+            exported.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
     except Exception as problem:  # of the exporter or of the session, each of its own kinds
         foreign(problem)
         raise NotImplementedError(f"not supported: {clause(problem)}") from None
@@ -159,7 +163,10 @@ def of_onnxruntime(module, args):
         raise NotImplementedError("not supported: the exported model has other inputs")
 
     def call(*given):
-        return [torch.from_numpy(t.copy()) for t in session.run(None, {n: t.detach().contiguous().numpy() for n, t in zip(names, given)})]
+        return [
+            torch.from_numpy(t.copy())
+            for t in session.run(None, {n: t.detach().contiguous().numpy() for n, t in zip(names, given)})
+        ]
 
     return call
 

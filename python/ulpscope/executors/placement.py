@@ -11,11 +11,16 @@ from ..calls.torch_private import has_kernel, key_for_device
 
 # What torch has for the CPU's own libraries: their kernels read memory, and some keep
 # pointers in what looks like a tensor of bytes.
-CPU_LIBRARY = re.compile(r"^(aten::_?(mkldnn|fbgemm|onednn|mkl)_|(mkldnn|onednn|mkl|mkldnn_prepacked|xnnpack|prepacked)::)")
+CPU_LIBRARY = re.compile(
+    r"^(aten::_?(mkldnn|fbgemm|onednn|mkl)_|(mkldnn|onednn|mkl|mkldnn_prepacked|xnnpack|prepacked)::)"
+)
 # Arguments that kernels read on the host before anything runs on the device.
 ON_HOST = {"batch_sizes", "nested_size", "nested_strides", "tensor_indices_or_sections"}
-ON_HOST_OF = {("_pack_padded_sequence", "lengths"), ("_nested_view_from_buffer", "offsets"),
-              ("_nested_view_from_buffer_copy", "offsets")}  # fmt: skip
+ON_HOST_OF = {
+    ("_pack_padded_sequence", "lengths"),
+    ("_nested_view_from_buffer", "offsets"),
+    ("_nested_view_from_buffer_copy", "offsets"),
+}
 ASKS_FOR_HOST = re.compile(r"\bcpu\b|\bhost\b", re.IGNORECASE)
 INTEGERS = (torch.int64, torch.int32, torch.bool)
 FEW = 1 << 16  # elements: lengths and offsets, never a batch of indices
@@ -37,8 +42,7 @@ def only_of_the_cpu(call, device_type):
 def known_on_host(call):
     """Paths of the arguments that are known to stay on the host."""
     name = base_name(call.op)[1]
-    return {p for p, v in call.views.items()
-            if v.argument in ON_HOST or (name, v.argument) in ON_HOST_OF}  # fmt: skip
+    return {p for p, v in call.views.items() if v.argument in ON_HOST or (name, v.argument) in ON_HOST_OF}
 
 
 def asked_on_host(call, text):
@@ -47,6 +51,8 @@ def asked_on_host(call, text):
     if not ASKS_FOR_HOST.search(text):
         return set()
     written = set(call.written())
-    return {p for p, v in call.views.items()
-            if v.dtype in INTEGERS and p not in written and len(v.sizes) <= 2
-            and torch.Size(v.sizes).numel() <= FEW}  # fmt: skip
+    return {
+        p
+        for p, v in call.views.items()
+        if v.dtype in INTEGERS and p not in written and len(v.sizes) <= 2 and torch.Size(v.sizes).numel() <= FEW
+    }

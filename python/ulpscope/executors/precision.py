@@ -48,10 +48,7 @@ class Widen(Mode):
         names, kept, as_it_is = _kept_by(func)
         if func._schema.name in CONSTANTS:  # a number of a dtype is that number everywhere
             kept = kept | {"dtype"}
-        args = [
-            a if i < len(names) and names[i] in kept else self._wide(a)
-            for i, a in enumerate(args)
-        ]
+        args = [a if i < len(names) and names[i] in kept else self._wide(a) for i, a in enumerate(args)]
         kwargs = {k: v if k in kept else self._wide(v) for k, v in (kwargs or {}).items()}
         out = self._run(func, args, kwargs)
         if as_it_is:

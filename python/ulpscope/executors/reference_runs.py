@@ -31,7 +31,7 @@ from ..calls.replay import (
     promises_nothing,
     segments,
     widened,
-)  # fmt: skip
+)
 from ..calls.torch_private import OpOverload
 from ..calls.writes import WRITES
 from .algorithms import CUT, FIRST, LAST, PARTS, UNITS
@@ -39,7 +39,17 @@ from .chained import Chain, chained
 from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
-from .noise import Accumulated, Flush, InSteps, Noise, NoisyOrder, Overflowing, is_one_rounding, is_transform, taken_apart
+from .noise import (
+    Accumulated,
+    Flush,
+    InSteps,
+    Noise,
+    NoisyOrder,
+    Overflowing,
+    is_one_rounding,
+    is_transform,
+    taken_apart,
+)
 from .orders import is_whole
 from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sources_of
 from .streams import one_thread
@@ -56,9 +66,32 @@ FAR_REPLAYS = 2000
 MOST_SHARED = 1 << 18  # bytes of an output of a run that is kept for others
 N_NOISES = 5
 DRAWN = 2048  # results by which an operator that draws shows it
-SETTLING = {"add", "sub", "mul", "div", "neg", "abs", "round", "floor", "ceil", "trunc", "clamp", "clamp_min",
-            "clamp_max", "_to_copy", "to", "copy_", "clone", "detach", "view", "reshape", "expand", "unsqueeze",
-            "squeeze", "lift_fresh"}  # fmt: skip
+SETTLING = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "neg",
+    "abs",
+    "round",
+    "floor",
+    "ceil",
+    "trunc",
+    "clamp",
+    "clamp_min",
+    "clamp_max",
+    "_to_copy",
+    "to",
+    "copy_",
+    "clone",
+    "detach",
+    "view",
+    "reshape",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "lift_fresh",
+}
 ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
 WHOLE_IN = frozenset({torch.float32, torch.bfloat16, torch.float16})
 TRIFLE = 2.0**-20  # of what float32 loses
@@ -156,6 +189,7 @@ class Reference:
 
     def _as_it_is(self, function):
         """The function, which rounds inside where it does."""
+
         def as_it_is(*args, **kwargs):
             with self._meant():
                 return theirs(function, *args, **kwargs)
@@ -312,15 +346,18 @@ class Reference:
             self.begin()
             return
         if self._rounds_inside():
-            raise BadCall("the reference rounds to float32 inside, or to a grid that float32 holds, where torch shows "
-                          f"no operator; {remedy(self.call)}")  # fmt: skip
+            raise BadCall(
+                "the reference rounds to float32 inside, or to a grid that float32 holds, where torch shows "
+                f"no operator; {remedy(self.call)}"
+            )
         for path, t in self.truth.items():
             if not t.is_floating_point() and path in (self.native() or ()):
                 self.truth[path] = self.native()[path]
 
     def _is_alike(self, narrow):
-        return all(p in narrow and _core.trust("alike", t, narrow[p]) for p, t in self.truth.items()
-                   if t.is_floating_point())  # fmt: skip
+        return all(
+            p in narrow and _core.trust("alike", t, narrow[p]) for p, t in self.truth.items() if t.is_floating_point()
+        )
 
     def _take_as_it_is(self, narrow):
         """Takes the float64 run of a function that cannot be kept wide: it reads float32's bytes from tensors that
@@ -408,10 +445,7 @@ class Reference:
     def _natively(self):
         """The operator's own kernel; the yardstick where it is the same."""
         own = self._chosen.get(computed)
-        low = any(
-            widened(p.dtype) != p.dtype and computed(p.dtype) != p.dtype
-            for p in self.parts.values()
-        )
+        low = any(widened(p.dtype) != p.dtype and computed(p.dtype) != p.dtype for p in self.parts.values())
         same = own is not None and own.run is self.call.function
         if same and not low and not _gives_low_dtype(self.call):
             return self.yardstick
@@ -423,8 +457,7 @@ class Reference:
     def moving(self):
         """Segments that replays perturb: floats, but not labels and the like unless there
         is nothing else."""
-        floats = {k: p for k, p in self.parts.items()
-                  if _is_float(p) and not p.steers and p.data.numel()}  # fmt: skip
+        floats = {k: p for k, p in self.parts.items() if _is_float(p) and not p.steers and p.data.numel()}
         real = {k: p for k, p in floats.items() if not p.small_integers}
         return real or floats
 
@@ -445,9 +478,14 @@ class Reference:
             narrow = source.dtype is not torch.float64 and not share and not self._inward
             target = large.empty(source.shape, torch.float32 if narrow else torch.float64)
             _core.perturb(
-                source, target, seed=self.seed, replay=replay, argument=part.number,
-                delta=delta, share=share,
-            )  # fmt: skip
+                source,
+                target,
+                seed=self.seed,
+                replay=replay,
+                argument=part.number,
+                delta=delta,
+                share=share,
+            )
             if self._inward:
                 finite = source.double()  # 8 bits cannot be asked whether they are
                 finite = finite[finite.isfinite()]
@@ -476,9 +514,12 @@ class Reference:
         for path in odd:
             if path in nearer and nearer[path].shape == wide[path].shape:
                 wide[path], narrow[path], jump = freed(
-                    self.truth[path], self.yardstick[path], wide[path], narrow[path],
+                    self.truth[path],
+                    self.yardstick[path],
+                    wide[path],
+                    narrow[path],
                     nearer[path],
-                )  # fmt: skip
+                )
                 if jump is not None:
                     self.jumps.setdefault(path, []).append(jump)
         return wide, narrow
@@ -514,7 +555,9 @@ class Reference:
         truth = self.truth[path]
         yield truth, self.yardstick[path]
         for k, delta in enumerate(FAR_DELTAS):
-            wide, narrow = self._shared_run(("far", k), path, lambda k=k, d=delta: _zipped(*self._pair(FAR_REPLAYS + k, d)[:2]))
+            wide, narrow = self._shared_run(
+                ("far", k), path, lambda k=k, d=delta: _zipped(*self._pair(FAR_REPLAYS + k, d)[:2])
+            )
             if wide is None or not wide.shape == truth.shape == narrow.shape:
                 return
             yield wide, narrow
@@ -556,8 +599,9 @@ class Reference:
                     return theirs(function, *args, **kwargs)
 
             found = self._run_composite(widened, None, apart)
-            self._apart = all(self._is_truth(p, found[p]) for p, t in self.truth.items()
-                              if t.is_floating_point() and p in found)  # fmt: skip
+            self._apart = all(
+                self._is_truth(p, found[p]) for p, t in self.truth.items() if t.is_floating_point() and p in found
+            )
         return self._apart
 
     def _is_truth(self, path, steps):
@@ -660,7 +704,8 @@ class Reference:
         if not self.call.composite and is_one_rounding(self._own or self.call.function):
             name = self.call.op.split("::")[1].split(".")[0]
         return name.rstrip("_") in ONE_ROUNDING and not any(
-            s for s in (self.call.kwargs.get("alpha"),) if s not in (None, 1))
+            s for s in (self.call.kwargs.get("alpha"),) if s not in (None, 1)
+        )
 
     def orders(self, path):
         """One output of float32 with the sums inside in each order that kernels use, and with roundings
@@ -719,6 +764,7 @@ class Reference:
     def roundings(self, n):
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
         for k in range(n):
+
             def noisy(*args, k=k, **kwargs):
                 with Noise(self.seed + k):
                     return theirs(self.call.function, *args, **kwargs)
@@ -780,6 +826,7 @@ class Reference:
 
     def _shared(self, path, i, draw, alone=None):
         """An output with a share of the inputs moved, of one part alone if it is named; None where there is none."""
+
         def made():
             where = {} if i is None else {"share": FAN_SHARES[i]}
             contents = self._perturbed(1000 + 16 * (i or 0) + draw, FAN_DELTA, **where)

@@ -16,7 +16,18 @@ from ..calls.contents import Contents
 from ..calls.foreign import foreign
 from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
-from ..calls.replay import LAZY, LEFT_ALONE, BadCall, TensorAt, base_name, bind_exact, fit, is_row_major, mapped, tensors_in
+from ..calls.replay import (
+    LAZY,
+    LEFT_ALONE,
+    BadCall,
+    TensorAt,
+    base_name,
+    bind_exact,
+    fit,
+    is_row_major,
+    mapped,
+    tensors_in,
+)
 from ..calls.standin import stand_in
 from ..calls.trusting import TRUSTING
 from ..calls.verdicts import clause
@@ -25,8 +36,10 @@ ATTEMPTS, STEP_BIT, STEPS, AS_IS = _core.fuzz_attempts, _core.fuzz_step_bit, _co
 LISTED, ALL = _core.fuzz_listed, _core.fuzz_all_numbers
 # Operators whose kernels on the CPU read beside tensors with gaps or expanded axes: theirs are row-major.
 DENSE = {
-    "median", "nanmedian",  # an expanded axis: dies of SIGSEGV (examples/found/torch_median_expanded.py)
-    "native_group_norm", "native_layer_norm_backward",  # whose callers make weights and statistics dense
+    "median",
+    "nanmedian",  # an expanded axis: dies of SIGSEGV (examples/found/torch_median_expanded.py)
+    "native_group_norm",
+    "native_layer_norm_backward",  # whose callers make weights and statistics dense
 }
 # Counts that are the sizes of a tensor, multiplied.
 SIZES_AGAIN = {"native_group_norm"}
@@ -76,7 +89,9 @@ class Example:
         return "backward" in self.row["op"] and any(not _core.need(t, self.row)[0] for t in whole)
 
     def _attempt(self, seed, case, attempt, stress):
-        kind, was, now, sizes, numbers, tensors, (count, which) = _core.fuzz_draw(seed, case, attempt, stress, self.tensors)
+        kind, was, now, sizes, numbers, tensors, (count, which) = _core.fuzz_draw(
+            seed, case, attempt, stress, self.tensors
+        )
         if self.dense:
             tensors = [_dense(d, -1 - i) for i, d in enumerate(tensors)]
         call = self._blank()
@@ -84,8 +99,9 @@ class Example:
         call.args = [_argument(a, sizes, numbers == ALL, numbers, cast) for a in call.args]
         call.kwargs = {k: _argument(a, sizes, numbers == ALL, numbers, cast) for k, a in call.kwargs.items()}
         counted = self._recount(call, sizes, count, which) if count else ""
-        rows = [{**t, "dtype": d[0], "sizes": list(d[1]), "strides": list(d[2])}
-                for t, d in zip_equal(self.inputs, tensors)]  # fmt: skip
+        rows = [
+            {**t, "dtype": d[0], "sizes": list(d[1]), "strides": list(d[2])} for t, d in zip_equal(self.inputs, tensors)
+        ]
         for i, (t, drawn) in enumerate(zip_equal(self.inputs, tensors)):
             view = call.views[t["path"]]
             view.dtype = view.dtype if view.dtype.is_complex else dtype_named(drawn[0])
@@ -120,7 +136,15 @@ class Example:
             return self._as_example(view, i, drawn)
         if view.dtype.is_complex:
             part = "float64" if view.dtype == torch.complex128 else "float32"
-            drawn = (part, (*drawn[1], 2), (*(2 * s for s in drawn[2]), 1), 2 * drawn[3], drawn[4], 2 * drawn[5], drawn[6])
+            drawn = (
+                part,
+                (*drawn[1], 2),
+                (*(2 * s for s in drawn[2]), 1),
+                2 * drawn[3],
+                drawn[4],
+                2 * drawn[5],
+                drawn[6],
+            )
             kind = "normal" if kind == "positive-definite" else kind
         what, limit = _core.need(rows[i], {**self.row, "tensors": rows + self._rest()})
         floats = view.dtype.is_floating_point or view.dtype.is_complex
@@ -203,6 +227,7 @@ def counts_of(call):
 
 def _argument(value, sizes, anywhere, numbers, cast):
     """An argument with integers that follow sizes, and dtypes that follow those of tensors."""
+
     def number(item):
         return sizes.get(item, item) if type(item) is int else item
 
@@ -216,9 +241,16 @@ def _argument(value, sizes, anywhere, numbers, cast):
 def said(kind, was, now, sizes):
     """How a case was drawn, for the notes of its row."""
     changed = [f"{a} -> {b}" for a, b in sizes.items() if a != b]
-    return "; ".join(filter(None, [
-        f"{kind} values", f"{was} -> {now}" if was != now else "",
-        f"sizes {', '.join(changed)}" if changed else ""]))  # fmt: skip
+    return "; ".join(
+        filter(
+            None,
+            [
+                f"{kind} values",
+                f"{was} -> {now}" if was != now else "",
+                f"sizes {', '.join(changed)}" if changed else "",
+            ],
+        )
+    )
 
 
 def drawn(example, seed, case, stress=False):

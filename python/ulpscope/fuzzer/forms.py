@@ -43,16 +43,24 @@ def channels_last(sizes):
 
 
 # Name -> (strides of sizes, None where they have no such layout; elements before the first one).
-LAYOUTS = {"dense": (dense, 0), "transposed": (transposed, 0), "gaps": (gaps, 0), "offset": (dense, 1),
-           "expanded": (expanded, 0), "channels_last": (channels_last, 0)}  # fmt: skip
+LAYOUTS = {
+    "dense": (dense, 0),
+    "transposed": (transposed, 0),
+    "gaps": (gaps, 0),
+    "offset": (dense, 1),
+    "expanded": (expanded, 0),
+    "channels_last": (channels_last, 0),
+}
 
 
 def formed(example, dtype, layout):
     """The call of an example whose tensors of its main dtype have that one, all laid out so. BadCall where that is
     no form of it: no tensor, or none that can be laid out so."""
     row, call = example.row, bare_call(example.row)
-    was = next((t["dtype"] for t in example.inputs if "float" in t["dtype"] or "complex" in t["dtype"]),
-               example.inputs[0]["dtype"] if example.inputs else None)  # fmt: skip
+    was = next(
+        (t["dtype"] for t in example.inputs if "float" in t["dtype"] or "complex" in t["dtype"]),
+        example.inputs[0]["dtype"] if example.inputs else None,
+    )
     if was is None:
         raise BadCall(NO_FORM)
     now, cast = dtype_named(dtype), {dtype_named(was): dtype_named(dtype)}
@@ -66,11 +74,15 @@ def formed(example, dtype, layout):
         view.dtype = now if t["dtype"] == was else view.dtype
         view.device = "cpu"
         make, offset = LAYOUTS[layout]
-        strides = None if lying.count(t["storage"]) > 1 or (written and layout == "expanded") else make(list(view.sizes))
+        strides = (
+            None if lying.count(t["storage"]) > 1 or (written and layout == "expanded") else make(list(view.sizes))
+        )
         if strides is not None:
             view.strides, view.offset = tuple(strides), offset
             laid += layout != "dense"
-        room = view.offset + 1 + sum((n - 1) * s for n, s in zip(view.sizes, view.strides)) if math.prod(view.sizes) else 0
+        room = (
+            view.offset + 1 + sum((n - 1) * s for n, s in zip(view.sizes, view.strides)) if math.prod(view.sizes) else 0
+        )
         if view.storage not in call.storages:
             word = t["dtype"] if view.dtype.is_complex else str(view.dtype).removeprefix("torch.")
             drawn = (word, tuple(view.sizes), tuple(view.strides), view.offset, view.storage, room, written)

@@ -160,7 +160,11 @@ class Side(Run):
     def method(self, name, attribute, args, kwargs):
         """A method: as a function of `Tensor`, else that of the tensor itself, else the function of that name."""
         space = getattr(self.framework.module, "Tensor", None)
-        if space is not None and not isinstance(args[0], space if isinstance(space, type) else ()) and hasattr(space, name):
+        if (
+            space is not None
+            and not isinstance(args[0], space if isinstance(space, type) else ())
+            and hasattr(space, name)
+        ):
             return theirs(getattr(space, name), *args, **kwargs)
         if hasattr(args[0], name):
             found = getattr(args[0], name)
@@ -200,7 +204,9 @@ def put(module, key, value):
     if own is None:
         return
     if tuple(own.shape) != tuple(value.shape):
-        raise ValueError(f"{key} is {tuple(own.shape)} there and {tuple(value.shape)} in torch: an adapter has to turn it")
+        raise ValueError(
+            f"{key} is {tuple(own.shape)} there and {tuple(value.shape)} in torch: an adapter has to turn it"
+        )
     try:
         setattr(owner, name, value)
     except Exception as problem:  # as torch does of a parameter
@@ -220,12 +226,17 @@ def asked_gradients(program, leaves):
     outputs = [i for i, t in enumerate(results) if t.requires_grad]
     wanted = [i for i, t in enumerate(given) if t.requires_grad]
     cotangents = [cotangent(results[i]) for i in outputs]
-    gradients = torch.autograd.grad([results[i] for i in outputs], [given[i] for i in wanted], cotangents, allow_unused=True)
-    return SimpleNamespace(outputs=outputs, wanted=wanted, cotangents=cotangents, some=[g is not None for g in gradients])
+    gradients = torch.autograd.grad(
+        [results[i] for i in outputs], [given[i] for i in wanted], cotangents, allow_unused=True
+    )
+    return SimpleNamespace(
+        outputs=outputs, wanted=wanted, cotangents=cotangents, some=[g is not None for g in gradients]
+    )
 
 
 def program(framework, steps, name, asked=None):
     """The steps as a function that takes and gives tensors of torch; with the gradients that are `asked` for."""
+
     def run(*leaves):
         values = [framework.take(t) for t in leaves]
         if asked is None:
@@ -266,14 +277,18 @@ def differentiated(framework, steps, values, asked):
     if vjp is not None:
         results = outputs_of(*(values[i] for i in asked.wanted))
         held(framework, results, asked)
-        _, pull = theirs(vjp, lambda *w: tuple(outputs_of(*w)[i] for i in asked.outputs), *(values[i] for i in asked.wanted))
+        _, pull = theirs(
+            vjp, lambda *w: tuple(outputs_of(*w)[i] for i in asked.outputs), *(values[i] for i in asked.wanted)
+        )
         return [framework.back(v) for v in results], theirs(pull, tuple(cotangents))
     grad = framework.has("autograd.grad") or framework.get("grad")
     wanted = [asking(values[i]) for i in asked.wanted]
     results = outputs_of(*wanted)
     held(framework, results, asked)
-    return ([framework.back(v) for v in results],
-            theirs(grad, [results[i] for i in asked.outputs], wanted, cotangents, allow_unused=True))  # fmt: skip
+    return (
+        [framework.back(v) for v in results],
+        theirs(grad, [results[i] for i in asked.outputs], wanted, cotangents, allow_unused=True),
+    )
 
 
 def held(framework, results, asked):
@@ -291,4 +306,3 @@ def asking(value):
     else:
         value.requires_grad = True
     return value
-

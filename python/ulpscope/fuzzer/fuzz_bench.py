@@ -44,9 +44,11 @@ class FuzzBench(Bench):
         self.reached = sequence
         if self.stress and not sequence >> drawn_cases.STEP_BIT:
             call, verdict, self.words, self.reached = climb(
-                lambda number: drawn_cases.drawn(self.at_example(), self.seed, number, True), sequence,
-                (call, verdict, self.words), lambda call: judge_call(call, self.device, timing, self.mark, self.rule,
-                                                                     seconds=0, repeat=self.repeat))  # fmt: skip
+                lambda number: drawn_cases.drawn(self.at_example(), self.seed, number, True),
+                sequence,
+                (call, verdict, self.words),
+                lambda call: judge_call(call, self.device, timing, self.mark, self.rule, seconds=0, repeat=self.repeat),
+            )
         if self.relations:
             verdict = relate(call, self.device, verdict, self.reached, timing=timing)
         verdict.remarks = [*verdict.remarks, f"drawn: {self.words}"]
@@ -129,7 +131,16 @@ class _Named:
 
 def _arguments(call):
     """The metric that keeps how the inputs of a case were laid out, as a list."""
-    told = [{"path": v.path, "role": "in", "dtype": str(v.dtype).removeprefix("torch."), "sizes": list(v.sizes),
-             "strides": list(v.strides), "offset": v.offset, "device": "cpu"}
-            for v in (call.views.values() if call is not None else ())]  # fmt: skip
+    told = [
+        {
+            "path": v.path,
+            "role": "in",
+            "dtype": str(v.dtype).removeprefix("torch."),
+            "sizes": list(v.sizes),
+            "strides": list(v.strides),
+            "offset": v.offset,
+            "device": "cpu",
+        }
+        for v in (call.views.values() if call is not None else ())
+    ]
     return [(-1, "arguments", 0.0, json.dumps(told))] if told else []

@@ -31,8 +31,7 @@ class CaseOptions:
     modules to import. As `repro.Options`."""
 
     def __init__(self, words):
-        (self.folder, example, self.device, self.out, seed, case, how, self.faults, self.via,
-         *self.imports) = words  # fmt: skip
+        (self.folder, example, self.device, self.out, seed, case, how, self.faults, self.via, *self.imports) = words
         self.example, self.seed, self.case = int(example), int(seed), int(case)
         self.stress, self.programs = "stress" in how.split(), "programs" in how.split()
         self.sequence, self.out = self.case, os.path.abspath(self.out)
@@ -48,7 +47,9 @@ def read(options):
     recorded = json.loads(trace.meta("imports") or "[]")
     import_modules(recorded, options.imports)
     row = trace.call(options.example)
-    call, words = drawn_cases.drawn(drawn_cases.Example(row, trace.meta("id") or ""), options.seed, options.case, options.stress)
+    call, words = drawn_cases.drawn(
+        drawn_cases.Example(row, trace.meta("id") or ""), options.seed, options.case, options.stress
+    )
     repro.say(f"case {options.seed}:{options.case}: {call.op}({wording.describe_arguments(call)}), {words}")
     imports = [] if space_of(call.op) in STANDARD else recorded
     return call, options.told(row), list(dict.fromkeys(imports + options.imports))
@@ -120,8 +121,9 @@ class ShortFolder(repro.Folder):
 def run_alone(script):
     """(exit code, last line of output, last line of errors) of a script in a process of its own."""
     try:
-        done = subprocess.run([sys.executable, script], capture_output=True, text=True, errors="replace",
-                              timeout=repro.SECONDS)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, script], capture_output=True, text=True, errors="replace", timeout=repro.SECONDS
+        )
     except subprocess.TimeoutExpired:
         return 2, "", f"no end after {repro.SECONDS} s"
     last = lambda text: (text.strip().splitlines() or [""])[-1]  # noqa: E731

@@ -295,11 +295,16 @@ def random_or_nothing(given):
 
 
 DTYPES = {
-    "bool": (torch.bool,), "float": (torch.float32, torch.float64), "half": (torch.float16,),
-    "bfloat16": (torch.bfloat16,), "complex": (torch.complex64, torch.complex128),
-    "int": (torch.int8, torch.int16, torch.int32, torch.int64), "unsigned": (torch.uint8,),
-    "index": (torch.int32, torch.int64), "low": (torch.float16, torch.bfloat16),
-}  # fmt: skip
+    "bool": (torch.bool,),
+    "float": (torch.float32, torch.float64),
+    "half": (torch.float16,),
+    "bfloat16": (torch.bfloat16,),
+    "complex": (torch.complex64, torch.complex128),
+    "int": (torch.int8, torch.int16, torch.int32, torch.int64),
+    "unsigned": (torch.uint8,),
+    "index": (torch.int32, torch.int64),
+    "low": (torch.float16, torch.bfloat16),
+}
 
 
 def dtypes(*names):

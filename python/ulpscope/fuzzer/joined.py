@@ -6,7 +6,15 @@ import contextlib
 import shutil
 import sqlite3
 
-NUMBERED = {"call": "sequence", "stack": "id", "storage": "id", "version": "id", "tensor": "id", "module": "id", "op": "id"}
+NUMBERED = {
+    "call": "sequence",
+    "stack": "id",
+    "storage": "id",
+    "version": "id",
+    "tensor": "id",
+    "module": "id",
+    "op": "id",
+}
 FORWARD = "json_extract(state, '$.forward')"  # the call to which one of a backward pass belongs
 MOVED = (
     "op SELECT id + :op, name, schema FROM part.op",  # made one by name at the end
@@ -14,14 +22,14 @@ MOVED = (
     "stack SELECT id + :stack, frames FROM part.stack",
     "storage SELECT id + :storage, device, bytes FROM part.storage",
     "version SELECT id + :version, storage + :storage, generation, NULL, call + :call FROM part.version",
-    "tensor SELECT id + :tensor, version + :version, dtype, sizes, strides, \"offset\", requires_grad, stats, form, NULL, 0 "
+    'tensor SELECT id + :tensor, version + :version, dtype, sizes, strides, "offset", requires_grad, stats, form, NULL, 0 '
     "FROM part.tensor",
     "call SELECT sequence + :call, step, phase, op + :op, module + :module, stack + :stack, thread, parent + :call, args, "
     f"CASE WHEN {FORWARD} IS NULL THEN state ELSE json_set(state, '$.forward', {FORWARD} + :call) END, status, composite "
     "FROM part.call",
     "arg SELECT call + :call, role, path, position, tensor + :tensor FROM part.arg",
     "note SELECT call + :call, kind, text FROM part.note",
-)  # fmt: skip
+)
 
 
 def join(parts, out):
@@ -40,8 +48,10 @@ def join(parts, out):
 
 
 def _append(base):
-    last = {table: base.execute(f"SELECT coalesce(max({key}), 0) FROM main.{table}").fetchone()[0]
-            for table, key in NUMBERED.items()}  # fmt: skip
+    last = {
+        table: base.execute(f"SELECT coalesce(max({key}), 0) FROM main.{table}").fetchone()[0]
+        for table, key in NUMBERED.items()
+    }
     if base.execute("SELECT count(*) FROM part.blob").fetchone()[0]:
         raise ValueError("a part holds data")
     base.execute("BEGIN")

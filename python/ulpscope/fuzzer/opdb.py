@@ -52,8 +52,10 @@ def operators():
         return operator_database()
     except Exception as problem:  # it is private: whatever it raises
         foreign(problem)
-        raise RuntimeError(f"the operator database of torch {torch.__version__} cannot be had "
-                           f"({type(problem).__name__}: {problem}); give a captured trace with --trace") from None  # fmt: skip
+        raise RuntimeError(
+            f"the operator database of torch {torch.__version__} cannot be had "
+            f"({type(problem).__name__}: {problem}); give a captured trace with --trace"
+        ) from None
 
 
 def samples(entry, dtype, most):
@@ -116,7 +118,9 @@ def record(path, parts):
     if there:
         say(f"an earlier run left {min(there * PART, len(entries))} of {len(entries)} operators")
     for first, place in places.items():
-        made(place, functools.partial(record_part, entries=entries[first : first + PART], first=first, progress=progress))
+        made(
+            place, functools.partial(record_part, entries=entries[first : first + PART], first=first, progress=progress)
+        )
     join(list(places.values()), path)
 
 

@@ -28,12 +28,34 @@ from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
 from .steps import DEVICE, Applied, MadeCalls, Word, changed, tensors_of
 
 MOST_INSIDE = 16  # intermediates that are judged
-SIMPLE = {"zeros": torch.zeros_like, "ones": torch.ones_like, "whole": lambda x: x.round().clamp(-8, 8)}  # values of floats
+SIMPLE = {
+    "zeros": torch.zeros_like,
+    "ones": torch.ones_like,
+    "whole": lambda x: x.round().clamp(-8, 8),
+}  # values of floats
 SIDES = {}  # attribute of a tensor -> whether it is that of the device (`compat.oneflow`)
 FINE = 1 << 24  # values that a uniform draw has
 MIXED = 0x9E3779B1  # torch's generator of the CPU reads 32 bits of a seed
-HERE = ("device", "is_cuda", "is_cpu", "is_xpu", "is_mps", "is_mtia", "is_maia", "is_ipu", "is_xla", "is_vulkan", "is_meta",
-        "is_sim", "is_npu", "is_musa", "is_mlu", "is_hpu", "get_device", "data_ptr")  # fmt: skip  # what asks where a text runs
+HERE = (
+    "device",
+    "is_cuda",
+    "is_cpu",
+    "is_xpu",
+    "is_mps",
+    "is_mtia",
+    "is_maia",
+    "is_ipu",
+    "is_xla",
+    "is_vulkan",
+    "is_meta",
+    "is_sim",
+    "is_npu",
+    "is_musa",
+    "is_mlu",
+    "is_hpu",
+    "get_device",
+    "data_ptr",
+)  # what asks where a text runs
 
 
 class Tape(Draws):
@@ -62,7 +84,6 @@ class Tape(Draws):
         self.steps.leaf(made, said)
         return made if self.place.type == "cpu" else made.detach().to(self.place).requires_grad_(made.requires_grad)
 
-
     def on_side(self, tensor, other):
         """A tensor of the text as the side in work has it, or as the other one does."""
         if not other or self.elsewhere is None:
@@ -82,8 +103,20 @@ def tape():
 # ---- tensors ---------------------------------------------------------------------------
 
 
-KINDS = ("normal", "normal", "normal", "wide-exponents", "cancellation", "zeros", "subnormals", "ties",
-         "outliers", "near-overflow", "one-hot", "sorted")  # fmt: skip
+KINDS = (
+    "normal",
+    "normal",
+    "normal",
+    "wide-exponents",
+    "cancellation",
+    "zeros",
+    "subnormals",
+    "ties",
+    "outliers",
+    "near-overflow",
+    "one-hot",
+    "sorted",
+)
 LAYOUTS = (None, None, None, *stress.LAYOUTS, "channels_last")
 # What `values` may name besides; of whole numbers and truths the dtype says it.
 RARE = ("common-offset", "all-zeros", "nan", "inf", "mask", "positive-definite")
@@ -159,6 +192,7 @@ def _laid(made, layout):
 
 def given(value):
     """An argument as torch takes it."""
+
     def one(value):
         if isinstance(value, (Value, Layer)):
             return value.raw
@@ -171,6 +205,7 @@ def given(value):
 
 def noted(value):
     """An argument as a step has it: tensors by their numbers, what is drawn as it is drawn."""
+
     def one(value):
         if isinstance(value, Generator):
             return noted(value.value())
@@ -182,6 +217,7 @@ def noted(value):
 
 def shown(value):
     """A result of torch as the text sees it; tensors are noted."""
+
     def one(value):
         if not isinstance(value, torch.Tensor):
             return value
@@ -204,7 +240,9 @@ def called(function, args, kwargs, word=None):
     if now.inside:  # of a function that is a step itself
         return theirs(function, *given(args), **given(named))
     now.bodily |= is_autocast_on("cpu") or is_autocast_on("cuda")
-    now.steps.add(function, word or Word("own", getattr(function, "__qualname__", repr(function))), noted(args), noted(named))
+    now.steps.add(
+        function, word or Word("own", getattr(function, "__qualname__", repr(function))), noted(args), noted(named)
+    )
     now.inside = True
     try:
         result = asked(function, *given(args), **given(named))
@@ -438,6 +476,7 @@ def _offer(function, args, kwargs):
 
 def typed(function, word):
     """A function of torch as the text calls it."""
+
     @functools.wraps(function, updated=())
     def call(*args, **kwargs):
         if any(isinstance(v, Generator) for v in (*args, *kwargs.values())):
@@ -466,6 +505,7 @@ class Made:
 
 def _maker(kind, path=""):
     """What makes a module of a class: untyped generators get the types that it is written with."""
+
     def make(*args, **kwargs):
         _offer(kind, args, kwargs)
         named = {k: v for k, v in ((k, settled(v)) for k, v in kwargs.items()) if v is not NOTHING}

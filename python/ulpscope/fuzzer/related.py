@@ -31,7 +31,9 @@ def relate(call, device, verdict, number, only=NAMES, timing=None):
         return verdict
     at = number % len(only)
     for name in (*only[at:], *only[:at]):
-        found = _gradient(call, device, number) if name == GRADIENT else _held(call, device, verdict, name, number, timing)
+        found = (
+            _gradient(call, device, number) if name == GRADIENT else _held(call, device, verdict, name, number, timing)
+        )
         if found is not None:
             verdict.remarks = [*verdict.remarks, f"relation {name}"]
             return found if found.verdict in FLAGGED else verdict
@@ -105,4 +107,3 @@ def _gradient(call, device, number):
     found = Verdict.of(Findings([Finding("", "wrong", said)]))
     found.cause = "the relation gradient does not hold: the gradient is not the slope of the operator"
     return found
-

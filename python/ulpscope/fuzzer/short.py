@@ -129,8 +129,12 @@ class ShortSearch:
 
 
 # Values that a reader can make: texts with sizes {s}, their product {n}.
-TEXTS = ("torch.ones({s})", "torch.arange({n}).reshape({s}) % 7 - 3.0", "torch.linspace(-1, 1, {n}).reshape({s})",
-         "torch.randn({s}, generator=torch.Generator().manual_seed(0))")  # fmt: skip
+TEXTS = (
+    "torch.ones({s})",
+    "torch.arange({n}).reshape({s}) % 7 - 3.0",
+    "torch.linspace(-1, 1, {n}).reshape({s})",
+    "torch.randn({s}, generator=torch.Generator().manual_seed(0))",
+)
 
 
 def texts(program, verdict, device, shows=None):
@@ -185,6 +189,8 @@ def dense(t):
 
 def resized(program, old, new):
     """The program with every axis of size `old` made `new`, in rows."""
-    inputs = [(dense((t[0], tuple(new if n == old else n for n in t[1]), *t[2:])), kind, text)
-              for t, kind, text in program.inputs]  # fmt: skip
+    inputs = [
+        (dense((t[0], tuple(new if n == old else n for n in t[1]), *t[2:])), kind, text)
+        for t, kind, text in program.inputs
+    ]
     return replace(program, inputs=tuple(inputs))

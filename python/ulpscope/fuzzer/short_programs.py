@@ -133,7 +133,9 @@ def inferred(program, step, values, exact):
 
 def stays_exact(program, step, exact, value):
     """Whether nothing is rounded on the way to a value."""
-    return (not value.is_floating_point() or "=" in words.WORDS[step.word][2]) and all(exact[at] for at in program.operands(step))
+    return (not value.is_floating_point() or "=" in words.WORDS[step.word][2]) and all(
+        exact[at] for at in program.operands(step)
+    )
 
 
 # ---- drawing ---------------------------------------------------------------------------

@@ -25,7 +25,7 @@ MEASURES = (
     ("largest relative error", "((got.double() - right) / right).abs().nan_to_num(0, 0).max()"),
     ("relative error of the norm", "(got.double() - right).norm() / right.norm()"),
     ("share of elements that are not the nearest number", "(got != right.to(got.dtype)).double().mean()"),
-)  # fmt: skip
+)
 WHOLE = 2  # measures that are counts: none may differ
 
 
@@ -59,7 +59,11 @@ def tensor_text(data):
         raw = base64.b85encode(zlib.compress(bytes(data.view(torch.uint8).numpy()), 9)).decode()
         return f'torch.frombuffer(bytearray(zlib.decompress(base64.b85decode("{raw}"))), dtype={dtype})'
     shown = [number(v, dtype) if dtype.is_floating_point else repr(v) for v in data[: 1 if same else None].tolist()]
-    return f"torch.full([{data.numel()}], {shown[0]}, dtype={dtype})" if same else f"torch.tensor([{', '.join(shown)}], dtype={dtype})"
+    return (
+        f"torch.full([{data.numel()}], {shown[0]}, dtype={dtype})"
+        if same
+        else f"torch.tensor([{', '.join(shown)}], dtype={dtype})"
+    )
 
 
 class Inputs:
@@ -153,10 +157,17 @@ def plain_text(call, how, program=""):
     inputs = Inputs(call)
     program = program or operator_program(call, inputs)
     more = f", {how['device']!r}" if "*t, device" in program else ""
-    lines = ["import base64, zlib", "import torch", "import torch.nn.functional as F", *import_lines(how), program,
-             *inputs.lines, inputs.function(),
-             f"t = inputs(*[{moved_text(how['device'])} for x in {inputs.given()}])",
-             f"print({compiled_text(how['via'])}(*t{more}))"]  # fmt: skip
+    lines = [
+        "import base64, zlib",
+        "import torch",
+        "import torch.nn.functional as F",
+        *import_lines(how),
+        program,
+        *inputs.lines,
+        inputs.function(),
+        f"t = inputs(*[{moved_text(how['device'])} for x in {inputs.given()}])",
+        f"print({compiled_text(how['via'])}(*t{more}))",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -214,15 +225,24 @@ class Script:
         more = f", {of['device']!r}" if "*t, device" in self.program else ""
         own_words = "torch on the CPU" if self._is_other() else "the nearest number"
         lines = [
-            f'"""{about}', f'Needs torch {self._needs()}; exit code 1: it is wrong."""',
+            f'"""{about}',
+            f'Needs torch {self._needs()}; exit code 1: it is wrong."""',
             "import base64, sys, zlib" if "b85decode" in "".join(self.inputs.lines) + right else "import sys",
-            "import torch", *(["import torch.nn.functional as F"] if "F." in self.program else []), *import_lines(of), "",
-            *self.program.rstrip().splitlines(), "", *self.inputs.lines, self.inputs.function(), "",
-            f"got = {compiled}(*inputs(*[{moved} for x in {names}]){more}){pick}.cpu()", right,
+            "import torch",
+            *(["import torch.nn.functional as F"] if "F." in self.program else []),
+            *import_lines(of),
+            "",
+            *self.program.rstrip().splitlines(),
+            "",
+            *self.inputs.lines,
+            self.inputs.function(),
+            "",
+            f"got = {compiled}(*inputs(*[{moved} for x in {names}]){more}){pick}.cpu()",
+            right,
             f"off = float({measure})  # {words}; {own_words}: {own:.2g}",
             f'print("got", got.flatten()[{self.at}].item(), "expected", right.flatten()[{self.at}].item(), "off", off)',
             f"sys.exit(off > {limit})",
-        ]  # fmt: skip
+        ]
         lines = [line for line in lines if line or len(lines) <= LINES]
         if len(lines) > LINES:
             raise NoScript(f"it has {len(lines)} lines")
@@ -247,7 +267,9 @@ class Script:
             return line
         if right.numel() > RESULT:
             raise NoScript("its operator has no float64 form, and its result is long")
-        return f"right = {tensor_text(right.double().contiguous().flatten())}.reshape({list(right.shape)})  # from float64"
+        return (
+            f"right = {tensor_text(right.double().contiguous().flatten())}.reshape({list(right.shape)})  # from float64"
+        )
 
     def _needs(self):
         """What it needs beside torch, after that word."""

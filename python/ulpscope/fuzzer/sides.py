@@ -68,7 +68,9 @@ class Sides(Prober):
             other = refused(self.device, call)
         except DeviceDied as problem:
             return {"side": "died", "why": str(problem)}, False
-        side = {(False, False): "both", (False, True): "refused", (True, False): "cpu_refused"}.get((bool(own), bool(other)), "neither")
+        side = {(False, False): "both", (False, True): "refused", (True, False): "cpu_refused"}.get(
+            (bool(own), bool(other)), "neither"
+        )
         raised, why = (other if side == "refused" else own if side == "cpu_refused" else None) or ("", "")
         return {"side": side, "raised": raised, "why": why}, True
 
@@ -87,7 +89,9 @@ class Sides(Prober):
                 kind = "cpu_refused" if name == "cpu" else "refused"
                 return {"side": kind, "raised": raised_by(problem), "why": clause(problem)}, alive
         size = lambda t: t.numel() * t.element_size()  # noqa: E731
-        moved = sum(math.prod(v.sizes) * v.dtype.itemsize for v in call.views.values()) + sum(map(size, answer.outputs.values()))
+        moved = sum(math.prod(v.sizes) * v.dtype.itemsize for v in call.views.values()) + sum(
+            map(size, answer.outputs.values())
+        )
         return said | seconds | {"bytes": moved}, alive
 
 
@@ -139,4 +143,3 @@ def waiting(device):
     """What waits until a device has done all that was asked of it."""
     found = getattr(getattr(torch, device.name.split(":")[0], None), "synchronize", None)
     return found if callable(found) else lambda: None
-

@@ -111,10 +111,16 @@ def candidates(kind, shape, bounds):
     if kind.startswith("Optional["):
         return [None]
     known = {
-        "Tensor": [values(shape, torch.float32, bounds)], "List[Tensor]": [[values(shape, torch.float32, bounds)] * 2],
-        "int": [1, 0, 2, -1], "float": [0.5, 2.0], "bool": [False, True], "number": [2.0, 1], "List[int]": [[1], [2, 2], [0]],
-        "str": ["mean"], "List[float]": [[1.0]],
-    }  # fmt: skip
+        "Tensor": [values(shape, torch.float32, bounds)],
+        "List[Tensor]": [[values(shape, torch.float32, bounds)] * 2],
+        "int": [1, 0, 2, -1],
+        "float": [0.5, 2.0],
+        "bool": [False, True],
+        "number": [2.0, 1],
+        "List[int]": [[1], [2, 2], [0]],
+        "str": ["mean"],
+        "List[float]": [[1.0]],
+    }
     return known.get(kind, [])
 
 

@@ -11,8 +11,25 @@ import torch
 
 from ..calls.foreign import theirs
 
-SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-           "and": "&", "or": "|", "xor": "^", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}  # fmt: skip
+SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+}
 SIGNS = {"neg": "-", "pos": "+", "invert": "~", "abs": "abs"}
 
 
@@ -113,7 +130,11 @@ class MadeCalls:
 
     def __init__(self, made):
         self.lines, self.n = [], 0
-        self.made, self.leaves, self.said = made, [], []  # the tensors that it begins with, their numbers, how they are drawn
+        self.made, self.leaves, self.said = (
+            made,
+            [],
+            [],
+        )  # the tensors that it begins with, their numbers, how they are drawn
         self.modules = []  # how the modules of the text were made
         self.constants = {}  # number -> a tensor that the text brought, as it was
         self.known = {}  # id -> (number, tensor, its version), while the text runs
@@ -204,7 +225,9 @@ class Run:
     def tensor(self, number):
         if number not in self.tensors:
             made = self.steps.constants.get(number)
-            self.tensors[number] = self.moved(self.steps.made[self.steps.leaves.index(number)] if made is None else made)
+            self.tensors[number] = self.moved(
+                self.steps.made[self.steps.leaves.index(number)] if made is None else made
+            )
         return self.tensors[number]
 
     def moved(self, tensor):
@@ -224,9 +247,15 @@ def text(steps, wanted=None):
     """The run as lines: what it began with, then what it called, as far as the tensors numbered `wanted` hang on it."""
     lines = steps.lines if wanted is None else behind(steps, set(wanted))
     words = Words(steps)
-    used = {n for step in lines for n in numbers((step.args, step.kwargs))} | set(steps.leaves if wanted is None else wanted)
+    used = {n for step in lines for n in numbers((step.args, step.kwargs))} | set(
+        steps.leaves if wanted is None else wanted
+    )
     told = [words.begin(i) for i, n in enumerate(steps.leaves) if n in used and n not in words.weights]
-    told += [words.module(made) for made in steps.modules if any(steps.leaves[made.leaf + i] in used for i in range(made.n_leaves))]
+    told += [
+        words.module(made)
+        for made in steps.modules
+        if any(steps.leaves[made.leaf + i] in used for i in range(made.n_leaves))
+    ]
     return told + [words.line(step) for step in lines]
 
 
@@ -268,7 +297,11 @@ class Words:
     def begin(self, i):
         made, said = self.steps.made[i], self.steps.said[i]
         sizes = f"{tuple(made.shape)}, dtype={made.dtype}" + (f", {said}" if said else "")
-        return f"{self.names[self.steps.leaves[i]]} = tensor({sizes}" + ("" if made.requires_grad else ", requires_grad=False") + ")"
+        return (
+            f"{self.names[self.steps.leaves[i]]} = tensor({sizes}"
+            + ("" if made.requires_grad else ", requires_grad=False")
+            + ")"
+        )
 
     def module(self, made):
         weights = "; ".join(f"{key} {form(self.steps.made[made.leaf + k])}" for k, key in enumerate(made.keys))
@@ -320,7 +353,9 @@ class Words:
         if kind == "operator":
             return self.operation(name, self.one(first), *rest)
         if kind == "function":
-            name = torch.overrides.resolve_name(step.function) or getattr(step.function, "__name__", repr(step.function))
+            name = torch.overrides.resolve_name(step.function) or getattr(
+                step.function, "__name__", repr(step.function)
+            )
         return f"{'torch.' if kind == 'name' else ''}{name}({self.listed(step.args, step.kwargs)})"
 
     def operation(self, name, first, *rest):

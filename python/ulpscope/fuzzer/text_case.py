@@ -74,7 +74,9 @@ def replayed(function, first, device, args=()):
             _same_refusal(on_side(program, first, device), device, first.made, problem)
         raise Refused(f"{type(problem).__name__}: {clause(problem)}") from None
     leaves = [t.detach().requires_grad_(t.requires_grad) for t in first.made]
-    own = any(step.word.kind == "method" and step.word.name == "backward" for step in first.steps.lines)  # its graph is gone
+    own = any(
+        step.word.kind == "method" and step.word.name == "backward" for step in first.steps.lines
+    )  # its graph is gone
     return program, leaves, not own and any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
 
 
@@ -102,7 +104,9 @@ def judged(function, first, device, args=(), backward=True, cause=True, judge=Tr
         raise Disagrees(str(problem)) from None
     except Exception as problem:
         foreign(problem)
-        raise Disagrees(f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}") from problem
+        raise Disagrees(
+            f"it raises {type(problem).__name__} where the CPU gives a result: {clause(problem)}"
+        ) from problem
 
 
 def on_side(program, first, device, leaves=None):
@@ -135,7 +139,9 @@ def _same_refusal(program, device, leaves, problem):
         if framework is not None:
             alike = isinstance(problem, LACKING) == isinstance(other, LACKING)
         if not alike:
-            raise Disagrees(f"it raises {kinds[1].__name__} ({clause(other)}) where the CPU raises "
-                            f"{kinds[0].__name__} ({clause(problem)})") from None  # fmt: skip
+            raise Disagrees(
+                f"it raises {kinds[1].__name__} ({clause(other)}) where the CPU raises "
+                f"{kinds[0].__name__} ({clause(problem)})"
+            ) from None
         return
     raise Disagrees(f"it gives a result where the CPU raises {type(problem).__name__} ({clause(problem)})")

@@ -26,7 +26,10 @@ LAST = 1 - 2.0**-53  # the largest draw: the last of what is chosen from
 HALVES = 4
 LINES = 40
 # What the parts of a result are called in a text that is differentiated (`calls.gradients`).
-PARTS = {"out[1]": "gradient of an input", "out[2]": "gradient of a gradient: of the inputs, then of the first cotangent"}
+PARTS = {
+    "out[1]": "gradient of an input",
+    "out[2]": "gradient of a gradient: of the inputs, then of the first cotangent",
+}
 
 
 def parsed(case, seed=0):
@@ -47,8 +50,10 @@ def parsed(case, seed=0):
 
 def written(tape):
     """The words that name a case."""
-    more = ", ".join(f"{k}={v:g}" if isinstance(v, float) and v == float(f"{v:g}") else f"{k}={v!r}".replace("'", "")
-                     for k, v in tape.choices.items())  # fmt: skip
+    more = ", ".join(
+        f"{k}={v:g}" if isinstance(v, float) and v == float(f"{v:g}") else f"{k}={v!r}".replace("'", "")
+        for k, v in tape.choices.items()
+    )
     return f"{tape.seed}:{tape.case}" + (f"; {more}" if more else "")
 
 
@@ -95,8 +100,10 @@ def off(function, tape, device, args, backward):
         program, leaves, has = replayed(function, tape, device, args)
         backward = backward and has
         there = on_side(program, tape, device, leaves if backward else None)
-        mine, other = (dict(flatten(theirs(with_gradients(p) if backward else p, *given)))
-                       for p, given in ((program, leaves), (there, moved(leaves, device))))  # fmt: skip
+        mine, other = (
+            dict(flatten(theirs(with_gradients(p) if backward else p, *given)))
+            for p, given in ((program, leaves), (there, moved(leaves, device)))
+        )
     except Exception as problem:
         foreign(problem)
         return {}

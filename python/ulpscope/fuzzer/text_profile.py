@@ -23,11 +23,15 @@ def profiled(function, seed, cases, device, args, backward):
             continue
         program = with_gradients(program) if backward and has else program
         for side, place in (("cpu_ms", "cpu"), ("device_ms", device)):
-            for key, (calls, ms) in _medians(program, [t.detach().to(place).requires_grad_(t.requires_grad) for t in leaves]).items():
+            for key, (calls, ms) in _medians(
+                program, [t.detach().to(place).requires_grad_(t.requires_grad) for t in leaves]
+            ).items():
                 total[key][side] += ms
                 total[key]["calls"] += calls if place == device or device == "cpu" else 0
-    rows = [{"op": op, "phase": phase, **row, "ratio": row["device_ms"] / row["cpu_ms"] if row["cpu_ms"] else None}
-            for (op, phase), row in total.items()]  # fmt: skip
+    rows = [
+        {"op": op, "phase": phase, **row, "ratio": row["device_ms"] / row["cpu_ms"] if row["cpu_ms"] else None}
+        for (op, phase), row in total.items()
+    ]
     return sorted(rows, key=lambda row: -row["device_ms"])
 
 
@@ -46,9 +50,13 @@ def _medians(program, leaves):
 def table(name, device, rows):
     """The rows as text."""
     width = max([len(r["op"]) for r in rows], default=8)
-    lines = [f"{name} on {device} and on the CPU, milliseconds; no verdict",
-             f"{'operator':<{width}}  {'phase':<9} {'calls':>6} {'device':>10} {'CPU':>10} {'ratio':>7}"]  # fmt: skip
+    lines = [
+        f"{name} on {device} and on the CPU, milliseconds; no verdict",
+        f"{'operator':<{width}}  {'phase':<9} {'calls':>6} {'device':>10} {'CPU':>10} {'ratio':>7}",
+    ]
     for r in rows:
         ratio = f"{r['ratio']:.2f}" if r["ratio"] is not None else "-"
-        lines.append(f"{r['op']:<{width}}  {r['phase']:<9} {r['calls']:>6} {r['device_ms']:>10.4f} {r['cpu_ms']:>10.4f} {ratio:>7}")
+        lines.append(
+            f"{r['op']:<{width}}  {r['phase']:<9} {r['calls']:>6} {r['device_ms']:>10.4f} {r['cpu_ms']:>10.4f} {ratio:>7}"
+        )
     return "\n".join(lines)

@@ -16,8 +16,21 @@ REFUSALS = 20  # draws that the CPU may refuse for each that it takes
 HOW = {"backward": True, "cause": True, "judge": True, "double_backward": False, "via": ""}  # of `judged`, by default
 
 
-def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, backward=True, cause=True, judge=True,
-         double_backward=False, via="", profile=False, shrink=True):  # fmt: skip
+def fuzz(
+    function=None,
+    *,
+    n=20,
+    devices=("cpu", "sim:0"),
+    seed=0,
+    case=None,
+    backward=True,
+    cause=True,
+    judge=True,
+    double_backward=False,
+    via="",
+    profile=False,
+    shrink=True,
+):
     """
     Runs a test as `n` cases of a seed on each device behind the first one, which is the CPU. Outputs,
     intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with
@@ -33,7 +46,9 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
     """
     how = {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward, "via": via}
     if function is None:
-        return functools.partial(fuzz, n=n, devices=devices, seed=seed, case=case, profile=profile, shrink=shrink, **how)
+        return functools.partial(
+            fuzz, n=n, devices=devices, seed=seed, case=case, profile=profile, shrink=shrink, **how
+        )
     if via and double_backward:
         raise ValueError("torch.compile has no double backward: leave double_backward or via out")
     options = {k: v for k, v in how.items() if v != HOW[k]} | {"by": ("fuzz", "ulpscope.fuzzing")}
@@ -43,7 +58,7 @@ def fuzz(function=None, *, n=20, devices=("cpu", "sim:0"), seed=0, case=None, ba
 def on_two_sides(function, devices, how, options, *, n, seed, case, profile=False, shrink=True, verbose=False):
     """The test. `options` are those that a line to run a case again has; `by`: the name of the decorator and its module."""
     if not devices or str(devices[0]) != "cpu":
-        raise ValueError(f"devices is {devices!r}: the first is \"cpu\", which says what is right")
+        raise ValueError(f'devices is {devices!r}: the first is "cpu", which says what is right')
     function = getattr(function, "text", function)  # of a test that has a decorator already
     alone = parsed(case, seed) if case is not None else None
 
@@ -54,9 +69,17 @@ def on_two_sides(function, devices, how, options, *, n, seed, case, profile=Fals
         for device in devices[1:] or devices:
             if profile:
                 if frameworks.find(device) is not None:
-                    raise ValueError(f"{device} is another framework, whose operators have no times here: leave profile out")
-                test.rows = text_profile.profiled(function, seed, range(n) if case is None else [alone[1]], open_device(str(device)).name,
-                                                  args, how["backward"])  # fmt: skip
+                    raise ValueError(
+                        f"{device} is another framework, whose operators have no times here: leave profile out"
+                    )
+                test.rows = text_profile.profiled(
+                    function,
+                    seed,
+                    range(n) if case is None else [alone[1]],
+                    open_device(str(device)).name,
+                    args,
+                    how["backward"],
+                )
                 print(text_profile.table(getattr(function, "__name__", "the test"), device, test.rows))
                 continue
             name = opened(device, how)
@@ -90,8 +113,10 @@ class _Run:
         why = ""
         while taken < (1 if alone else n):
             if tried > (0 if alone else REFUSALS * n):
-                raise ValueError(f"{self.name}: the CPU takes {taken} of {tried} draws, the last is refused: {why}; "
-                                 "narrow what is drawn")  # fmt: skip
+                raise ValueError(
+                    f"{self.name}: the CPU takes {taken} of {tried} draws, the last is refused: {why}; "
+                    "narrow what is drawn"
+                )
             tape = Tape(*alone[:2], choices=alone[2]) if alone else Tape(seed, tried)
             tried += 1
             try:
@@ -104,10 +129,16 @@ class _Run:
             taken += 1
             self.ran["taken"] += 1
             judged_ones += verdict is None or verdict.verdict != "unjudged"
-            self.say("\n    ".join([f"case {tape.seed}:{tape.case}: {verdict.verdict if verdict else 'ran'}", *steps.text(tape.steps)]))
+            self.say(
+                "\n    ".join(
+                    [f"case {tape.seed}:{tape.case}: {verdict.verdict if verdict else 'ran'}", *steps.text(tape.steps)]
+                )
+            )
         if tried > taken or self.verbose:
-            print(f"{self.name} on {self.device}: {taken} cases, the test ran {tried} times: {tried - taken} draws were refused"
-                  + (f", the last one as {why}" if why else ""))  # fmt: skip
+            print(
+                f"{self.name} on {self.device}: {taken} cases, the test ran {tried} times: {tried - taken} draws were refused"
+                + (f", the last one as {why}" if why else "")
+            )
         if not judged_ones:
             raise ValueError(f"{self.name}: none of {taken} cases could be judged: {verdict.sentence}")
 

@@ -28,8 +28,7 @@ ROUNDING = 2.0**-24  # of float32
 LOW_ROUNDING = 2.0**-8  # of 16 bits
 RUNS_NEARBY = 4  # of those on which a look stands
 ROUNDINGS = 16  # of a callable, otherwise than the device's
-REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64,
-             torch.complex32: torch.float16}  # fmt: skip
+REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 
 
 def short(dtype):
@@ -52,15 +51,20 @@ def known_of(operands, path, device):
     captured = captured_dtype(call, path)
     return dict(
         captured=short(captured) if captured else None,
-        free=promises_nothing(call), exact=reference.quantizes and path.endswith(".scale"),
-        pairs=path in reference.pairs, rounding=discrete.is_rounding(call),
-        linear=is_sum_of_products(call), alone=alone(call), never_rounds=reference.never_rounds(),
-        gradient=device.dtype.is_floating_point and corners.is_gradient(call, path), single=single,
+        free=promises_nothing(call),
+        exact=reference.quantizes and path.endswith(".scale"),
+        pairs=path in reference.pairs,
+        rounding=discrete.is_rounding(call),
+        linear=is_sum_of_products(call),
+        alone=alone(call),
+        never_rounds=reference.never_rounds(),
+        gradient=device.dtype.is_floating_point and corners.is_gradient(call, path),
+        single=single,
         admissible=quantizes or (call.composite and call.steps > 1 and not is_settled(call, path)),
         any_float=bool(getattr(call, "any_float", False)),
         chained=bool(getattr(call, "keeps_low", False)),
         products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
-    )  # fmt: skip
+    )
 
 
 def is_settled(call, path):
@@ -337,7 +341,18 @@ class Answers:
         return case.give() if outputs is None else case.give(outputs.get(self.path))
 
 
-TIMED = {"slope", "products", "functions", "loss", "noise", "narrow", "run", "lost", "exact", "infinite"}  # the others tell what they take themselves
+TIMED = {
+    "slope",
+    "products",
+    "functions",
+    "loss",
+    "noise",
+    "narrow",
+    "run",
+    "lost",
+    "exact",
+    "infinite",
+}  # the others tell what they take themselves
 
 
 @dataclass

@@ -10,8 +10,16 @@ import torch
 from ..calls.callable import parameters
 
 # Arguments that say how likely an element is dropped, and the value that drops none.
-CHANCES = {"dropout_p": 0.0, "p": 0.0, "dropout": 0.0, "drop_prob": 0.0, "dropout_prob": 0.0,
-           "p_dropout": 0.0, "attn_dropout": 0.0, "keep_prob": 1.0}  # fmt: skip
+CHANCES = {
+    "dropout_p": 0.0,
+    "p": 0.0,
+    "dropout": 0.0,
+    "drop_prob": 0.0,
+    "dropout_prob": 0.0,
+    "p_dropout": 0.0,
+    "attn_dropout": 0.0,
+    "keep_prob": 1.0,
+}
 
 
 # Attributes of modules that say it too, by how their names end; `p` only of what drops.

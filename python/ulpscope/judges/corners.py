@@ -18,17 +18,47 @@ GRID = 2.0**-36  # of the largest: far above what a jitter becomes on its way
 DIFFERENTIATED = {"self", "input", "x1", "x2"}
 # Other gradients: arguments that no gradient is about.
 SAVED = {
-    "result", "output", "out", "y", "saved", "mask", "target", "targets", "label", "labels",
-    "indices", "index", "noise", "buffer", "grad_output", "grad_out", "grad", "dy", "dout", "weights",
-    "total_weight", "logsumexp", "save_mean", "save_invstd", "mean", "rstd",
-}  # fmt: skip
+    "result",
+    "output",
+    "out",
+    "y",
+    "saved",
+    "mask",
+    "target",
+    "targets",
+    "label",
+    "labels",
+    "indices",
+    "index",
+    "noise",
+    "buffer",
+    "grad_output",
+    "grad_out",
+    "grad",
+    "dy",
+    "dout",
+    "weights",
+    "total_weight",
+    "logsumexp",
+    "save_mean",
+    "save_invstd",
+    "mean",
+    "rstd",
+}
 # Gradients of activations: what they give at their corners is in their documentation, and
 # where units are dead by the thousands it decides what is learnt.
 ACTIVATIONS = {
-    "threshold_backward", "hardtanh_backward", "leaky_relu_backward", "elu_backward",
-    "hardswish_backward", "hardsigmoid_backward", "hardshrink_backward", "softshrink_backward",
-    "_prelu_kernel_backward", "rrelu_with_noise_backward",
-}  # fmt: skip
+    "threshold_backward",
+    "hardtanh_backward",
+    "leaky_relu_backward",
+    "elu_backward",
+    "hardswish_backward",
+    "hardsigmoid_backward",
+    "hardshrink_backward",
+    "softshrink_backward",
+    "_prelu_kernel_backward",
+    "rrelu_with_noise_backward",
+}
 
 
 # ---- what is differentiated ----------------------------------------------------------
@@ -37,8 +67,7 @@ ACTIVATIONS = {
 def differentiated(reference):
     """Keys of the segments that a gradient is about."""
     call = reference.call
-    floats = {k: p for k, p in reference.parts.items()
-              if p.dtype.is_floating_point and not p.steers and p.data.numel()}  # fmt: skip
+    floats = {k: p for k, p in reference.parts.items() if p.dtype.is_floating_point and not p.steers and p.data.numel()}
     known = getattr(call, "differentiated", None)
     if known:
         return [k for k in floats if k[0] in known]
@@ -47,8 +76,7 @@ def differentiated(reference):
         if any(_flag(call, f) for f in ("is_result", "self_is_result")):
             return []
         return [k for k in floats if names.get(k, set()) & DIFFERENTIATED]
-    return [k for k, p in floats.items()
-            if not names.get(k, set()) & SAVED and not _is_label(p)]  # fmt: skip
+    return [k for k, p in floats.items() if not names.get(k, set()) & SAVED and not _is_label(p)]
 
 
 def _argument_names(call):
@@ -133,7 +161,5 @@ def _jittered(reference, keys, k, by):
 def is_gradient(call, path):
     """Whether an output of a call may be a gradient."""
     if call.composite:
-        return call.differentiates and not (
-            call.op.endswith("with backward") and path.startswith("out[0]")
-        )
+        return call.differentiates and not (call.op.endswith("with backward") and path.startswith("out[0]"))
     return "backward" in call.op

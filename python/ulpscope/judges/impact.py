@@ -19,8 +19,23 @@ NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(firs
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}  # their factors
 
 # Their backward reads no tensor of floats but the gradient.
-ALONE = {"sum", "mean", "cumsum", "cat", "stack", "index", "index_select", "gather", "flip", "roll",
-         "constant_pad_nd", "tril", "triu", "masked_fill", "repeat"}  # fmt: skip
+ALONE = {
+    "sum",
+    "mean",
+    "cumsum",
+    "cat",
+    "stack",
+    "index",
+    "index_select",
+    "gather",
+    "flip",
+    "roll",
+    "constant_pad_nd",
+    "tril",
+    "triu",
+    "masked_fill",
+    "repeat",
+}
 
 
 def loss_effect(trace, call, answer, truth, backward):
@@ -110,8 +125,9 @@ def _incoming(trace, source, made, alone, below):
     elif op in PRODUCTS:
         found = [f for b in below for f in _of_product(b, source, PRODUCTS[op]) if outside(f[0])]
     elif alone and (op.rstrip("_") in ALONE or _is_pointwise(source["op"])):
-        found = [(t, False) for b in below if base_name(b["op"])[1].rstrip("_") != "add"
-                 for t in _inputs(b) if outside(t)]  # fmt: skip
+        found = [
+            (t, False) for b in below if base_name(b["op"])[1].rstrip("_") != "add" for t in _inputs(b) if outside(t)
+        ]
     else:
         return None
     found = [(t, turned) for t, turned in found if _sizes(t, turned) == tuple(made["sizes"])]

@@ -9,16 +9,37 @@ from ..calls.trusting import TRUSTING
 from .rows import put, tensor_of
 
 # Their results tell of strides, or of memory beyond the arguments.
-OF_STRIDES = {"stride", "is_contiguous", "_reshape_alias", "resize_", "resize_as_", "set_", "as_strided",
-              "as_strided_copy", "as_strided_scatter",
-              "_unsafe_view", "view", "view_as_complex", "data_ptr", "_nested_view_from_buffer"}  # fmt: skip
+OF_STRIDES = {
+    "stride",
+    "is_contiguous",
+    "_reshape_alias",
+    "resize_",
+    "resize_as_",
+    "set_",
+    "as_strided",
+    "as_strided_copy",
+    "as_strided_scatter",
+    "_unsafe_view",
+    "view",
+    "view_as_complex",
+    "data_ptr",
+    "_nested_view_from_buffer",
+}
 
 
 def varied(call, **changes):
     """A copy whose arguments can be given other contents; what the trace knows of results is left."""
     changes.setdefault("args", list(call.args))
-    return replace(call, kwargs=dict(changes.pop("kwargs", call.kwargs)), views=dict(call.views), results={},
-                   mutated=dict(call.mutated), storages=call.storages.copy(), live=None, **changes)  # fmt: skip
+    return replace(
+        call,
+        kwargs=dict(changes.pop("kwargs", call.kwargs)),
+        views=dict(call.views),
+        results={},
+        mutated=dict(call.mutated),
+        storages=call.storages.copy(),
+        live=None,
+        **changes,
+    )
 
 
 def fits(call):

@@ -84,7 +84,9 @@ def _reached(given):
     if score.numel() * v.shape[-1] > MOST:
         return None
     odd, hidden = (~v.isfinite()).double(), hidden.expand(score.shape).double()
-    none = (_scores(_wide(q), _wide(k), given["attn_mask"], given["is_causal"], scale) == -math.inf).all(-1, keepdim=True)
+    none = (_scores(_wide(q), _wide(k), given["attn_mask"], given["is_causal"], scale) == -math.inf).all(
+        -1, keepdim=True
+    )
     return score.any(-1, keepdim=True) | none | (torch.einsum("...qk,...ke->...qe", hidden, odd) > 0)
 
 

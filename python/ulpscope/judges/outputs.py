@@ -48,8 +48,14 @@ def _in_pieces(case, call, answer, timing, steps):
         return None
     product = products.product_of(call, answer)
     forms = [(path, t.shape) for path, t in answer.outputs.items()]
-    case.call(call.op, call.sequence, forms, rows.largest_input(call), product.n_rows if product else 0,
-              product.fan_in if product else 0)  # fmt: skip
+    case.call(
+        call.op,
+        call.sequence,
+        forms,
+        rows.largest_input(call),
+        product.n_rows if product else 0,
+        product.fan_in if product else 0,
+    )
     pieces = kept = None
     while (want := case.next()) is not None:
         if want[0] == "checksum":
@@ -82,6 +88,7 @@ def _cut(call, answer):
 
 def _taken(steps, take):
     """The steps of a piece."""
+
     def of_piece(k):
         run = steps(k)
         return None if run is None else take(run)

@@ -60,12 +60,12 @@ def _on_host(value):
 
 def _run(func, given, dtype):
     """The step on copies of its arguments in a wider dtype."""
+
     def widened(value):
         floats = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype, copy=True) if floats else value
 
-    args, kwargs = ([mapped(a, widened) for a in given[0]],
-                    {k: mapped(v, widened) for k, v in given[1].items()})  # fmt: skip
+    args, kwargs = ([mapped(a, widened) for a in given[0]], {k: mapped(v, widened) for k, v in given[1].items()})
     with Widen(dtype):
         return func(*args, **kwargs)
 

@@ -17,8 +17,13 @@ FEWEST = 0  # rows by chance; the same
 BLOCK = 1 << 22  # elements that are widened at a time
 PIECE = 1 << 22  # elements of the sample that are judged together
 # The arguments that hold rows, columns, and what is added.
-PRODUCTS = {"mm": ("self", "mat2", None), "bmm": ("self", "mat2", None), "linear": ("input", "weight", "bias"),
-            "addmm": ("mat1", "mat2", "self"), "baddbmm": ("batch1", "batch2", "self")}  # fmt: skip
+PRODUCTS = {
+    "mm": ("self", "mat2", None),
+    "bmm": ("self", "mat2", None),
+    "linear": ("input", "weight", "bias"),
+    "addmm": ("mat1", "mat2", "self"),
+    "baddbmm": ("batch1", "batch2", "self"),
+}
 
 
 @dataclass
@@ -95,8 +100,9 @@ def product_of(call, answer):
 
 
 def _checksums(call, a, b, bias, out):
-    weights = torch.rand(out.shape[-1], dtype=torch.float64,
-                         generator=torch.Generator().manual_seed(call.sequence)) + 0.5  # fmt: skip
+    weights = (
+        torch.rand(out.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(call.sequence)) + 0.5
+    )
     weights[1::2].neg_()
     alpha, beta = float(call.value("alpha", 1)), float(call.value("beta", 1))
     off = torch.zeros(out.shape[-2], dtype=torch.float64)

@@ -54,8 +54,11 @@ def _each(call, answer, cut, rows):
     shapes = {path: t.shape for path, t in answer.outputs.items()}
     for first in range(0, cut.length, rows):
         many = min(rows, cut.length - first)
-        given = replace(answer, outputs=_narrowed(answer.outputs, cut, first, many),
-                        before=_narrowed(answer.before, cut, first, many))  # fmt: skip
+        given = replace(
+            answer,
+            outputs=_narrowed(answer.outputs, cut, first, many),
+            before=_narrowed(answer.before, cut, first, many),
+        )
 
         def part(path, first=first, many=many):
             return math.prod(shapes[path][cut.outputs[path] + 1 :]), cut.length, first, many
@@ -75,6 +78,7 @@ def _narrowed(tensors, cut, first, many):
 
 def _cut(call, cut, first, many):
     """The call on `many` places along the cut."""
+
     def narrow(path, view):
         if path not in cut.arguments:
             return view
@@ -92,8 +96,7 @@ def _cut(call, cut, first, many):
         if path in apart | written or path not in cut.arguments:
             call.storages[view.storage]  # noqa: B018
     args = [many if i in cut.counts else a for i, a in enumerate(call.args)]
-    part = replace(call, args=args, views=views, results={}, mutated=mutated, storages=call.storages.copy(),
-                   live=None)  # fmt: skip
+    part = replace(call, args=args, views=views, results={}, mutated=mutated, storages=call.storages.copy(), live=None)
     for path in cut.arguments.keys() - written:
         if path in apart:
             put(part, path, tensor_of(call, path, views[path]))
@@ -118,10 +121,23 @@ def gathered(call, answer):
     at = call.views[paths["self"]].sizes
     target, ignored = tensor_of(call, paths["target"]), call.value("ignore_index")
     kept = target != ignored
-    if len(at) < 2 or at[1] < 2 or "weight" in paths or answer.trespass or bool(((target < 0) | (target >= at[1]))[kept].any()):
+    if (
+        len(at) < 2
+        or at[1] < 2
+        or "weight" in paths
+        or answer.trespass
+        or bool(((target < 0) | (target >= at[1]))[kept].any())
+    ):
         return None
-    part = replace(call, views=dict(call.views), results={}, storages=call.storages.copy(), live=None,
-                   args=[*call.args[:4], UNUSED], kwargs={})  # fmt: skip
+    part = replace(
+        call,
+        views=dict(call.views),
+        results={},
+        storages=call.storages.copy(),
+        live=None,
+        args=[*call.args[:4], UNUSED],
+        kwargs={},
+    )
     place = target.where(kept, 0).unsqueeze(1)
     put(part, paths["self"], tensor_of(call, paths["self"]).gather(1, place))
     put(part, paths["target"], torch.zeros_like(target).masked_fill_(~kept, UNUSED))

@@ -21,10 +21,20 @@ OWN = "ulpscope"
 #: What `--compare-standards` compares: every standard, with the parameters that its own
 #: documentation or its first users name.
 COMPARED = (
-    "ascend-v1", "ascend-absolute", "ascend-ulp", "ascend-benchmark", "torch-close",
-    "allclose:1e-8,1e-5", "ulp:1", "bitwise", "cosine:0.99", "neuron-3way",
-    "inductor-same", "ggml-nmse", "kernelbench",
-)  # fmt: skip
+    "ascend-v1",
+    "ascend-absolute",
+    "ascend-ulp",
+    "ascend-benchmark",
+    "torch-close",
+    "allclose:1e-8,1e-5",
+    "ulp:1",
+    "bitwise",
+    "cosine:0.99",
+    "neuron-3way",
+    "inductor-same",
+    "ggml-nmse",
+    "kernelbench",
+)
 
 
 def parsed(name):
@@ -173,11 +183,21 @@ def benchmark_of(call, device):
 
 def findings(said, answer):
     """An opinion as findings, one for each output."""
-    return Findings([
-        Finding(path, one["verdict"], one["reason"], math.nan, math.nan,
-                answer.outputs[path].numel(), answer.outputs[path].shape)
-        for path, one in said.outputs.items()
-    ] or [Finding("", said.verdict, said.reason, math.nan, math.nan)])  # fmt: skip
+    return Findings(
+        [
+            Finding(
+                path,
+                one["verdict"],
+                one["reason"],
+                math.nan,
+                math.nan,
+                answer.outputs[path].numel(),
+                answer.outputs[path].shape,
+            )
+            for path, one in said.outputs.items()
+        ]
+        or [Finding("", said.verdict, said.reason, math.nan, math.nan)]
+    )
 
 
 def metric_rows(said):
@@ -187,8 +207,13 @@ def metric_rows(said):
     out = []
     for one in said:
         value = {"pass": 1.0, "wrong": 0.0}.get(one.verdict, math.nan)
-        text = {"verdict": one.verdict, "status": one.status, "reason": one.reason,
-                "output": one.path, "stand_in": one.stand_in}  # fmt: skip
+        text = {
+            "verdict": one.verdict,
+            "status": one.status,
+            "reason": one.reason,
+            "output": one.path,
+            "stand_in": one.stand_in,
+        }
         out.append((-1, f"standard:{one.standard.name}", value, json.dumps(text)))
         for i, judged in enumerate(one.outputs.values()):
             name = one.standard.metric_name

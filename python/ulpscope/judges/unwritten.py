@@ -43,8 +43,11 @@ def _bytes_of(call, fill):
     bound = bind_exact(call, lambda captured: "cpu")
     with _filled(fill), torch.no_grad():
         outputs = {p: plain(t).clone() for p, t in outputs_of(call, bound, bound.run(call.function)).items()}
-    return {p: t.contiguous().view(torch.uint8).reshape(*t.shape, t.element_size())
-            for p, t in outputs.items() if 0 < t.numel() <= MOST}  # fmt: skip
+    return {
+        p: t.contiguous().view(torch.uint8).reshape(*t.shape, t.element_size())
+        for p, t in outputs.items()
+        if 0 < t.numel() <= MOST
+    }
 
 
 @contextmanager

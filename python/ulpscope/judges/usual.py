@@ -28,7 +28,9 @@ def is_usual(call, verdict):
         if not native or any(f.path not in native for f in accused):
             return False
         outputs = verdict.answer.outputs | {f.path: native[f.path] for f in accused}
-        own = {f.path: f for f in judge_outputs(verdict.operands, replace(verdict.answer, outputs=outputs, trespass=""))}
+        own = {
+            f.path: f for f in judge_outputs(verdict.operands, replace(verdict.answer, outputs=outputs, trespass=""))
+        }
     except Exception as problem:  # whatever an operator raises: nothing is known of the CPU's kernel
         foreign(problem)
         return False

@@ -43,10 +43,24 @@ def row(call, verdict, timing, brief=False):
     metrics."""
     whole = verdict.operands and not verdict.part
     remarks = verdict.remarks + (["made-up inputs"] if call.made_up else [])
-    made = verdict.findings.row(call.op, verdict.verdict, reason=verdict.reason, culprit=verdict.culprit,
-                                cause=verdict.cause, notes="; ".join(remarks))  # fmt: skip
-    made["metrics"] += [] if brief else (metric_rows(verdict.opinions) + _search_time(timing) + _share(verdict)
-                        + odd_inputs(call, verdict.operands.reference.parts if whole else None))  # fmt: skip
+    made = verdict.findings.row(
+        call.op,
+        verdict.verdict,
+        reason=verdict.reason,
+        culprit=verdict.culprit,
+        cause=verdict.cause,
+        notes="; ".join(remarks),
+    )
+    made["metrics"] += (
+        []
+        if brief
+        else (
+            metric_rows(verdict.opinions)
+            + _search_time(timing)
+            + _share(verdict)
+            + odd_inputs(call, verdict.operands.reference.parts if whole else None)
+        )
+    )
     if verdict.internal:
         made["metrics"].append((-1, "internal", 1.0, verdict.internal))
     return dict(made, culprit=verdict.culprit, cause=verdict.cause, args=describe_arguments(call), **timing)

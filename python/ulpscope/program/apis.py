@@ -142,6 +142,7 @@ class Apis:
 
     def _hide_from_fast_paths(self):
         """Modules ask whether anybody overrides functions, and take another way then."""
+
         def has_torch_function(original, args):
             was_there = self.take_out()
             try:

@@ -148,8 +148,7 @@ class Recorder:
                 hook.remove()
             raise
         self.modules = _hooks.Modules(self.session, forwards)
-        self.hooks = [graphs, self.modules, _hooks.Libraries(self.session),
-                      regions.Regions(self.generated), *functions]  # fmt: skip
+        self.hooks = [graphs, self.modules, _hooks.Libraries(self.session), regions.Regions(self.generated), *functions]
 
     def _functions(self):
         """Hooks for Python functions: those that the program made operators, at each level."""
@@ -472,8 +471,10 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         if self.error is None:
             self.error = f"recording failed: {error or type(error).__name__}"
             if isinstance(error, _core.ExistsError):
-                self.error += (" (ranks have folders of their own where the process group is "
-                               "initialised before the capture begins)")  # fmt: skip
+                self.error += (
+                    " (ranks have folders of their own where the process group is "
+                    "initialised before the capture begins)"
+                )
             print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
         with unhurt():
             self.recorder._unhook()

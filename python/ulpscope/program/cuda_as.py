@@ -71,9 +71,7 @@ class CudaAs(TorchFunctionMode):
     ) -> torch.Tensor:
         if device is None or isinstance(device, int):
             device = torch.device(self.name) if device is None else torch.device(self.name, device)
-        return tensor.to(
-            other(device, self.name), non_blocking=non_blocking, memory_format=memory_format
-        )
+        return tensor.to(other(device, self.name), non_blocking=non_blocking, memory_format=memory_format)
 
 
 def first_is_device(function: Any, name: str, key: str) -> Any:

@@ -122,7 +122,8 @@ def build(name: str, say=None) -> Path:
     except OSError as problem:
         raise GlueError(
             f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
-            "folder that can be written") from None
+            "folder that can be written"
+        ) from None
     # Ranks and workers that start together build once.
     say = say or _say
     with open(folder / f"{name}.lock", "w") as lock:
@@ -132,8 +133,10 @@ def build(name: str, say=None) -> Path:
             say(f"another process compiles the {name} glue; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not library.exists():
-            say(f"compiling the {name} glue for torch {torch_version()}: once, about a minute "
-                f"({len(_sources(name))} files)")  # fmt: skip
+            say(
+                f"compiling the {name} glue for torch {torch_version()}: once, about a minute "
+                f"({len(_sources(name))} files)"
+            )
             _compile(name, library, say)
     return library
 
@@ -201,8 +204,7 @@ def _standard(compiler: list[str]) -> str:
 
 def _compile_flags() -> list[str]:
     home = _torch_home() / "include"
-    include = [home, home / "torch/csrc/api/include", PACKAGE / "include",
-               sysconfig.get_paths()["include"]]  # fmt: skip
+    include = [home, home / "torch/csrc/api/include", PACKAGE / "include", sysconfig.get_paths()["include"]]
     return _FLAGS + [f"-I{path}" for path in include]
 
 
@@ -215,8 +217,18 @@ def _abi_flag() -> str:
 def _link_flags() -> list[str]:
     torch_lib = _torch_home() / "lib"
     ours = [f"-l{n}" for n in ("ulpscope_sim", "ulpscope") if (PACKAGE / f"lib{n}.so").exists()]
-    return ["-shared", "-Wl,--as-needed", f"-L{PACKAGE}", *ours, f"-L{torch_lib}", "-ltorch_cpu",
-            "-ltorch_python", "-lc10", f"-Wl,-rpath,{PACKAGE}", f"-Wl,-rpath,{torch_lib}"]
+    return [
+        "-shared",
+        "-Wl,--as-needed",
+        f"-L{PACKAGE}",
+        *ours,
+        f"-L{torch_lib}",
+        "-ltorch_cpu",
+        "-ltorch_python",
+        "-lc10",
+        f"-Wl,-rpath,{PACKAGE}",
+        f"-Wl,-rpath,{torch_lib}",
+    ]
 
 
 def cache_home() -> Path:
@@ -226,8 +238,9 @@ def cache_home() -> Path:
     try:
         return Path(cache).expanduser()
     except RuntimeError:  # no home at all
-        raise GlueError("there is no home folder to keep things in; set ULPSCOPE_CACHE to a folder "
-                        "that can be written") from None
+        raise GlueError(
+            "there is no home folder to keep things in; set ULPSCOPE_CACHE to a folder that can be written"
+        ) from None
 
 
 def told() -> list[str]:
@@ -241,8 +254,7 @@ def told() -> list[str]:
         built.append("compiled at first use, once, about a minute")
     compiler = _compiler()[0]
     path = shutil.which(compiler)
-    return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler",
-            cache]  # fmt: skip
+    return [", ".join(built), path or f"no '{compiler}': install g++ or set CXX to a C++ compiler", cache]
 
 
 def _state(name: str) -> str:
@@ -281,13 +293,13 @@ def _cache_folder(name: str) -> Path:
 
 
 def _run(command: list[str], log: Path) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace")  # fmt: skip
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     if done.returncode != 0:
         log.write_text(f"{shlex.join(command)}\n{done.stdout}")
         raise GlueError(
             f"the glue does not compile against torch {torch_version()}: "
-            f"{_first_error(done.stdout)}{_missing(done.stdout)} (the compiler's whole answer: {log})")
+            f"{_first_error(done.stdout)}{_missing(done.stdout)} (the compiler's whole answer: {log})"
+        )
 
 
 # Torch's headers include these, and a distribution's torch comes without them: Debian's package of each.
@@ -345,11 +357,13 @@ def _compile(name: str, library: Path, say) -> None:
         raise GlueError(
             f"the {name} glue must be compiled against your torch and there is no C++ compiler "
             f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one; or "
-            f"install the package ulpscope-glue of this version, if it has {fits()}")
+            f"install the package ulpscope-glue of this version, if it has {fits()}"
+        )
     if not (_torch_home() / "include" / "ATen" / "ATen.h").exists():
         raise GlueError(
             f"the {name} glue must be compiled against your torch, which came without its headers: install "
-            f"them (Debian: apt-get install libtorch-dev), or the package ulpscope-glue, if it has {fits()}")
+            f"them (Debian: apt-get install libtorch-dev), or the package ulpscope-glue, if it has {fits()}"
+        )
     log = library.parent / f"{name}.log"
     base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
     scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on

@@ -112,8 +112,12 @@ class LaunchedRun:
                 self._clear()
                 self.folder = self._folder()
                 self.recorder = capture.Recorder(
-                    self.options.trace / self.folder, self.options.data, self.options.ops,
-                    self.options.limit, self.options.level)  # fmt: skip
+                    self.options.trace / self.folder,
+                    self.options.data,
+                    self.options.ops,
+                    self.options.limit,
+                    self.options.level,
+                )
             self.recorder.begin(self.now)
         if not beginning.failed:
             self._report()
@@ -252,9 +256,14 @@ class LaunchedRun:
         """Whether the program's end is that of its step: an optimizer ends steps itself, and
         an exception leaves half of one."""
         raised = any(getattr(sys, name, None) is not None for name in ("last_value", "last_exc"))
-        return (not raised and self.steps.source != "optimizer" and not is_loader_worker()
-                and self.recorder.step is not None and self.recorder.has_calls()
-                and not self.recorder.session.counts()["stopped"])  # fmt: skip
+        return (
+            not raised
+            and self.steps.source != "optimizer"
+            and not is_loader_worker()
+            and self.recorder.step is not None
+            and self.recorder.has_calls()
+            and not self.recorder.session.counts()["stopped"]
+        )
 
 
 def is_loader_worker():

@@ -98,9 +98,25 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     NOUN = "the live check"
     UNSEEN = "judged"
 
-    def __init__(self, ops=None, steps=None, ranks=None, step_by=None, every=1, distinct=False,
-                 budget=None, on_fail="record", output=None, causes=2.0, level="operator",
-                 modules=None, threads=None, force=False, inputs="device", imports=()):  # fmt: skip
+    def __init__(
+        self,
+        ops=None,
+        steps=None,
+        ranks=None,
+        step_by=None,
+        every=1,
+        distinct=False,
+        budget=None,
+        on_fail="record",
+        output=None,
+        causes=2.0,
+        level="operator",
+        modules=None,
+        threads=None,
+        force=False,
+        inputs="device",
+        imports=(),
+    ):
         if inputs not in ("device", "reference"):
             raise ValueError(f"inputs {inputs!r}: 'device' or 'reference'")
         if inputs == "reference" and level != "module":
@@ -123,9 +139,15 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         if output is not None and not force:
             _claim(self.output)
         self.level = level
-        self.settings = {"budget": budget, "causes": float(causes), "dump": on_fail == "dump",
-                         "level": level, "distinct": self.distinct, "inputs": inputs,
-                         "imports": _absolute(imports)}  # fmt: skip
+        self.settings = {
+            "budget": budget,
+            "causes": float(causes),
+            "dump": on_fail == "dump",
+            "level": level,
+            "distinct": self.distinct,
+            "inputs": inputs,
+            "imports": _absolute(imports),
+        }
         self.judge = self.recorder = self.out = None
         self.base = 0  # calls of the traces so far
         self.handed = {}  # op -> reference that the judge has
@@ -265,8 +287,14 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             out = out / f"rank-{rank}"
         self.out = out
         name = KIND + " ".join(a or "''" for a in sys.argv)
-        self.judge = JudgeProcess({**self.settings, "out": out and str(out), "name": name,
-                            "options": json.dumps({"ops": self.scope.ops or "", "distinct": self.distinct})})  # fmt: skip
+        self.judge = JudgeProcess(
+            {
+                **self.settings,
+                "out": out and str(out),
+                "name": name,
+                "options": json.dumps({"ops": self.scope.ops or "", "distinct": self.distinct}),
+            }
+        )
         weakref.finalize(self, end_later, self.judge).atexit = False
         atexit.register(self.judge.end)
 
@@ -277,8 +305,13 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         room = max(1, ROOM - self.judge.in_flight())
         self.recorder.scope = self.scope
         calls = self.level == "operator"
-        self.recorder.sifted = {"distinct": self.distinct and calls, "reads": calls, "most": room,
-                                "pass_first": self.turn, "ring_size": RING}  # fmt: skip
+        self.recorder.sifted = {
+            "distinct": self.distinct and calls,
+            "reads": calls,
+            "most": room,
+            "pass_first": self.turn,
+            "ring_size": RING,
+        }
         self.since = time.monotonic()
 
     def _counts(self):

@@ -48,11 +48,22 @@ class Finding:
 def _finding(told):
     frames = json.loads(told["stack"]) if told["stack"] else ()
     return Finding(
-        op=told["op"], verdict=told["verdict"], effective_bits=_number(told["bits"]),
-        expected_bits=_number(told["yardstick_bits"]), cause=told["cause"] or "",
-        sentence=told["sentence"], step=told["step"], phase=told["phase"] or "",
-        module=told["module"], call=told["call"], output=told["output"] or "", args=told["args"] or "",
-        notes=told["notes"] or "", stack=tuple(tuple(f) for f in frames), trace=told["trace"])  # fmt: skip
+        op=told["op"],
+        verdict=told["verdict"],
+        effective_bits=_number(told["bits"]),
+        expected_bits=_number(told["yardstick_bits"]),
+        cause=told["cause"] or "",
+        sentence=told["sentence"],
+        step=told["step"],
+        phase=told["phase"] or "",
+        module=told["module"],
+        call=told["call"],
+        output=told["output"] or "",
+        args=told["args"] or "",
+        notes=told["notes"] or "",
+        stack=tuple(tuple(f) for f in frames),
+        trace=told["trace"],
+    )
 
 
 def _number(value):
@@ -103,8 +114,13 @@ class JudgeProcess:
             variables["CUDA_VISIBLE_DEVICES"] = ""
         with open(os.path.join(self.folder, "judge.log"), "wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "ulpscope.live_judge", json.dumps(self.settings)], env=variables,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)  # fmt: skip
+                [sys.executable, "-m", "ulpscope.live_judge", json.dumps(self.settings)],
+                env=variables,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
 
     # ---- what is handed over ----
 

@@ -86,9 +86,21 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     NOUN = "NaN tracking"
     UNSEEN = "watched for NaN"
 
-    def __init__(self, ops=None, steps=None, on_birth="record", keep=1000, step_by=None, ranks=None,
-                 modules=None, threads=None, keep_calls=0, keep_bytes=256 << 20,
-                 output="ulpscope-nan", on_device=None):  # fmt: skip
+    def __init__(
+        self,
+        ops=None,
+        steps=None,
+        on_birth="record",
+        keep=1000,
+        step_by=None,
+        ranks=None,
+        modules=None,
+        threads=None,
+        keep_calls=0,
+        keep_bytes=256 << 20,
+        output="ulpscope-nan",
+        on_device=None,
+    ):
         from .. import _core
 
         if on_birth not in ("record", "raise") and not callable(on_birth):
@@ -176,8 +188,12 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
                 n += 1
                 path = self.output.with_name(f"{self.output.name}-{n}")
             path /= f"rank-{rank}"
-        self.recorder.sifted = {"keep_calls": self.keep_calls, "keep_bytes": self.keep_bytes,
-                                "keep_path": os.fspath(path), "ring_size": RING}  # fmt: skip
+        self.recorder.sifted = {
+            "keep_calls": self.keep_calls,
+            "keep_bytes": self.keep_bytes,
+            "keep_path": os.fspath(path),
+            "ring_size": RING,
+        }
 
     def _look(self, last=False):
         """What came of the last calls; `last`: the session is about to be closed."""

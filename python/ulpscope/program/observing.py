@@ -37,14 +37,25 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     Raises ValueError for bad arguments; a file that cannot be written is said, and the program goes on.
     """
 
-    def __init__(self, level=1, length=50, ops="*", output="observed.jsonl", steps=None, ranks=None,
-                 threads=None, step_by=None):  # fmt: skip
+    def __init__(
+        self, level=1, length=50, ops="*", output="observed.jsonl", steps=None, ranks=None, threads=None, step_by=None
+    ):
         if level not in LEVELS or isinstance(level, bool):
             raise ValueError(f"level {level!r}: 1 to 6")
         if not isinstance(length, int) or isinstance(length, bool) or length < 0:
             raise ValueError(f"length {length!r}: how many values of a tensor, from 0")
-        super().__init__("observe", ops, steps, ranks, None, threads, step_by,
-                         output=os.path.abspath(output), level=level, length=length)  # fmt: skip
+        super().__init__(
+            "observe",
+            ops,
+            steps,
+            ranks,
+            None,
+            threads,
+            step_by,
+            output=os.path.abspath(output),
+            level=level,
+            length=length,
+        )
         self.NOUN = "observe()"
         self.output = output
 
@@ -64,8 +75,11 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
             return None
         if given["LIST"] and given["BLACK_LIST"]:
             raise ValueError(f"{VARIABLE}_LIST and {VARIABLE}_BLACK_LIST exclude each other: set one")
-        mode = cls(_number("LEVEL", given["LEVEL"] or "1"), _number("LENGTH", given["LENGTH"] or "50"),
-                   _pattern(given["LIST"], "") or _pattern(given["BLACK_LIST"], "!") or "*")  # fmt: skip
+        mode = cls(
+            _number("LEVEL", given["LEVEL"] or "1"),
+            _number("LENGTH", given["LENGTH"] or "50"),
+            _pattern(given["LIST"], "") or _pattern(given["BLACK_LIST"], "!") or "*",
+        )
         mode.write_to(os.path.join(_made(given["DIR"] or "DEBUG_DIR"), "observed.jsonl"))
         return mode
 
@@ -81,8 +95,11 @@ def asked_for():
 
 def _say_idle():
     """Names variables of theirs that are set and have no effect."""
-    idle = {name: "no such variable" for name in os.environ
-            if name.startswith(f"{VARIABLE}_") and name.removeprefix(f"{VARIABLE}_") not in PARTS}  # fmt: skip
+    idle = {
+        name: "no such variable"
+        for name in os.environ
+        if name.startswith(f"{VARIABLE}_") and name.removeprefix(f"{VARIABLE}_") not in PARTS
+    }
     if os.environ.get(DOUBLE_CAST, "0").lower() not in ("", "0", "off", "false", "no"):
         idle[DOUBLE_CAST] = "ulpscope run --cast 'PATTERN=float32' computes operators in float32"
     for name, why in idle.items():

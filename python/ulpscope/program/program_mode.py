@@ -170,8 +170,11 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
         if n > 0 and self.error is None:
             what = "region ran and was" if n == 1 else "regions ran and were"
             with contextlib.suppress(OSError, ValueError):
-                print(f"ulpscope: {n} compiled {what} not {self.UNSEEN}; TORCH_COMPILE_DISABLE=1 in "
-                      "the environment lets its calls be seen", file=sys.stderr)  # fmt: skip
+                print(
+                    f"ulpscope: {n} compiled {what} not {self.UNSEEN}; TORCH_COMPILE_DISABLE=1 in "
+                    "the environment lets its calls be seen",
+                    file=sys.stderr,
+                )
 
     def _wants(self, step):
         return self.scope.wants_step(step) and self.scope.wants_rank()

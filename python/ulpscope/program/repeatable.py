@@ -69,17 +69,21 @@ class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is u
 
     def __enter__(self):
         cudnn = torch.backends.cudnn
-        self.before = (torch.are_deterministic_algorithms_enabled(),
-                       torch.is_deterministic_algorithms_warn_only_enabled(),
-                       cudnn.deterministic, cudnn.benchmark)  # fmt: skip
+        self.before = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            cudnn.deterministic,
+            cudnn.benchmark,
+        )
         self.variables = {name: os.environ.get(name) for name in VARIABLES}
         self.problems = []
         for name, (value, reader) in VARIABLES.items():
             if self.variables[name] is None:
                 os.environ[name] = value
                 if _has_started(name, reader):
-                    self._say(f"{name} is set too late: {reader} has started; set it to "
-                              f"{value} before the program begins")  # fmt: skip
+                    self._say(
+                        f"{name} is set too late: {reader} has started; set it to {value} before the program begins"
+                    )
         torch.use_deterministic_algorithms(True, warn_only=not self.strict)
         cudnn.deterministic, cudnn.benchmark = True, False
         self.draws.__enter__()

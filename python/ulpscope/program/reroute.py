@@ -21,7 +21,10 @@ from . import program_mode as _mode
 from . import substituted as _substituted
 
 _QUIET = ("time", "count", "reduction", "observe")
-_UNSEEN = dict.fromkeys(("fallback", "cast", "substitute"), "computed another way") | {"time": "timed", "observe": "observed"}
+_UNSEEN = dict.fromkeys(("fallback", "cast", "substitute"), "computed another way") | {
+    "time": "timed",
+    "observe": "observed",
+}
 VARIABLE = "ULPSCOPE_REROUTE"
 _FORM = '{"do": "fallback|cast|substitute", "ops": PATTERN, "dtype": DTYPE, "with": "module:function"}'
 
@@ -29,8 +32,9 @@ _FORM = '{"do": "fallback|cast|substitute", "ops": PATTERN, "dtype": DTYPE, "wit
 class Rerouted(_mode.ProgramMode):
     """What they have in common: a route of the glue, on while a step is in the scope."""
 
-    def __init__(self, kind, ops, steps, ranks, modules, threads, step_by, dtype="", function=None,
-                 draws=False, **more):  # fmt: skip
+    def __init__(
+        self, kind, ops, steps, ranks, modules, threads, step_by, dtype="", function=None, draws=False, **more
+    ):
         if not isinstance(ops, str) or not ops.strip():
             raise ValueError(f"ops {ops!r}: a PATTERN of operators, '*' for all")
         super().__init__(_mode.Scope(ops, steps, ranks, modules, threads, step_by))
@@ -58,7 +62,7 @@ class Rerouted(_mode.ProgramMode):
         return ("operator", "calls"), sorted(self.n_calls.items(), key=lambda row: -row[1])
 
     def said_calls(self, most):
-        """"aten::addmm: 12 calls on the CPU", a line for each operator, the most called first."""
+        """ "aten::addmm: 12 calls on the CPU", a line for each operator, the most called first."""
         how = {"fallback": "on the CPU", "cast": f"in {self.dtype}", "substitute": "by the function given"}[self.kind]
         rows = sorted(self.n_calls.items(), key=lambda row: -row[1])
         more = [f"and {counted(len(rows) - most, 'more operator')}"] if len(rows) > most else []
@@ -76,9 +80,17 @@ class Rerouted(_mode.ProgramMode):
             if self.modules is not None:
                 self.modules.forget()
             return
-        self.route = _core.Reroute(str(_glue.build("intercept")), self.kind, self.scope.ops, self.dtype,
-                                   self.function, tuple(self.scope.threads or ()), self.draws,
-                                   modules=self.scope.modules, **self.more)  # fmt: skip
+        self.route = _core.Reroute(
+            str(_glue.build("intercept")),
+            self.kind,
+            self.scope.ops,
+            self.dtype,
+            self.function,
+            tuple(self.scope.threads or ()),
+            self.draws,
+            modules=self.scope.modules,
+            **self.more,
+        )
         self.watch = _hooks.Libraries(self.route)
         if self.scope.modules is not None:
             self.modules = _hooks.Modules(self.route)
@@ -200,8 +212,10 @@ class fp32_collectives(Rerouted):  # noqa: N801 - it is used like a function
     chosen. `.n_calls`: {operator: calls}.
     """
 
-    OPS = ("c10d::allreduce_,c10d::allreduce_coalesced_,c10d::reduce_,c10d::reduce_scatter_,"
-           "c10d::_reduce_scatter_base_,c10d::reduce_scatter_tensor_coalesced_")  # fmt: skip
+    OPS = (
+        "c10d::allreduce_,c10d::allreduce_coalesced_,c10d::reduce_,c10d::reduce_scatter_,"
+        "c10d::_reduce_scatter_base_,c10d::reduce_scatter_tensor_coalesced_"
+    )
 
     def __init__(self, steps=None, step_by=None):
         import torch.distributed  # noqa: F401 - its operators must be there
@@ -285,7 +299,9 @@ def _check_function(module, path):
             names.add((node.asname or node.name).partition(".")[0])
     if first not in names and not names & {"*", "__getattr__"}:
         near = difflib.get_close_matches(first, names, 1)
-        raise NotThere(f"{module}:{path}: {spec.origin} has no {first}" + (f"; did you mean {near[0]}?" if near else ""))
+        raise NotThere(
+            f"{module}:{path}: {spec.origin} has no {first}" + (f"; did you mean {near[0]}?" if near else "")
+        )
 
 
 def _function_named(name):

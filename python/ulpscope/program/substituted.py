@@ -109,7 +109,9 @@ def _counted(op, given, n):
     results = list(given) if several else [] if given is None and n == 0 else [given]
     if len(results) != n:
         kinds = ", ".join(str(r.type) for r in op._schema.returns)
-        raise ValueError(f"returned {len(results)} result{'s' * (len(results) != 1)}, the operator returns {n} ({kinds})")
+        raise ValueError(
+            f"returned {len(results)} result{'s' * (len(results) != 1)}, the operator returns {n} ({kinds})"
+        )
     for i, (result, said) in enumerate(zip(results, op._schema.returns)):
         if str(said.type) == "Tensor" and not isinstance(result, torch.Tensor):
             raise ValueError(f"returned {type(result).__name__} as result {i}, the operator returns a Tensor")
@@ -158,13 +160,17 @@ def _write(op, arguments, names, given):
     if given is None or not results:
         results = [None] * len(names)
     if len(results) not in (len(names) + len(fresh), len(fresh)):
-        raise ValueError(f"returned {len(results)} results, the operator writes {', '.join(names)}"
-                         + f" and returns {len(fresh)} more" * bool(fresh))  # fmt: skip
+        raise ValueError(
+            f"returned {len(results)} results, the operator writes {', '.join(names)}"
+            + f" and returns {len(fresh)} more" * bool(fresh)
+        )
     if len(results) != len(fresh) or not fresh:
         for name in names:
             _copy(name, arguments[name], results.pop(0))
-    values = [arguments[names[min(i, len(names) - 1)]] if r.alias_info is not None else results.pop(0)
-              for i, r in enumerate(returns)]  # fmt: skip
+    values = [
+        arguments[names[min(i, len(names) - 1)]] if r.alias_info is not None else results.pop(0)
+        for i, r in enumerate(returns)
+    ]
     return values[0] if len(values) == 1 else tuple(values)
 
 
@@ -180,6 +186,7 @@ def _copy(name, into, result):
     if not isinstance(result, torch.Tensor):
         raise ValueError(f"returned {type(result).__name__} for {name}, which is a Tensor")
     if result.shape != into.shape or result.dtype != into.dtype:
-        raise ValueError(f"returned {_name(result)} {list(result.shape)} for {name}, "
-                         f"which is {_name(into)} {list(into.shape)}")  # fmt: skip
+        raise ValueError(
+            f"returned {_name(result)} {list(result.shape)} for {name}, which is {_name(into)} {list(into.shape)}"
+        )
     into.copy_(result)

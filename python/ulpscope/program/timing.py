@@ -48,8 +48,10 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         """The operators so far, the slowest in all first."""
         total = dict(self.earlier)
         _add(total, self.route.times() if self.route else [])
-        rows = [OpTime(op, phase, n, ms, ms / n, most, "device" if event else "host")
-                for (op, phase), (n, ms, most, event) in total.items()]  # fmt: skip
+        rows = [
+            OpTime(op, phase, n, ms, ms / n, most, "device" if event else "host")
+            for (op, phase), (n, ms, most, event) in total.items()
+        ]
         return sorted(rows, key=lambda r: -r.total_ms)
 
     def table(self, most=20):
@@ -57,10 +59,15 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         rows = self.rows()
         total = sum(r.total_ms for r in rows) or 1.0
         width = max([len(r.op) for r in rows[:most]], default=8)
-        lines = [f"{'operator':<{width}}  {'phase':<9} {'calls':>7} {'total ms':>10} {'mean ms':>9} "
-                 f"{'longest':>9} {'share':>6}"]  # fmt: skip
-        lines += [f"{r.op:<{width}}  {r.phase:<9} {r.n_calls:>7} {r.total_ms:>10.3f} {r.mean_ms:>9.4f} "
-                  f"{r.most_ms:>9.4f} {r.total_ms / total:>6.1%}" for r in rows[:most]]  # fmt: skip
+        lines = [
+            f"{'operator':<{width}}  {'phase':<9} {'calls':>7} {'total ms':>10} {'mean ms':>9} "
+            f"{'longest':>9} {'share':>6}"
+        ]
+        lines += [
+            f"{r.op:<{width}}  {r.phase:<9} {r.n_calls:>7} {r.total_ms:>10.3f} {r.mean_ms:>9.4f} "
+            f"{r.most_ms:>9.4f} {r.total_ms / total:>6.1%}"
+            for r in rows[:most]
+        ]
         if len(rows) > most:
             lines.append(f"and {len(rows) - most} more")
         return "\n".join(lines)

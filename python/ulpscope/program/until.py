@@ -41,8 +41,9 @@ class UntilDiffers(LaunchedRun):
         if self.finished or self.recorder is None or self.recorder.step is None:
             return
         with unhurt(self._fail):
-            self.beside = capture.Recorder(self.recorder.path / BESIDE, "full", self.options.ops, self.options.limit,
-                                           self.options.level)  # fmt: skip
+            self.beside = capture.Recorder(
+                self.recorder.path / BESIDE, "full", self.options.ops, self.options.limit, self.options.level
+            )
             self.beside.begin(self.now)
 
     def _begin_anew(self):

@@ -79,7 +79,11 @@ class World:
         """A result, or memory that it is to stand in."""
         own = result.untyped_storage()
         if (result.dtype, tuple(result.stride()), result.storage_offset(), own.nbytes()) != (
-                view.dtype, view.strides, view.offset, item["storage_bytes"]):  # fmt: skip
+            view.dtype,
+            view.strides,
+            view.offset,
+            item["storage_bytes"],
+        ):
             if not view.is_dense():
                 raise BadCall("its result overlaps itself, or leaves gaps")
             own = torch.zeros(item["storage_bytes"], dtype=torch.uint8).untyped_storage()
@@ -147,7 +151,8 @@ class Replay:
             if world.chance is not None and not exact:
                 for path, view in call.views.items():
                     if view.dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128) and (
-                            view.argument not in LEFT_ALONE and not view.form):  # fmt: skip
+                        view.argument not in LEFT_ALONE and not view.form
+                    ):
                         if path not in wrote:
                             tensors[path] = tensors[path].clone()
                         nudge(tensors[path], OFTEN, world.chance)

@@ -96,7 +96,10 @@ class CallVerdict(Shown):
 
     def _titles_and_rows(self):
         rows = [(o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs]
-        rows += [(c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or "")) for c in self.cases]
+        rows += [
+            (c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or ""))
+            for c in self.cases
+        ]
         return ("output", "verdict", "effective bits", "float32 gives", "why"), rows
 
 
@@ -107,9 +110,16 @@ LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judg
 
 
 def judge_call(
-    fn, args=(), kwargs=None, outputs=None, *, mutated=None, standard=None, benchmark=None,
+    fn,
+    args=(),
+    kwargs=None,
+    outputs=None,
+    *,
+    mutated=None,
+    standard=None,
+    benchmark=None,
     cause=True,
-):  # fmt: skip
+):
     """
     The verdict on what some device gave for `fn(*args, **kwargs)`.
 
@@ -136,18 +146,28 @@ def judge_call(
     seconds = _seconds(cause)
     fn = _registered(fn) or fn
     if rule is None:
+
         def judge(call):
             return _explained(call, _verdict(call, outputs, mutated), seconds)
 
         return _judged(fn, args, kwargs, judge, name_of(fn))
-    by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark),
-                 name_of(fn))  # fmt: skip
+    by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark), name_of(fn))
     by.standard = rule.name
     return by
 
 
-def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=False,
-               inputs="given", repeat=3, cause=True, double_backward=False):  # fmt: skip
+def check_call(
+    fn,
+    args=(),
+    kwargs=None,
+    reference=None,
+    device=None,
+    backward=False,
+    inputs="given",
+    repeat=3,
+    cause=True,
+    double_backward=False,
+):
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.
@@ -185,8 +205,17 @@ def check_call(fn, args=(), kwargs=None, reference=None, device=None, backward=F
 def check_text(fn, args, device, backward=False, double_backward=False, cause=True, compiled=None):
     """As check_call, of what is written operator by operator: where that has numbers of 16 bits, each operator
     rounds to its dtype, as the text says (`as_written`). `compiled` runs in its place, and is held to it."""
-    check = _Check(compiled or fn, fn, True, open_device(str(device)).name, backward or double_backward, _seconds(cause), 2,
-                   twice=double_backward, text=True)  # fmt: skip
+    check = _Check(
+        compiled or fn,
+        fn,
+        True,
+        open_device(str(device)).name,
+        backward or double_backward,
+        _seconds(cause),
+        2,
+        twice=double_backward,
+        text=True,
+    )
     return (differentiated(check) if check.backward else check).run(tuple(args), {})
 
 
@@ -330,8 +359,10 @@ def _check_mutated(fn, args, mutated):
     if mutated is None:
         return
     pair = isinstance(mutated, (tuple, list)) and len(mutated) == 2
-    if not pair or not isinstance(mutated[0], (tuple, list)) or not (
-        mutated[1] is None or isinstance(mutated[1], dict)
+    if (
+        not pair
+        or not isinstance(mutated[0], (tuple, list))
+        or not (mutated[1] is None or isinstance(mutated[1], dict))
     ):
         raise TypeError("mutated is not a pair (args, kwargs) of the arguments as they were left")
     if len(mutated[0]) != len(args):
@@ -368,8 +399,11 @@ def _explained(call, verdict, seconds, groups=None):
         return verdict
     inquiry, groups = host.Inquiry(call, verdict, seconds), groups or host.Groups()
     verdict.cause = verdict.cause or inquiry.told(groups.cause(inquiry))
-    verdict.causes = {i: inquiry.told(groups.cause(inquiry, [i]), [i]) for i, f in enumerate(verdict.findings)
-                      if f.verdict in FLAGGED and f != verdict.worst}  # fmt: skip
+    verdict.causes = {
+        i: inquiry.told(groups.cause(inquiry, [i]), [i])
+        for i, f in enumerate(verdict.findings)
+        if f.verdict in FLAGGED and f != verdict.worst
+    }
     return verdict
 
 
@@ -539,10 +573,11 @@ def _on(fn, device):
 def _public(call, name, verdict):
     said = verdict.opinions[0] if verdict.opinions else None
     outputs = [
-        _output(name, verdict, i, finding, verdict.causes.get(i, "")) if said is None
+        _output(name, verdict, i, finding, verdict.causes.get(i, ""))
+        if said is None
         else _output_by(call, name, verdict, i, finding)
         for i, finding in enumerate(verdict.findings)
-    ]  # fmt: skip
+    ]
     return CallVerdict(
         verdict.verdict,
         *_bits(verdict.verdict, verdict.worst),
@@ -567,9 +602,14 @@ def _output(name, verdict, i, finding, cause):
     """The public entry for one finding, with a cause of its own."""
     cause = verdict.cause if finding == verdict.worst else cause
     return OutputVerdict(
-        i, finding.path, finding.verdict, *_bits(finding.verdict, finding), cause,
-        _core.sentence(name, finding.verdict, "", "", cause, finding), _worst(finding),
-    )  # fmt: skip
+        i,
+        finding.path,
+        finding.verdict,
+        *_bits(finding.verdict, finding),
+        cause,
+        _core.sentence(name, finding.verdict, "", "", cause, finding),
+        _worst(finding),
+    )
 
 
 def _output_by(call, name, verdict, i, finding):
@@ -577,10 +617,16 @@ def _output_by(call, name, verdict, i, finding):
     said = verdict.opinions[0].about(finding.path)
     judged = said.outputs.get(finding.path, {})
     return OutputVerdict(
-        i, finding.path, finding.verdict, math.nan, math.nan, "",
+        i,
+        finding.path,
+        finding.verdict,
+        math.nan,
+        math.nan,
+        "",
         _core.sentence(name, said.verdict, said.text(), "", "", finding),
-        status=said.status, metrics=judged.get("metrics", {}),
-    )  # fmt: skip
+        status=said.status,
+        metrics=judged.get("metrics", {}),
+    )
 
 
 def _worst(finding):

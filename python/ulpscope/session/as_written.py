@@ -33,6 +33,10 @@ def as_far(call, verdict, found, own):
         return False
     if same_bytes(got, mine):
         return True
-    if not got.is_floating_point() or not torch.equal(got.isnan(), mine.isnan()) or not torch.equal(got.isinf(), mine.isinf()):
+    if (
+        not got.is_floating_point()
+        or not torch.equal(got.isnan(), mine.isnan())
+        or not torch.equal(got.isinf(), mine.isinf())
+    ):
         return False
     return beside.verdict in FLAGGED and beside.bits <= found.bits + SLACK

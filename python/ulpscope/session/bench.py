@@ -32,6 +32,7 @@ from .earlier import Earlier
 
 class SharedGroups:
     """What is known of groups of findings, which the coordinator keeps for all workers."""
+
     def __init__(self, channel):
         self.channel = channel
 
@@ -66,6 +67,7 @@ def rebuilt(trace, trace_id, row, device=None):
 
 class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
+
     def __init__(self, settings, channel):
         formulas.load()
         self.channel, self.path = channel, settings["trace"]
@@ -112,8 +114,7 @@ class Bench:
         since = time.perf_counter_ns()
         call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
-        return call, judging.judge_call(call, self.device, timing, self.mark, self.rule, seconds=0,
-                                        repeat=self.repeat)  # fmt: skip
+        return call, judging.judge_call(call, self.device, timing, self.mark, self.rule, seconds=0, repeat=self.repeat)
 
     def fired(self):
         """Planted faults that fired since this was asked last, by their texts."""

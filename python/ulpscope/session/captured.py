@@ -130,8 +130,9 @@ def _as_number(call):
 
 def _give(call, path, value):
     """Puts a value in the place of a tensor."""
-    call.args, call.kwargs = (mapped(part, lambda v: value if v == TensorAt(path) else v)
-                              for part in (call.args, call.kwargs))  # fmt: skip
+    call.args, call.kwargs = (
+        mapped(part, lambda v: value if v == TensorAt(path) else v) for part in (call.args, call.kwargs)
+    )
     del call.views[path]
 
 
@@ -180,8 +181,7 @@ def _hidden_writes(call, trace):
     if not hidden:
         return ""
     call.mutated = {p: v for p, v in call.mutated.items() if p not in hidden}
-    hidden = {p: v for p, v in hidden.items()
-              if call.views[p].argument not in SCRATCH and _is_other(call, p, trace)}  # fmt: skip
+    hidden = {p: v for p, v in hidden.items() if call.views[p].argument not in SCRATCH and _is_other(call, p, trace)}
     if space_of(call.op) in OF_TORCH or formulas.find(call.op) is not None:
         learn_writes(call)
     hidden = {path: call.views[path] for path in hidden if path not in call.mutated}

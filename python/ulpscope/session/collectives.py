@@ -21,10 +21,15 @@ from ..calls.ranks import OPERATORS, Missing
 from .judging import Verdict, verdict_on, judge_by
 
 REDUCTIONS = {
-    "sum": torch.add, "avg": torch.add, "product": torch.mul, "min": torch.minimum,
-    "max": torch.maximum, "band": torch.bitwise_and, "bor": torch.bitwise_or,
+    "sum": torch.add,
+    "avg": torch.add,
+    "product": torch.mul,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "band": torch.bitwise_and,
+    "bor": torch.bitwise_or,
     "bxor": torch.bitwise_xor,
-}  # fmt: skip
+}
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 FROM_ROOT = ("broadcast", "scatter")
 TO_ROOT = ("reduce", "gather")
@@ -76,8 +81,10 @@ def _contributions(own, sides):
     absent = [r for r in needed if r not in sides]
     if absent:
         names = ", ".join(str(r) for r in absent[:8]) + (", ..." if len(absent) > 8 else "")
-        raise Missing(f"what rank {names} of its group of {own.size} gave is needed: keep the "
-                      "folders rank-N of one capture side by side")  # fmt: skip
+        raise Missing(
+            f"what rank {names} of its group of {own.size} gave is needed: keep the "
+            "folders rank-N of one capture side by side"
+        )
     if any(sides[r].given is None for r in needed):
         raise Missing("what the ranks gave was not captured; --data stats keeps no contents")
     return {r: sides[r] for r in needed}
@@ -159,8 +166,7 @@ def _count(own, given):
 
 def _same_layout(tensors):
     """Raises Missing where memory order and logical order may be at odds."""
-    if len({t.stride() for t in tensors if not t.is_contiguous()}
-           | {() for t in tensors if t.is_contiguous()}) > 1:  # fmt: skip
+    if len({t.stride() for t in tensors if not t.is_contiguous()} | {() for t in tensors if t.is_contiguous()}) > 1:
         raise Missing("the ranks' tensors lie differently in memory")
 
 

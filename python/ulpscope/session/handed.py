@@ -25,8 +25,10 @@ def put(op, path):
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "<locals>")
     file = getattr(sys.modules.get(module), "__file__", None)
     if module in ("", "__main__") or "<locals>" in name or _written(content | {"function": (module, file, name)}, path):
-        return (f"the reference of {op} cannot be handed to the process that judges ({problem}): put it into a "
-                'file of its own and name that, live_check(imports=["FILE.py"])')  # fmt: skip
+        return (
+            f"the reference of {op} cannot be handed to the process that judges ({problem}): put it into a "
+            'file of its own and name that, live_check(imports=["FILE.py"])'
+        )
     return ""
 
 

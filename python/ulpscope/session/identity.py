@@ -13,11 +13,18 @@ from contextlib import suppress
 from ..calls.foreign import set_aside, theirs
 
 # Kernel modules whose version is that of a device's driver.
-DRIVERS = {"cuda": ("nvidia", "amdgpu"), "npu": ("drv_davinci",), "musa": ("mtgpu",),
-           "mlu": ("cambricon",), "hpu": ("habanalabs",), "xpu": ("xe", "i915")}  # fmt: skip
-DRIVER_FILES = {"cuda": ("/proc/driver/nvidia/version",),
-                "npu": ("/usr/local/Ascend/driver/version.info",
-                        "/usr/local/Ascend/ascend-toolkit/latest/version.cfg")}  # fmt: skip
+DRIVERS = {
+    "cuda": ("nvidia", "amdgpu"),
+    "npu": ("drv_davinci",),
+    "musa": ("mtgpu",),
+    "mlu": ("cambricon",),
+    "hpu": ("habanalabs",),
+    "xpu": ("xe", "i915"),
+}
+DRIVER_FILES = {
+    "cuda": ("/proc/driver/nvidia/version",),
+    "npu": ("/usr/local/Ascend/driver/version.info", "/usr/local/Ascend/ascend-toolkit/latest/version.cfg"),
+}
 
 
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
@@ -67,8 +74,7 @@ def _files(before):
         if _below(path, packages) or not _below(path, library):
             found.add(os.path.abspath(path))
     places = (*own, *library, *SYSTEM)
-    return found | {path for path in _libraries() - before
-                    if _below(path, packages) or not _below(path, places)}  # fmt: skip
+    return found | {path for path in _libraries() - before if _below(path, packages) or not _below(path, places)}
 
 
 def _below(path, folders):
@@ -84,7 +90,12 @@ def device_facts(device):
 
     kind, _, index = device.partition(":")
     facts = {}
-    asked = {"device name": (getattr(getattr(torch, kind, None), "get_device_name", None), (int(index) if index.isdigit() else 0,))}
+    asked = {
+        "device name": (
+            getattr(getattr(torch, kind, None), "get_device_name", None),
+            (int(index) if index.isdigit() else 0,),
+        )
+    }
     if kind == "cuda":
         asked["driver"] = cuda_driver_version, ()
     for name, (ask, given) in asked.items():
@@ -92,14 +103,12 @@ def device_facts(device):
             if ask is not None:
                 facts[name] = str(theirs(ask, *given))
     if kind == "cuda":
-        facts |= {f"torch's {k}": str(v) for k in ("cuda", "hip")
-                  if (v := getattr(torch.version, k, None))}  # fmt: skip
+        facts |= {f"torch's {k}": str(v) for k in ("cuda", "hip") if (v := getattr(torch.version, k, None))}
     with suppress(importlib.metadata.PackageNotFoundError):
         package = PACKAGES.get(kind, "").split(".")[0]
         if package and package != "ulpscope":
             facts[package] = importlib.metadata.version(package)
-    for path in (*(f"/sys/module/{name}/version" for name in DRIVERS.get(kind, ())),
-                 *DRIVER_FILES.get(kind, ())):  # fmt: skip
+    for path in (*(f"/sys/module/{name}/version" for name in DRIVERS.get(kind, ())), *DRIVER_FILES.get(kind, ())):
         with suppress(OSError), open(path) as file:
             facts[f"driver {path}"] = file.read(500).strip()
     return facts
@@ -115,6 +124,11 @@ def environment():
         cores = len(os.sched_getaffinity(0))
     except AttributeError:
         cores = os.cpu_count() or 1
-    return {"python": platform.python_version(), "torch": torch.__version__,
-            "system": platform.platform(), "machine": platform.machine(), "cores": cores,
-            "ulpscope": _core.version}  # fmt: skip
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "cores": cores,
+        "ulpscope": _core.version,
+    }

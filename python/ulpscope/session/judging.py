@@ -69,8 +69,7 @@ class Verdict:
         return [*self.findings.notes, *self.remarks]
 
 
-def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None,
-               seconds=host.SECONDS, repeat=2):  # fmt: skip
+def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None, seconds=host.SECONDS, repeat=2):
     """
     Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
     on the cause of what it finds. Our own rule sees the answers of `repeat` runs, two at the
@@ -158,8 +157,7 @@ def judge_by(rule, call, answer, timing=None, benchmark=None):
     operands = Operands(call, timing or Timing())
     said = _standards.opinions([rule], call, answer, operands, benchmark)[0]
     found = _standards.findings(said, answer)
-    return Verdict(said.verdict, found, said.text(), answer=answer, operands=operands,
-                   opinions=[said])  # fmt: skip
+    return Verdict(said.verdict, found, said.text(), answer=answer, operands=operands, opinions=[said])
 
 
 def compare_standards(standards, call, device, verdict, timing):
@@ -284,8 +282,11 @@ def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
         verdict = _on_draws_where_it_draws(call, verdict_on(call, answer, timing, operands, steps=steps))
     except DrawsUnsaid:
         return judge_drawn(call, answer, *others[:1])
-    verdict = settle(verdict, [(ONCE_MORE, other) for other in others],
-                     lambda other: verdict_on(call, other, timing, verdict.operands, steps=steps))  # fmt: skip
+    verdict = settle(
+        verdict,
+        [(ONCE_MORE, other) for other in others],
+        lambda other: verdict_on(call, other, timing, verdict.operands, steps=steps),
+    )
     explain(call, verdict, timing, seconds)
     return verdict
 

@@ -90,8 +90,11 @@ def _is_promised(call):
 
 def _usual_of(call, row):
     """path -> (sizes, strides) of the results by torch's shape rules; {} where it has none."""
-    key = call.op, str(row["args"]), tuple(
-        (v.path, v.dtype, v.sizes, v.strides, v.offset, v.form) for v in call.views.values())  # fmt: skip
+    key = (
+        call.op,
+        str(row["args"]),
+        tuple((v.path, v.dtype, v.sizes, v.strides, v.offset, v.form) for v in call.views.values()),
+    )
     if key not in _usual:
         if len(_usual) >= MOST:
             _usual.clear()
@@ -101,9 +104,13 @@ def _usual_of(call, row):
 
 def _on_meta(call):
     tensors = {path: _shell(call, view) for path, view in call.views.items()}
-    bound = _Bound([substitute(a, tensors, None, lambda device: "meta") for a in call.args],
-                   {k: substitute(a, tensors, None, lambda device: "meta") for k, a in call.kwargs.items()},
-                   tensors, {}, call.composite)  # fmt: skip
+    bound = _Bound(
+        [substitute(a, tensors, None, lambda device: "meta") for a in call.args],
+        {k: substitute(a, tensors, None, lambda device: "meta") for k, a in call.kwargs.items()},
+        tensors,
+        {},
+        call.composite,
+    )
     try:
         return _forms(outputs_of(call, bound, bound.run(call.function)))
     except Exception as problem:  # no rule for it, or one that looks at numbers

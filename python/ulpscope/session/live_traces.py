@@ -43,9 +43,15 @@ class Results:
         """Begins the run, now that it is known what computes; once."""
         if self.settings["out"] is None or self.result is not None:
             return
-        run = {"trace": self.settings["name"], "trace_id": self.settings["run"], "device": device,
-               "standard": "ulpscope", "faults": "", "options": self.settings["options"],
-               "environment": json.dumps(identity.environment())}  # fmt: skip
+        run = {
+            "trace": self.settings["name"],
+            "trace_id": self.settings["run"],
+            "device": device,
+            "standard": "ulpscope",
+            "faults": "",
+            "options": self.settings["options"],
+            "environment": json.dumps(identity.environment()),
+        }
         again = self.settings.get("again", False)  # behind one that died: it goes on
         self.result = _core.Result(self.settings["out"], {**run, "goes_on": again}, not again)
         self.n = len(self.result.done()) if again else 0
@@ -138,8 +144,15 @@ class Judge:
                     if not self.budget.is_left():
                         left[NO_ROOM] += 1
                         continue
-                    self.place.enter(trace=folder, call=work.sequence, op=work.op, judged=judged, left=left,
-                                     spent=self.budget.spent, unjudged=self._unjudged())  # fmt: skip
+                    self.place.enter(
+                        trace=folder,
+                        call=work.sequence,
+                        op=work.op,
+                        judged=judged,
+                        left=left,
+                        spent=self.budget.spent,
+                        unjudged=self._unjudged(),
+                    )
                     since = time.monotonic()
                     try:
                         verdict = self._judged(trace, work, request)
@@ -213,8 +226,12 @@ class Judge:
         accused = found["verdict"] in FLAGGED
         place = _place(row, request["base"] + work.sequence)
         if forward:
-            place |= {"op": forward["op"], "module": forward["path"], "stands_for": forward["stands_for"],
-                      "module_class": forward["module_class"] or ""}  # fmt: skip
+            place |= {
+                "op": forward["op"],
+                "module": forward["path"],
+                "stands_for": forward["stands_for"],
+                "module_class": forward["module_class"] or "",
+            }
         if found["verdict"] == "pass":
             place["stack"] = ""
         self.results.put({**found, **place})
@@ -251,8 +268,10 @@ class Judge:
 
     def _words(self, found, place, folder, sequence):
         """What the program is told of a call."""
-        told = {key: found.get(key) for key in ("verdict", "bits", "yardstick_bits", "cause", "sentence",
-                                                "output", "notes", "args")}  # fmt: skip
+        told = {
+            key: found.get(key)
+            for key in ("verdict", "bits", "yardstick_bits", "cause", "sentence", "output", "notes", "args")
+        }
         return {**told, **place, "trace": f"{folder}#{sequence}" if self.settings["dump"] else ""}
 
 
@@ -276,6 +295,12 @@ def _device_of(trace):
 
 def _place(row, number):
     """Where a call stands, as the row of a result has it."""
-    return {"call": number, "step": row["step"], "phase": row["phase"], "op": row["op"],
-            "module": row["module_path"] or "", "module_class": row["module_class"] or "",
-            "stack": row["frames"] or ""}  # fmt: skip
+    return {
+        "call": number,
+        "step": row["step"],
+        "phase": row["phase"],
+        "op": row["op"],
+        "module": row["module_path"] or "",
+        "module_class": row["module_class"] or "",
+        "stack": row["frames"] or "",
+    }

@@ -29,9 +29,16 @@ def inputs_of(call, tensors):
         tensor = raw.as_strided(view.sizes, view.strides, view.offset)
         tensor = seen_as(tensor, view.form).resolve_conj().resolve_neg().contiguous()
         tensors[path] = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-        entries.append({"name": path, "argument": view.argument, "dtype": short(view.dtype),
-                        "shape": list(view.sizes), "strides": list(view.strides),
-                        "written": path in written})  # fmt: skip
+        entries.append(
+            {
+                "name": path,
+                "argument": view.argument,
+                "dtype": short(view.dtype),
+                "shape": list(view.sizes),
+                "strides": list(view.strides),
+                "written": path in written,
+            }
+        )
     return entries
 
 
@@ -40,14 +47,21 @@ def pack_call(row, call, stands_for, folder):
     inputs, kept = {}, outputs_of_call(call)
     name = f"{call.sequence}.safetensors"
     entry = {
-        "call": call.sequence, "op": call.op, "schema": str(call.schema or ""),
-        "step": row.get("step") or 0, "phase": row.get("phase") or "",
-        "module": row.get("module_path") or "", "module_class": row.get("module_class") or "",
+        "call": call.sequence,
+        "op": call.op,
+        "schema": str(call.schema or ""),
+        "step": row.get("step") or 0,
+        "phase": row.get("phase") or "",
+        "module": row.get("module_path") or "",
+        "module_class": row.get("module_class") or "",
         **json.loads(_core.placed_arguments(row["args"])),
-        "summary": describe_arguments(call), "stands_for": stands_for,
-        "made_up": call.made_up, "stack": json.loads(row.get("frames") or "[]"),
-        "inputs": inputs_of(call, inputs), "outputs": named(call, kept.case.kept()),
-    }  # fmt: skip
+        "summary": describe_arguments(call),
+        "stands_for": stands_for,
+        "made_up": call.made_up,
+        "stack": json.loads(row.get("frames") or "[]"),
+        "inputs": inputs_of(call, inputs),
+        "outputs": named(call, kept.case.kept()),
+    }
     if kept.freedom:
         entry["together"] = kept.freedom
     if kept.undefined:
@@ -86,8 +100,14 @@ class Packer:
         except Exception as problem:  # a dtype that files cannot hold, an unknown operator
             mistake = is_ours(problem)
             why = our_words(problem) if mistake else clause(problem)
-            entry = {"call": sequence, "op": row["op"], "unjudged": why,
-                     "stands_for": stands_for, "inputs": [], "outputs": []}  # fmt: skip
+            entry = {
+                "call": sequence,
+                "op": row["op"],
+                "unjudged": why,
+                "stands_for": stands_for,
+                "inputs": [],
+                "outputs": [],
+            }
             if mistake:
                 return {"entry": entry, "internal": why}, True, None
         return {"entry": entry}, True, None

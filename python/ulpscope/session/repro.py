@@ -94,6 +94,7 @@ class Folder:
 
     def prove(self, path, failure):
         """Runs the script in a process of its own."""
+
         def run(*more):
             words = [sys.executable, os.path.join(path, "repro.py"), *more]
             try:
@@ -154,15 +155,19 @@ def put(path, out):
 def refuse_odd(call):
     """Trouble for what no script can show."""
     if draws_random(call):
-        raise Trouble(f"{call.op} draws random numbers: it is judged by what all honest draws have in "
-                      "common, which one run cannot show")  # fmt: skip
+        raise Trouble(
+            f"{call.op} draws random numbers: it is judged by what all honest draws have in "
+            "common, which one run cannot show"
+        )
     if promises_nothing(call):
         raise Trouble(f"{call.op} gives memory that nobody has written: there is nothing to compare")
     if call.op.startswith("c10d::"):
         raise Trouble(f"{call.op} needs all ranks: no script of one process can show it")
     if call.composite and call.autocast:
-        raise Trouble(f"{call.op} ran under autocast, which a script does not set: name an operator below it, "
-                      "`ulpscope show TRACE` lists them")  # fmt: skip
+        raise Trouble(
+            f"{call.op} ran under autocast, which a script does not set: name an operator below it, "
+            "`ulpscope show TRACE` lists them"
+        )
     if call.composite:
         raise Trouble(f"{call.op} has arguments that a script cannot hold (sparse tensors)")
 
@@ -191,7 +196,11 @@ def captured(call, failure, folder):
 def refuse_passing(call, failure, folder):
     """Trouble for a call that passes, unless what was captured of it is wrong: then the failure comes and goes,
     and what is known is worth handing on."""
-    if failure.tried[0] == 0 and failure.verdict.verdict == "pass" and captured(call, failure, folder).verdict not in FLAGGED:
+    if (
+        failure.tried[0] == 0
+        and failure.verdict.verdict == "pass"
+        and captured(call, failure, folder).verdict not in FLAGGED
+    ):
         raise Trouble(f"{call.op} passes here, on {folder.device}: nothing to hand on, and nothing was written")
 
 

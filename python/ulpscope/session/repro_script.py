@@ -86,9 +86,13 @@ def text_of(call, home, device, imports, about, path):
     _core.write_tensors(path, tensors)
     folder = folder_beside(imports)
     imports = [os.path.abspath(m) if m.endswith((".py", ".so")) else m for m in (PACKAGES.get(kind), *imports) if m]
-    parts = {"about": about, "arguments": text.arguments(), "operator": operator_text(call.op),
-             "where": f'"cpu" if name in {text.on_host} else device' if text.on_host else "device",
-             "dtype": f"x.dtype if name in {text.exact} else cast(x.dtype)" if text.exact else "cast(x.dtype)",
-             "device": repr(device),
-             "imports": (f"sys.path.append({folder!r}) or " if folder else "") + repr(list(dict.fromkeys(imports)))}  # fmt: skip
+    parts = {
+        "about": about,
+        "arguments": text.arguments(),
+        "operator": operator_text(call.op),
+        "where": f'"cpu" if name in {text.on_host} else device' if text.on_host else "device",
+        "dtype": f"x.dtype if name in {text.exact} else cast(x.dtype)" if text.exact else "cast(x.dtype)",
+        "device": repr(device),
+        "imports": (f"sys.path.append({folder!r}) or " if folder else "") + repr(list(dict.fromkeys(imports))),
+    }
     return _core.script(parts, tensors)

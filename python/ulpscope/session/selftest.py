@@ -83,10 +83,11 @@ class Bed:
     def changes(self, outputs):
         """Whether a mistake is one at all on these data."""
         return any(
-            path in outputs and outputs[path].shape == truth.shape
+            path in outputs
+            and outputs[path].shape == truth.shape
             and not _same(outputs[path], truth, self.dtypes[path])
             for path, truth in self.operands.reference.truth.items()
-        )  # fmt: skip
+        )
 
     def smallest(self, change):
         """The smallest relative error 2^-b of one kind that is caught, as b; None where
@@ -143,8 +144,7 @@ def planted(bed):
     yield "dropped tail: zeros instead of the last elements", lambda: _tail(bed)
     truth = bed.operands.reference.truth[bed.path]
     if truth.dim() and truth.shape[-1] > 1:
-        yield ("index shifted by one",
-               lambda: {bed.path: truth.roll(1, -1)})  # fmt: skip
+        yield ("index shifted by one", lambda: {bed.path: truth.roll(1, -1)})
     device = bed.honest[bed.path]
     for text, run in _emulate.result_candidates(bed.lab, device):
         if device.dtype != torch.float32 or "to nearest" not in text:  # half an ulp is honest
@@ -191,8 +191,7 @@ def probe(call, tell=None, behind=-1, found=None):
         return {"skipped": f"more than {MOST_ELEMENTS:,} elements"}
     if bed.caught({}):
         return {"skipped": "the CPU's own float32 result is flagged"}
-    found = found or {"bits": {k: bed.smallest(f) for k, f in SIZED.items()},
-                      "caught": [], "unseen": [], "idle": []}  # fmt: skip
+    found = found or {"bits": {k: bed.smallest(f) for k, f in SIZED.items()}, "caught": [], "unseen": [], "idle": []}
     for n, (text, emulate) in enumerate(planted(bed)):
         if n <= behind:
             continue
@@ -200,8 +199,7 @@ def probe(call, tell=None, behind=-1, found=None):
             tell(n, found)
         try:
             outputs = emulate()
-            kind = ("idle" if not bed.changes(outputs)
-                    else "caught" if bed.caught(outputs) else "unseen")  # fmt: skip
+            kind = "idle" if not bed.changes(outputs) else "caught" if bed.caught(outputs) else "unseen"
         except Exception as problem:  # not every operator has every mistake
             foreign(problem)
             continue

@@ -22,8 +22,12 @@ from . import stress
 from .judging import explain, judge_call
 
 TRIES, SECONDS = 64, 20.0
-VALUES = (torch.zeros_like, torch.ones_like, lambda x: x.round().clamp(-8, 8),
-          lambda x: x.sign() * x.abs().log2().round().exp2().nan_to_num(0.0, 0.0))  # fmt: skip
+VALUES = (
+    torch.zeros_like,
+    torch.ones_like,
+    lambda x: x.round().clamp(-8, 8),
+    lambda x: x.sign() * x.abs().log2().round().exp2().nan_to_num(0.0, 0.0),
+)
 
 
 def shrunk(call, verdict, device):
@@ -108,8 +112,7 @@ class SmallerSearch:
 def changed(call, **what):
     """A call that nobody captured."""
     views = what.get("views", call.views)
-    return replace(call, **{"results": {}, "live": None, **what,
-                            "mutated": {p: views[p] for p in call.mutated}})  # fmt: skip
+    return replace(call, **{"results": {}, "live": None, **what, "mutated": {p: views[p] for p in call.mutated}})
 
 
 def dense(call):
@@ -146,12 +149,22 @@ def resized(call, kept, numbers):
             return [number(item, list) for item in value]
         return part(value)[1] if type(value) is int and where in numbers else value
 
-    return changed(call, views=views, storages=storages, args=[number(a, int) for a in call.args],
-                   kwargs={k: number(a, int) for k, a in call.kwargs.items()})  # fmt: skip
+    return changed(
+        call,
+        views=views,
+        storages=storages,
+        args=[number(a, int) for a in call.args],
+        kwargs={k: number(a, int) for k, a in call.kwargs.items()},
+    )
 
 
 def revalued(call, storage, dtype, make):
     """The call with other contents of one storage."""
     made = make(fit(call.storages[storage], dtype)).to(dtype).contiguous()
-    return changed(call, storages={v.storage: made.view(torch.uint8) if v.storage == storage else call.storages[v.storage]
-                                   for v in call.views.values()})  # fmt: skip
+    return changed(
+        call,
+        storages={
+            v.storage: made.view(torch.uint8) if v.storage == storage else call.storages[v.storage]
+            for v in call.views.values()
+        },
+    )

@@ -56,8 +56,19 @@ def takes(pattern, name):
 
 
 # Kinds of values by `_core.stress`; the order is that of USC_STRESS_LIST: case k of a seed.
-VALUES = ("wide-exponents", "cancellation", "common-offset", "zeros", "all-zeros", "subnormals",
-          "near-overflow", "ties", "outliers", "nan", "inf")  # fmt: skip
+VALUES = (
+    "wide-exponents",
+    "cancellation",
+    "common-offset",
+    "zeros",
+    "all-zeros",
+    "subnormals",
+    "near-overflow",
+    "ties",
+    "outliers",
+    "nan",
+    "inf",
+)
 
 
 def _drawn(tensor, kind, seed, place):
@@ -164,8 +175,7 @@ def _canary(shape, like):
     return torch.full(shape, fill, dtype=like.dtype, device=like.device)
 
 
-LAYOUTS = {"transposed": _transposed, "sliced": _sliced, "storage-offset": _offset,
-           "expanded": _expanded}  # fmt: skip
+LAYOUTS = {"transposed": _transposed, "sliced": _sliced, "storage-offset": _offset, "expanded": _expanded}
 
 
 # ---- all of them ---------------------------------------------------------------------
@@ -222,9 +232,7 @@ def _changes(tensors, places, seed):
         for new in awkward(old):
             if any(_volume(t, old, new) > MAX_ELEMENTS for t in tensors):
                 continue
-            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: within(
-                _resized(t, old, new), old, new
-            )
+            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: within(_resized(t, old, new), old, new)
     for name, layout in LAYOUTS.items():
         if any(layout(t.detach()) is not None for t in tensors):
             yield name, lambda t, layout=layout: _laid(t, layout)

@@ -129,8 +129,10 @@ class Audit:
         self.busy, self.off, self.batch = False, None, None
         self.neighbours, self.is_due = None, False
         # within DistributedDataParallel: what it does to buffers before is done then
-        self.handles = [self.model.register_forward_pre_hook(self._begin, with_kwargs=True),
-                        self.model.register_forward_hook(self._end)]  # fmt: skip
+        self.handles = [
+            self.model.register_forward_pre_hook(self._begin, with_kwargs=True),
+            self.model.register_forward_hook(self._end),
+        ]
 
     def _begin(self, module, args, kwargs):
         if self.busy or is_compiling() or not (module.training and torch.is_grad_enabled()):
@@ -218,8 +220,10 @@ class Audit:
             return [(p, PASSING) for p in first if first[p] != second.get(p)]
         self.n_unlike += 1
         if self.n_agreed < PROVEN or self.n_unlike >= MOST_UNLIKE:
-            self._end_audit("the same micro-batch computed three times has other bits each time: kernels "
-                            "are not deterministic (torch.use_deterministic_algorithms)")  # fmt: skip
+            self._end_audit(
+                "the same micro-batch computed three times has other bits each time: kernels "
+                "are not deterministic (torch.use_deterministic_algorithms)"
+            )
             return []
         return [(p, COMES_AND_GOES) for p in first if len({first[p], second.get(p), third.get(p)}) > 1]
 
@@ -238,8 +242,9 @@ class Audit:
                     result = torch.func.functional_call(self.model, weights | buffers, args, kwargs)
                 flat = tree_flatten(result)[0]
                 outs = [flat[i] for i in batch.out_grads]
-                given = torch.autograd.grad(outs, [tensor for _, tensor in wanted], list(batch.out_grads.values()),
-                                            allow_unused=True)  # fmt: skip
+                given = torch.autograd.grad(
+                    outs, [tensor for _, tensor in wanted], list(batch.out_grads.values()), allow_unused=True
+                )
             return {key: self.number(g) for (key, _), g in zip(wanted, given) if g is not None}
         finally:
             self.busy = False

@@ -57,8 +57,11 @@ class Checksum:
 
 def applies(model):
     """Whether the model's gradients are reduced in a way that is known: DistributedDataParallel by itself."""
-    return (isinstance(model, torch.nn.parallel.DistributedDataParallel)
-            and not getattr(model, "_comm_hooks", ()) and getattr(model, "mixed_precision", None) is None)  # fmt: skip
+    return (
+        isinstance(model, torch.nn.parallel.DistributedDataParallel)
+        and not getattr(model, "_comm_hooks", ())
+        and getattr(model, "mixed_precision", None) is None
+    )
 
 
 class Collectives:

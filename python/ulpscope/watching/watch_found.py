@@ -104,8 +104,12 @@ class FoundWatches:
     def alarms(self):
         """The events so far but those that are told to a log alone; of several ranks the first tells
         what all know alike; what one of them alone has found it tells itself."""
-        return [e for one in self.watches.values() for e in one.events()
-                if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))]  # fmt: skip
+        return [
+            e
+            for one in self.watches.values()
+            for e in one.events()
+            if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))
+        ]
 
     def unseen(self, alarms):
         """Of these what did not stand on stderr as it came: a program that sets up logging puts it elsewhere."""

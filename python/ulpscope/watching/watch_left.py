@@ -69,8 +69,9 @@ def not_watched(w):
     if why:
         return f"not watched: anything ({why})"
     left = _asd(w) if w.asd else _sound(w)
-    odd = sorted({str(p.dtype).removeprefix("torch.") for p in w.parameters.values()
-                  if p.dtype not in watch_rows.NUMBERS})  # fmt: skip
+    odd = sorted(
+        {str(p.dtype).removeprefix("torch.") for p in w.parameters.values() if p.dtype not in watch_rows.NUMBERS}
+    )
     if odd:
         left.append(f"parameters of {', '.join(odd)}")
     return f"not watched: {'; '.join(left)}" if left else ""

@@ -40,8 +40,10 @@ class WatchLog:
         if self.file is None:
             return
         with self._guarded():
-            told = [[i, _number(a), _number(s), _number(q), n, odd, zero, f"{h:016x}"]
-                    for i, a, s, q, n, odd, zero, h in rows]  # fmt: skip
+            told = [
+                [i, _number(a), _number(s), _number(q), n, odd, zero, f"{h:016x}"]
+                for i, a, s, q, n, odd, zero, h in rows
+            ]
             self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
             self.file.flush()
 

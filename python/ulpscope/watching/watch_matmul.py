@@ -48,8 +48,9 @@ class WatchedProduct:
 
     def kept(self):
         """The same with memory of its own."""
-        return WatchedProduct(self.a.clone(), self.b.clone(), None if self.bias is None else self.bias.clone(),
-                       self.y.clone())  # fmt: skip
+        return WatchedProduct(
+            self.a.clone(), self.b.clone(), None if self.bias is None else self.bias.clone(), self.y.clone()
+        )
 
     def sums(self):
         """(rows, blocks of columns, 4) in float64, on the device: sum, expected, squares, terms."""
@@ -148,8 +149,11 @@ class Linears:
 
     def __init__(self, model, every, told):
         self.every, self.told, self.n = every, told, 0
-        self.handles = [module.register_forward_hook(self._after) for module in model.modules()
-                        if isinstance(module, torch.nn.Linear)]  # fmt: skip
+        self.handles = [
+            module.register_forward_hook(self._after)
+            for module in model.modules()
+            if isinstance(module, torch.nn.Linear)
+        ]
 
     def _after(self, module, args, result):
         if is_compiling() or not (module.training and torch.is_grad_enabled()):

@@ -183,16 +183,19 @@ class Neighbours:
         if not named and self.n_agreed < PROVEN:
             self.n_unlike += 1
             if self.n_unlike >= MOST_UNLIKE:
-                self.end("ranks compute the same micro-batch with other bits from the beginning on: either their "
-                         f"devices are not alike, or one of {sorted(counts)} computes wrongly")  # fmt: skip
+                self.end(
+                    "ranks compute the same micro-batch with other bits from the beginning on: either their "
+                    f"devices are not alike, or one of {sorted(counts)} computes wrongly"
+                )
             return []
         told, self.last = self.last, ranks
         return [] if told == ranks else pairs
 
     def passing(self, words):
         """(tensor, rank) of those whose own second run was right."""
-        return [(int(tensor), rank) for rank, (_, found, tensor) in enumerate(w.tolist() for w in words)
-                if found == PASSED]  # fmt: skip
+        return [
+            (int(tensor), rank) for rank, (_, found, tensor) in enumerate(w.tolist() for w in words) if found == PASSED
+        ]
 
     def end(self, why):
         """No micro-batch goes to another rank any more."""

@@ -28,8 +28,9 @@ def make_group(process_group):
     import torch.distributed as dist
 
     ranks = dist.get_process_group_ranks(process_group or dist.group.WORLD)
-    return dist.new_group(ranks, backend="gloo", timeout=datetime.timedelta(seconds=PATIENCE_S),
-                          use_local_synchronization=True)  # fmt: skip
+    return dist.new_group(
+        ranks, backend="gloo", timeout=datetime.timedelta(seconds=PATIENCE_S), use_local_synchronization=True
+    )
 
 
 class Exchange:
@@ -145,6 +146,9 @@ class Exchange:
     def close(self):
         """Waits a little for what is on its way, so that the last steps are decided, too."""
         until = time.monotonic() + CLOSE_S
-        while (self.alone is None and time.monotonic() < until
-               and any(not work.is_completed() for _, _, work, _, _ in self.waiting)):  # fmt: skip
+        while (
+            self.alone is None
+            and time.monotonic() < until
+            and any(not work.is_completed() for _, _, work, _, _ in self.waiting)
+        ):
             time.sleep(0.005)

@@ -26,8 +26,7 @@ def applies(model, world):
 def is_cut(parameter, world):
     """Whether each of `world` ranks has a part of its first axis."""
     mesh, placed = getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ())
-    return (mesh is not None and mesh.ndim == 1 and mesh.size() == world
-            and len(placed) == 1 and placed[0].is_shard(0))  # fmt: skip
+    return mesh is not None and mesh.ndim == 1 and mesh.size() == world and len(placed) == 1 and placed[0].is_shard(0)
 
 
 class Shards:
@@ -123,7 +122,11 @@ class Shards:
         w = self.world
         units, least, elements = watch_collective.roundings(dtypes, sizes)
         squares = told[:, :, w : 2 * w].mean(0)
-        bound = watch_collective.SIGMAS * (w + 1) * (units[:, None] * squares.sqrt() + least[:, None] * elements.sqrt()[:, None])
+        bound = (
+            watch_collective.SIGMAS
+            * (w + 1)
+            * (units[:, None] * squares.sqrt() + least[:, None] * elements.sqrt()[:, None])
+        )
         error = (told[:, :, 2 * w].T - told[:, :, :w].mean(0)).abs()
         unknown = torch.isnan(told[:, :, : 2 * w]).any(2).any(0)
         over = (error / bound).nan_to_num(nan=float("inf"))

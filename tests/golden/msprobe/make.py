@@ -37,10 +37,19 @@ class Model(torch.nn.Module):
 def dump(task, level):
     out, config = HERE / task, HERE / "config.json"
     shutil.rmtree(out, ignore_errors=True)
-    config.write_text(json.dumps({
-        "task": task, "dump_path": str(out), "rank": [], "step": [], "level": level,
-        "risk_level": "ALL", task: {"scope": [], "list": [], "data_mode": ["all"],
-                                    "summary_mode": "statistics"}}))  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "task": task,
+                "dump_path": str(out),
+                "rank": [],
+                "step": [],
+                "level": level,
+                "risk_level": "ALL",
+                task: {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"},
+            }
+        )
+    )
     seed_all(1234)
     model = Model()
     x = torch.randint(0, 11, (2, 5))

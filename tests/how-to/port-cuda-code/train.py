@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains on cuda:0."""
+
 from __future__ import annotations
 
 import torch

@@ -8,19 +8,31 @@ import re
 
 # Functions whose kernels have another name than they: what they call.
 CALLS = {
-    "linear": ("linear", "addmm", "mm", "bmm", "addmv"), "layer_norm": ("layer_norm", "native_layer_norm"),
-    "group_norm": ("group_norm", "native_group_norm"), "rms_norm": ("rms_norm", "_fused_rms_norm"),
-    "batch_norm": ("batch_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit",
-                   "_batch_norm_with_update"),
-    "softmax": ("softmax", "_softmax"), "log_softmax": ("log_softmax", "_log_softmax"),
+    "linear": ("linear", "addmm", "mm", "bmm", "addmv"),
+    "layer_norm": ("layer_norm", "native_layer_norm"),
+    "group_norm": ("group_norm", "native_group_norm"),
+    "rms_norm": ("rms_norm", "_fused_rms_norm"),
+    "batch_norm": (
+        "batch_norm",
+        "native_batch_norm",
+        "cudnn_batch_norm",
+        "_native_batch_norm_legit",
+        "_batch_norm_with_update",
+    ),
+    "softmax": ("softmax", "_softmax"),
+    "log_softmax": ("log_softmax", "_log_softmax"),
     "cross_entropy": ("cross_entropy_loss", "_log_softmax", "nll_loss_forward", "nll_loss2d_forward"),
     "dropout": ("dropout", "native_dropout", "bernoulli_"),
     "scaled_dot_product_attention": ("scaled_dot_product_attention", "_scaled_dot_product*"),
-    "matmul": ("matmul", "mm", "bmm", "mv", "dot"), "embedding": ("embedding",),
-    "conv1d": ("conv1d", "convolution", "_convolution"), "conv2d": ("conv2d", "convolution", "_convolution"),
-    "conv3d": ("conv3d", "convolution", "_convolution"), "einsum": ("einsum", "bmm"),
-    "norm": ("norm", "linalg_vector_norm"), "std": ("std", "var"),
-}  # fmt: skip
+    "matmul": ("matmul", "mm", "bmm", "mv", "dot"),
+    "embedding": ("embedding",),
+    "conv1d": ("conv1d", "convolution", "_convolution"),
+    "conv2d": ("conv2d", "convolution", "_convolution"),
+    "conv3d": ("conv3d", "convolution", "_convolution"),
+    "einsum": ("einsum", "bmm"),
+    "norm": ("norm", "linalg_vector_norm"),
+    "std": ("std", "var"),
+}
 HOMES = ("torch", "torch.Tensor", "torch.nn.functional")
 
 

@@ -216,9 +216,15 @@ class OpOverflowCheck(_Tool):
             print(f"OpOverflowCheck: {birth.sentence}")
 
 
-FEATURES = {"fallback": OpFallback, "autocompare": OpAutoCompare, "measure_op_time": OpTimeMeasure,
-            "dump_op_args": OpObserve, "cast_dtype": OpDtypeCast, "op_capture": OpCapture,
-            "overflow_check": OpOverflowCheck}  # fmt: skip
+FEATURES = {
+    "fallback": OpFallback,
+    "autocompare": OpAutoCompare,
+    "measure_op_time": OpTimeMeasure,
+    "dump_op_args": OpObserve,
+    "cast_dtype": OpDtypeCast,
+    "op_capture": OpCapture,
+    "overflow_check": OpOverflowCheck,
+}
 
 
 def apply_feature(ops, feature, condition_func=None):
@@ -232,8 +238,9 @@ def apply_feature(ops, feature, condition_func=None):
     """
     if feature not in FEATURES:
         raise ValueError(f"feature '{feature}': one of {', '.join(FEATURES)}")
-    undo = [_patched(op, FEATURES[feature], condition_func)
-            for op in (ops if isinstance(ops, (list, tuple)) else [ops])]  # fmt: skip
+    undo = [
+        _patched(op, FEATURES[feature], condition_func) for op in (ops if isinstance(ops, (list, tuple)) else [ops])
+    ]
 
     def take_back():
         while undo:

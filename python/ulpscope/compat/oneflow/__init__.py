@@ -21,9 +21,23 @@ from ...fuzzer.generators import generator as _generator
 from . import unittest  # noqa: F401  # as oneflow.unittest
 from .flow import flow
 
-__all__ = ["autotest", "constant", "flow", "generator", "nothing", "oneof", "random", "random_bool", "random_device", "random_dtype",
-           "random_or_nothing", "random_pytorch_dtype", "random_pytorch_tensor", "random_tensor",
-           "torch"]  # fmt: skip
+__all__ = [
+    "autotest",
+    "constant",
+    "flow",
+    "generator",
+    "nothing",
+    "oneof",
+    "random",
+    "random_bool",
+    "random_device",
+    "random_dtype",
+    "random_or_nothing",
+    "random_pytorch_dtype",
+    "random_pytorch_tensor",
+    "random_tensor",
+    "torch",
+]
 
 SIDES.update(pytorch=False, oneflow=True)
 pack = _generator
@@ -130,27 +144,54 @@ def random_dtype(names=("float",)):
 random_pytorch_dtype = random_dtype
 
 
-def random_tensor(ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=None, high=None,
-                  dtype=float, requires_grad=True, pin_memory=False):  # fmt: skip
+def random_tensor(
+    ndim=None,
+    dim0=1,
+    dim1=None,
+    dim2=None,
+    dim3=None,
+    dim4=None,
+    low=None,
+    high=None,
+    dtype=float,
+    requires_grad=True,
+    pin_memory=False,
+):
     """A tensor of `ndim` axes (1 to 5), of 1 to 7 elements each but for the first, which is 1; its values are
     even in [low, high)."""
     ndim = settled(random(1, 6) if ndim is None else ndim)
-    sizes = [settled(random(1, 8) if d is None else d.to(int) if isinstance(d, Generator) else d)
-             for d in (dim0, dim1, dim2, dim3, dim4)[:ndim]]  # fmt: skip
+    sizes = [
+        settled(random(1, 8) if d is None else d.to(int) if isinstance(d, Generator) else d)
+        for d in (dim0, dim1, dim2, dim3, dim4)[:ndim]
+    ]
     kind = TYPES.get(dtype, dtype)
     whole = kind in (_torch.int64, _torch.bool)
     low, high = (-10 if whole else -1) if low is None else low, (11 if whole else 1) if high is None else high
     return tensor(tuple(sizes), dtype=kind, low=low, high=high, layout=None, requires_grad=requires_grad)
 
 
-def random_pytorch_tensor(ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=0, high=1,
-                          dtype=float, requires_grad=True):  # fmt: skip
+def random_pytorch_tensor(
+    ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=0, high=1, dtype=float, requires_grad=True
+):
     """As `random_tensor`, of [0, 1): what it was called at first."""
     return random_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, requires_grad)
 
 
-def autotest(n=20, auto_backward=True, rtol=None, atol=None, check_graph=None, check_allclose=True, *, case=None, devices=None,
-             seed=0, cause=True, shrink=True, **others):  # fmt: skip
+def autotest(
+    n=20,
+    auto_backward=True,
+    rtol=None,
+    atol=None,
+    check_graph=None,
+    check_allclose=True,
+    *,
+    case=None,
+    devices=None,
+    seed=0,
+    cause=True,
+    shrink=True,
+    **others,
+):
     """
     A test as `n` cases on the CPU and on the device that ULPSCOPE_DEVICE names (sim:0), or on `devices` behind "cpu":
     "npu:0", or "module:NAME" for another framework with torch's names.

@@ -10,7 +10,11 @@ from unittest import *  # noqa: F403  # what tests import from there
 def __getattr__(name):
     wanted = re.fullmatch(r"skip_unless_(\d+)n(\d+)d", name)
     if wanted is None:
-        raise AttributeError(f"ulpscope.compat.oneflow.unittest has no {name}: it has what unittest has, and skip_unless_1n1d")
+        raise AttributeError(
+            f"ulpscope.compat.oneflow.unittest has no {name}: it has what unittest has, and skip_unless_1n1d"
+        )
     nodes, devices = map(int, wanted.groups())
     one = nodes == devices == 1
-    return lambda: unittest.skipUnless(one, f"{nodes} nodes with {devices} devices: a text runs in one process, on one device")
+    return lambda: unittest.skipUnless(
+        one, f"{nodes} nodes with {devices} devices: a text runs in one process, on one device"
+    )

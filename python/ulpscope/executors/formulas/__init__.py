@@ -13,13 +13,39 @@ from functools import cache
 
 # Arguments that change how a result is computed, or what else is returned, but not its value.
 IDLE = {
-    "inner_precise", "gen_mask_parallel", "sync", "seed", "offset", "numels", "workspace",
-    "deterministic", "rng_state", "num_splits", "num_splits_key", "benchmark", "allow_tf32",
-    "philox_seed", "philox_offset", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "unused",
-    "return_debug_mask", "return_softmax", "compute_log_sumexp", "use_fast_accum", "use_locking",
-    "zero_tensors", "dropout_mask", "softmax_in", "shared_storage_dqdkdv", "passes",
-    "use_group_norm_v2", "gelu",
-}  # fmt: skip
+    "inner_precise",
+    "gen_mask_parallel",
+    "sync",
+    "seed",
+    "offset",
+    "numels",
+    "workspace",
+    "deterministic",
+    "rng_state",
+    "num_splits",
+    "num_splits_key",
+    "benchmark",
+    "allow_tf32",
+    "philox_seed",
+    "philox_offset",
+    "cum_seq_q",
+    "cum_seq_k",
+    "max_q",
+    "max_k",
+    "unused",
+    "return_debug_mask",
+    "return_softmax",
+    "compute_log_sumexp",
+    "use_fast_accum",
+    "use_locking",
+    "zero_tensors",
+    "dropout_mask",
+    "softmax_in",
+    "shared_storage_dqdkdv",
+    "passes",
+    "use_group_norm_v2",
+    "gelu",
+}
 
 _table = {}
 _loaded = []  # whether all files of formulas were

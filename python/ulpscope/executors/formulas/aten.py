@@ -33,10 +33,8 @@ def convolution_add_relu(self, weight, z, alpha, bias, stride, padding, dilation
 
 
 @builtin("aten::cudnn_convolution_transpose", "aten::miopen_convolution_transpose")
-def convolution_transpose(self, weight, padding, output_padding, stride, dilation, groups,
-                          bias=None):  # fmt: skip
-    return _CONV_TRANSPOSED[self.dim() - 2](self, weight, bias, stride, padding, output_padding,
-                                            groups, dilation)  # fmt: skip
+def convolution_transpose(self, weight, padding, output_padding, stride, dilation, groups, bias=None):
+    return _CONV_TRANSPOSED[self.dim() - 2](self, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @builtin("aten::_conv_depthwise2d", "aten::conv_depthwise3d")
@@ -59,10 +57,10 @@ def _channels(x):
 
 
 @builtin("aten::miopen_batch_norm")
-def miopen_batch_norm(input, weight, bias, running_mean, running_var, training,
-                      exponential_average_factor, epsilon):  # fmt: skip
-    return torch.ops.aten.native_batch_norm(input, weight, bias, running_mean, running_var,
-                                            training, exponential_average_factor, epsilon)  # fmt: skip
+def miopen_batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon):
+    return torch.ops.aten.native_batch_norm(
+        input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
+    )
 
 
 @builtin("aten::batch_norm_stats")
@@ -111,8 +109,12 @@ def batch_norm_backward_reduce(grad_out, input, mean, invstd, weight, input_g, w
     sides, dims = _channels(input)
     sum_dy = grad_out.sum(dims)
     sum_dy_xmu = (grad_out * (input - mean.view(sides))).sum(dims)
-    return (sum_dy if input_g else None, sum_dy_xmu if input_g else None,
-            sum_dy_xmu * invstd if weight_g else None, sum_dy if bias_g else None)  # fmt: skip
+    return (
+        sum_dy if input_g else None,
+        sum_dy_xmu if input_g else None,
+        sum_dy_xmu * invstd if weight_g else None,
+        sum_dy if bias_g else None,
+    )
 
 
 @builtin("aten::batch_norm_backward_elemt")
@@ -150,8 +152,9 @@ def lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
     bent = cy.tanh()
     hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
     dc = hy * o * (1 - bent.square()) + (0 if grad_cy is None else grad_cy)
-    gates = torch.cat((dc * g * i * (1 - i), dc * cx * f * (1 - f), dc * i * (1 - g.square()),
-                       hy * bent * o * (1 - o)), 1)  # fmt: skip
+    gates = torch.cat(
+        (dc * g * i * (1 - i), dc * cx * f * (1 - f), dc * i * (1 - g.square()), hy * bent * o * (1 - o)), 1
+    )
     return gates, dc * f, gates.sum(0) if has_bias else None
 
 
@@ -193,10 +196,8 @@ def linear_backward(self, grad_output, weight, output_mask):
 
 
 @builtin("aten::max_pool2d_backward")
-def max_pool_backward(grad_output, self, kernel_size, stride=(), padding=0, dilation=1,
-                      ceil_mode=False):  # fmt: skip
-    indices = F.max_pool2d(self, kernel_size, stride or None, padding, dilation, ceil_mode,
-                           return_indices=True)[1]  # fmt: skip
+def max_pool_backward(grad_output, self, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+    indices = F.max_pool2d(self, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True)[1]
     return torch.ops.aten.max_pool2d_with_indices_backward(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
     )
@@ -214,8 +215,7 @@ def unscale(self, found_inf, inv_scale):
 
 
 @builtin("aten::_amp_update_scale_")
-def update_scale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor,
-                 growth_interval):  # fmt: skip
+def update_scale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor, growth_interval):
     """The scale falls after gradients that are not finite, and grows after so many steps with
     none; not beyond the largest float32."""
     if found_inf.item():

@@ -51,10 +51,7 @@ def _layer(x, weight, bias, dims, eps):
 def _layer_gradients(dy, x, weight, mean, rstd, dims):
     normal = (x - mean) * rstd
     inner = dy if weight is None else dy * weight
-    dx = rstd * (
-        inner - inner.mean(dims, keepdim=True)
-        - normal * (inner * normal).mean(dims, keepdim=True)
-    )  # fmt: skip
+    dx = rstd * (inner - inner.mean(dims, keepdim=True) - normal * (inner * normal).mean(dims, keepdim=True))
     return dx, dy * normal
 
 
@@ -164,9 +161,7 @@ def apex_layer_norm_backward(
 
 
 @builtin("apex::fused_rms_norm_affine_bwd", "apex::fused_rms_norm_bwd")
-def apex_rms_norm_backward(
-    grad_output, invvar, input_or_output, normalized_shape, weight=None, eps=0.0
-):
+def apex_rms_norm_backward(grad_output, invvar, input_or_output, normalized_shape, weight=None, eps=0.0):
     x, dims = input_or_output, tuple(range(-len(normalized_shape), 0))
     dx, dw = _rms_gradients(grad_output, x, weight, _apex_statistic(invvar, x, dims), dims)
     return dx if weight is None else (dx, _sum_to(dw, weight))
@@ -228,8 +223,9 @@ def interleave_rope(x, cos, sin):
 
 @builtin("aten::_fused_rope_forward", sign=1)
 @builtin("aten::_fused_rope_backward", sign=-1)
-def musa_rope(freq_cis, rotary_interleaved=False, batch_first=False, multi_latent_attention=False,
-              input=None, grad=None, sign=1):  # fmt: skip
+def musa_rope(
+    freq_cis, rotary_interleaved=False, batch_first=False, multi_latent_attention=False, input=None, grad=None, sign=1
+):
     """Sequence first unless batch_first; what lies behind the rotated width passes."""
     x = input if sign > 0 else grad
     if rotary_interleaved or multi_latent_attention:
@@ -383,23 +379,27 @@ def softmax_cross_entropy_backward(grad, self, labels):
 
 
 @builtin("npu::npu_cross_entropy_loss")
-def npu_cross_entropy(input, target, weight=None, reduction="mean", ignore_index=-100,
-                      label_smoothing=0.0):  # fmt: skip
-    loss = F.cross_entropy(input, target, weight, ignore_index=ignore_index, reduction=reduction,
-                           label_smoothing=label_smoothing)  # fmt: skip
+def npu_cross_entropy(input, target, weight=None, reduction="mean", ignore_index=-100, label_smoothing=0.0):
+    loss = F.cross_entropy(
+        input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+    )
     return loss.reshape(-1), input.log_softmax(-1), None, None
 
 
 @builtin("aten::_fused_cross_entropy_loss_2d_forward")
-def musa_cross_entropy(self, target, weight=None, reduction=1, ignore_index=-100,
-                       label_smoothing=0.0):  # fmt: skip
-    return F.cross_entropy(self, target, weight, ignore_index=ignore_index,
-                           reduction=REDUCTIONS[reduction], label_smoothing=label_smoothing)  # fmt: skip
+def musa_cross_entropy(self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
+    return F.cross_entropy(
+        self,
+        target,
+        weight,
+        ignore_index=ignore_index,
+        reduction=REDUCTIONS[reduction],
+        label_smoothing=label_smoothing,
+    )
 
 
 @builtin("aten::_fused_cross_entropy_loss_2d_backward")
-def musa_cross_entropy_backward(grad, self, target, weight=None, reduction=1, ignore_index=-100,
-                                label_smoothing=0.0):  # fmt: skip
+def musa_cross_entropy_backward(grad, self, target, weight=None, reduction=1, ignore_index=-100, label_smoothing=0.0):
     def loss(x):
         return musa_cross_entropy(x, target, weight, reduction, ignore_index, label_smoothing)
 
@@ -420,8 +420,22 @@ def linear_backward(grad, input, weight):
 
 
 @builtin("npu::npu_apply_adam_w.out")
-def apply_adam_w(beta1_power, beta2_power, lr, weight_decay, beta1, beta2, epsilon, grad,
-                 var, m, v, max_grad_norm=None, amsgrad=False, maximize=False):  # fmt: skip
+def apply_adam_w(
+    beta1_power,
+    beta2_power,
+    lr,
+    weight_decay,
+    beta1,
+    beta2,
+    epsilon,
+    grad,
+    var,
+    m,
+    v,
+    max_grad_norm=None,
+    amsgrad=False,
+    maximize=False,
+):
     """The powers are those before this step; `max_grad_norm` is the largest second moment."""
     grad = -grad if maximize else grad
     m.lerp_(grad, 1 - beta1)

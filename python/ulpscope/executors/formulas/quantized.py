@@ -81,9 +81,21 @@ def _range_of(low, high, quant_min, quant_max, symmetric):
 
 
 @builtin("aten::_fused_moving_avg_obs_fq_helper")
-def observed(self, observer_on, fake_quant_on, running_min, running_max, scale, zero_point,
-             averaging_const, quant_min, quant_max, ch_axis, per_row_fake_quant=False,
-             symmetric_quant=False):  # fmt: skip
+def observed(
+    self,
+    observer_on,
+    fake_quant_on,
+    running_min,
+    running_max,
+    scale,
+    zero_point,
+    averaging_const,
+    quant_min,
+    quant_max,
+    ch_axis,
+    per_row_fake_quant=False,
+    symmetric_quant=False,
+):
     if bool(observer_on.reshape(-1)[0]):
         rows = self.movedim(ch_axis, 0).flatten(1) if per_row_fake_quant else self.reshape(1, -1)
         for running, seen in ((running_min, rows.amin(1)), (running_max, rows.amax(1))):
@@ -121,8 +133,7 @@ def learnable_backward(grad, self, scale, zero_point, quant_min, quant_max, grad
 
 
 @builtin("aten::_fake_quantize_learnable_per_channel_affine_backward")
-def learnable_per_channel_backward(grad, self, scale, zero_point, axis, quant_min, quant_max,
-                                   grad_factor=1.0):  # fmt: skip
+def learnable_per_channel_backward(grad, self, scale, zero_point, axis, quant_min, quant_max, grad_factor=1.0):
     dx, ds, dz = _gradients(grad, self, scale, zero_point, quant_min, quant_max, grad_factor, axis)
     others = [d for d in range(self.dim()) if d != axis % self.dim()]
     return (dx, ds.sum(others), dz.sum(others)) if others else (dx, ds, dz)

@@ -36,9 +36,24 @@ def _biases(has_biases, first, second, w_in):
 
 
 @builtin("aten::mkldnn_rnn_layer")
-def mkldnn_rnn_layer(input, weight0, weight1, weight2, weight3, hx_, cx_, reverse, batch_sizes,
-                     mode, hidden_size, num_layers, has_biases, bidirectional, batch_first,
-                     train):  # fmt: skip
+def mkldnn_rnn_layer(
+    input,
+    weight0,
+    weight1,
+    weight2,
+    weight3,
+    hx_,
+    cx_,
+    reverse,
+    batch_sizes,
+    mode,
+    hidden_size,
+    num_layers,
+    has_biases,
+    bidirectional,
+    batch_first,
+    train,
+):
     _covered(mode, batch_sizes, input)
     sides = input.shape[1], hidden_size
     biases = _biases(has_biases, weight2, weight3, weight0)
@@ -47,10 +62,31 @@ def mkldnn_rnn_layer(input, weight0, weight1, weight2, weight3, hx_, cx_, revers
 
 
 @builtin("aten::mkldnn_rnn_layer_backward")
-def mkldnn_rnn_layer_backward(input, weight1, weight2, weight3, weight4, hx_, cx_tmp, output, hy_,
-                              cy_, grad_output, grad_hy, grad_cy, reverse, mode, hidden_size,
-                              num_layers, has_biases, train, bidirectional, batch_sizes,
-                              batch_first, workspace):  # fmt: skip
+def mkldnn_rnn_layer_backward(
+    input,
+    weight1,
+    weight2,
+    weight3,
+    weight4,
+    hx_,
+    cx_tmp,
+    output,
+    hy_,
+    cy_,
+    grad_output,
+    grad_hy,
+    grad_cy,
+    reverse,
+    mode,
+    hidden_size,
+    num_layers,
+    has_biases,
+    train,
+    bidirectional,
+    batch_sizes,
+    batch_first,
+    workspace,
+):
     _covered(mode, batch_sizes, input)
     given = input, weight1, weight2, *_biases(has_biases, weight3, weight4, weight1), hx_, cx_tmp
     with torch.enable_grad():
@@ -59,6 +95,5 @@ def mkldnn_rnn_layer_backward(input, weight1, weight2, weight3, weight4, hx_, cx
         states = [t.reshape(sides) for t in leaves[5:]]
         results = _lstm(*leaves[:5], *states, reverse)
         pairs = [(y, g) for y, g in zip(results, (grad_output, grad_hy, grad_cy)) if g is not None]
-        found = torch.autograd.grad([y for y, _ in pairs], leaves,
-                                    [g.reshape(y.shape) for y, g in pairs])  # fmt: skip
+        found = torch.autograd.grad([y for y, _ in pairs], leaves, [g.reshape(y.shape) for y, g in pairs])
     return found if has_biases else (*found[:3], None, None, *found[5:])

@@ -88,8 +88,19 @@ def _by_recipe(scales, recipes, swizzles, rows, columns):
 
 
 @builtin("aten::_scaled_mm_v2")
-def scaled_by_recipe(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, bias=None,
-                     out_dtype=None, contraction_dim=()):  # fmt: skip
+def scaled_by_recipe(
+    self,
+    mat2,
+    scale_a,
+    recipe_a,
+    swizzle_a,
+    scale_b,
+    recipe_b,
+    swizzle_b,
+    bias=None,
+    out_dtype=None,
+    contraction_dim=(),
+):
     if contraction_dim:
         raise NoReference("contraction_dim is not in the built-in reference")
     left = self * _by_recipe(scale_a, recipe_a, swizzle_a, *self.shape)
@@ -139,8 +150,20 @@ def scaled_grouped_product(self, mat2, scale_a, scale_b, offs=None, bias=None, s
 
 
 @builtin("aten::_scaled_grouped_mm_v2")
-def scaled_grouped_by_recipe(self, mat2, scale_a, recipe_a, swizzle_a, scale_b, recipe_b, swizzle_b, offs=None,
-                             bias=None, out_dtype=None, contraction_dim=()):  # fmt: skip
+def scaled_grouped_by_recipe(
+    self,
+    mat2,
+    scale_a,
+    recipe_a,
+    swizzle_a,
+    scale_b,
+    recipe_b,
+    swizzle_b,
+    offs=None,
+    bias=None,
+    out_dtype=None,
+    contraction_dim=(),
+):
     if [*recipe_a, *recipe_b] != [ROW, ROW] or any((*swizzle_a, *swizzle_b)) or contraction_dim:
         raise NoReference("scales by blocks are not in the built-in reference")
     return scaled_grouped_product(self, mat2, scale_a[0], scale_b[0], offs, bias)

@@ -21,6 +21,6 @@ RELATIONS = {
     "padding": (rules.padded, "more elements that are neutral", False),
     "wider": (rules.wider, "the same numbers in a wider dtype, rounded back", False),
     "linearity": (rules.linear, "the answer to inputs times -2, divided by -2", True),
-}  # fmt: skip
+}
 
 __all__ = ["RELATIONS", "Variant", "fits"]

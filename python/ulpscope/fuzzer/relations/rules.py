@@ -16,39 +16,107 @@ MORE = 5  # neutral elements that are added: no multiple of a vector or a tile
 
 # Sums of products over a dimension of two arguments: 0 * -0 is -0, which changes no sum.
 PRODUCTS = {
-    "mm": (("self", -1), ("mat2", -2)), "bmm": (("self", -1), ("mat2", -2)),
-    "addmm": (("mat1", -1), ("mat2", -2)), "baddbmm": (("batch1", -1), ("batch2", -2)),
-    "linear": (("input", -1), ("weight", -1)), "mv": (("self", -1), ("vec", -1)), "dot": (("self", -1), ("tensor", -1)),
+    "mm": (("self", -1), ("mat2", -2)),
+    "bmm": (("self", -1), ("mat2", -2)),
+    "addmm": (("mat1", -1), ("mat2", -2)),
+    "baddbmm": (("batch1", -1), ("batch2", -2)),
+    "linear": (("input", -1), ("weight", -1)),
+    "mv": (("self", -1), ("vec", -1)),
+    "dot": (("self", -1), ("tensor", -1)),
     "addmv": (("mat", -1), ("vec", -1)),
-}  # fmt: skip
+}
 # Along the dimensions of the argument `dim`: the element that changes no result, and whether the
 # results have that dimension too, with those of the added elements at its beginning.
 NEUTRAL = {
-    "sum": (-0.0, False), "prod": (1.0, False), "amax": (-math.inf, False), "amin": (math.inf, False),
-    "logsumexp": (-math.inf, False), "_softmax": (-math.inf, True), "_log_softmax": (-math.inf, True),
-    "softmax": (-math.inf, True), "log_softmax": (-math.inf, True), "cumsum": (0.0, True), "cumprod": (1.0, True),
+    "sum": (-0.0, False),
+    "prod": (1.0, False),
+    "amax": (-math.inf, False),
+    "amin": (math.inf, False),
+    "logsumexp": (-math.inf, False),
+    "_softmax": (-math.inf, True),
+    "_log_softmax": (-math.inf, True),
+    "softmax": (-math.inf, True),
+    "log_softmax": (-math.inf, True),
+    "cumsum": (0.0, True),
+    "cumprod": (1.0, True),
     "logcumsumexp": (-math.inf, True),
-}  # fmt: skip
+}
 # Homogeneous of degree one in these arguments together, for any values of the others.
 LINEAR = {
-    "mm": ("self",), "bmm": ("mat2",), "mv": ("vec",), "dot": ("self",), "addmm": ("self", "mat2"),
-    "baddbmm": ("self", "batch1"), "addmv": ("self", "mat"), "linear": ("weight", "bias"),
-    "convolution": ("weight", "bias"), "conv1d": ("input", "bias"), "conv2d": ("input", "bias"),
-    "sum": ("self",), "mean": ("self",), "cumsum": ("self",), "trace": ("self",), "avg_pool1d": ("self",),
-    "avg_pool2d": ("self",), "avg_pool3d": ("self",), "_adaptive_avg_pool2d": ("self",),
-    "_adaptive_avg_pool3d": ("self",), "upsample_nearest1d": ("self",), "upsample_nearest2d": ("self",),
-    "upsample_linear1d": ("self",), "upsample_bilinear2d": ("self",), "upsample_bicubic2d": ("self",),
-    "grid_sampler_2d": ("input",), "grid_sampler_3d": ("input",), "embedding": ("weight",), "index_select": ("self",),
-    "gather": ("self",), "lerp": ("self", "end"), "cross": ("self",), "diff": ("self",), "im2col": ("self",),
-    "col2im": ("self",), "index_add": ("self", "source"), "scatter_add": ("self", "src"), "cat": ("tensors",),
-}  # fmt: skip
+    "mm": ("self",),
+    "bmm": ("mat2",),
+    "mv": ("vec",),
+    "dot": ("self",),
+    "addmm": ("self", "mat2"),
+    "baddbmm": ("self", "batch1"),
+    "addmv": ("self", "mat"),
+    "linear": ("weight", "bias"),
+    "convolution": ("weight", "bias"),
+    "conv1d": ("input", "bias"),
+    "conv2d": ("input", "bias"),
+    "sum": ("self",),
+    "mean": ("self",),
+    "cumsum": ("self",),
+    "trace": ("self",),
+    "avg_pool1d": ("self",),
+    "avg_pool2d": ("self",),
+    "avg_pool3d": ("self",),
+    "_adaptive_avg_pool2d": ("self",),
+    "_adaptive_avg_pool3d": ("self",),
+    "upsample_nearest1d": ("self",),
+    "upsample_nearest2d": ("self",),
+    "upsample_linear1d": ("self",),
+    "upsample_bilinear2d": ("self",),
+    "upsample_bicubic2d": ("self",),
+    "grid_sampler_2d": ("input",),
+    "grid_sampler_3d": ("input",),
+    "embedding": ("weight",),
+    "index_select": ("self",),
+    "gather": ("self",),
+    "lerp": ("self", "end"),
+    "cross": ("self",),
+    "diff": ("self",),
+    "im2col": ("self",),
+    "col2im": ("self",),
+    "index_add": ("self", "source"),
+    "scatter_add": ("self", "src"),
+    "cat": ("tensors",),
+}
 # Their rule names the dtype: a largest number, a step, a tolerance.
-OF_DTYPE = {"nan_to_num", "nextafter", "frexp", "ldexp", "linalg_pinv", "pinverse", "matrix_rank", "linalg_matrix_rank",
-            "linalg_lstsq", "rms_norm", "_fused_rms_norm", "view_as_complex", "view_as_real", "histc", "to_sparse",
-            # Their choices of rows and signs are not the same in another precision.
-            "linalg_lu_factor_ex", "linalg_lu_factor", "linalg_lu", "linalg_ldl_factor_ex", "linalg_ldl_factor", "linalg_qr",
-            "geqrf", "_linalg_svd", "_linalg_eigh", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet", "linalg_eig",
-            "linalg_inv_ex", "linalg_inv", "inverse"}  # fmt: skip
+OF_DTYPE = {
+    "nan_to_num",
+    "nextafter",
+    "frexp",
+    "ldexp",
+    "linalg_pinv",
+    "pinverse",
+    "matrix_rank",
+    "linalg_matrix_rank",
+    "linalg_lstsq",
+    "rms_norm",
+    "_fused_rms_norm",
+    "view_as_complex",
+    "view_as_real",
+    "histc",
+    "to_sparse",
+    # Their choices of rows and signs are not the same in another precision.
+    "linalg_lu_factor_ex",
+    "linalg_lu_factor",
+    "linalg_lu",
+    "linalg_ldl_factor_ex",
+    "linalg_ldl_factor",
+    "linalg_qr",
+    "geqrf",
+    "_linalg_svd",
+    "_linalg_eigh",
+    "_linalg_solve_ex",
+    "_linalg_det",
+    "_linalg_slogdet",
+    "linalg_eig",
+    "linalg_inv_ex",
+    "linalg_inv",
+    "inverse",
+}
 WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.float32: torch.float64}
 
 
@@ -114,7 +182,9 @@ def wider(call, answer, number):
         put(made, path, tensor_of(call, path).to(to))
         made.views[path].dtype = to
     forms = {p: t.dtype for p, t in answer.outputs.items()}
-    return Variant([made], lambda outputs: {p: t.to(forms[p]) if t.is_floating_point() else t for p, t in outputs[0].items()})
+    return Variant(
+        [made], lambda outputs: {p: t.to(forms[p]) if t.is_floating_point() else t for p, t in outputs[0].items()}
+    )
 
 
 def linear(call, answer, number):
@@ -137,6 +207,8 @@ def linear(call, answer, number):
 
 def _halved(outputs, own):
     """Outputs divided by -2; None where twice as much was too much for the dtype."""
-    if any(bool((~torch.isfinite(t) & torch.isfinite(own[p])).any()) for p, t in outputs.items() if t.shape == own[p].shape):
+    if any(
+        bool((~torch.isfinite(t) & torch.isfinite(own[p])).any()) for p, t in outputs.items() if t.shape == own[p].shape
+    ):
         return None
     return {p: t / -2 for p, t in outputs.items()}

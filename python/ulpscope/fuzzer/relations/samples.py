@@ -33,8 +33,10 @@ def permuted(call, answer, number):
     order = torch.arange(cut.length).roll(1 + number % (cut.length - 1))
     order = order.flip(0) if number // 2 % 2 else order
     back = order.argsort()
-    return Variant([_taken(call, cut, order)],
-                   lambda outputs: {p: t.index_select(cut.outputs[p], back) for p, t in outputs[0].items()})  # fmt: skip
+    return Variant(
+        [_taken(call, cut, order)],
+        lambda outputs: {p: t.index_select(cut.outputs[p], back) for p, t in outputs[0].items()},
+    )
 
 
 def split(call, answer, number):
@@ -43,5 +45,7 @@ def split(call, answer, number):
         return None
     at = 1 + number % (cut.length - 1)
     parts = torch.arange(cut.length).split([at, cut.length - at])
-    return Variant([_taken(call, cut, part) for part in parts],
-                   lambda outputs: {p: torch.cat([o[p] for o in outputs], cut.outputs[p]) for p in outputs[0]})  # fmt: skip
+    return Variant(
+        [_taken(call, cut, part) for part in parts],
+        lambda outputs: {p: torch.cat([o[p] for o in outputs], cut.outputs[p]) for p in outputs[0]},
+    )

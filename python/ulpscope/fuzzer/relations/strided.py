@@ -28,8 +28,11 @@ def far(call, answer, number):
     """One tensor that is not written with its last row beyond 2^31 elements: so much memory is asked for, and
     hardly any of it touched."""
     written = set(call.written())
-    shown = [p for p, v in call.views.items()
-             if p not in written and v.sizes and v.sizes[0] > 1 and 0 not in v.sizes and v.dtype.itemsize <= 4]  # fmt: skip
+    shown = [
+        p
+        for p, v in call.views.items()
+        if p not in written and v.sizes and v.sizes[0] > 1 and 0 not in v.sizes and v.dtype.itemsize <= 4
+    ]
     if not shown or not may_move(call):
         return None
     path, made = shown[number % len(shown)], varied(call)

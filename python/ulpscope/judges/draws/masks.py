@@ -160,8 +160,7 @@ class MaskSearch:
 
     def honest(self):
         """Masks as they should be drawn."""
-        return [torch.rand(s, dtype=torch.float64).lt(c).double()
-                for s, c in zip_equal(self.shapes, self.chances)]  # fmt: skip
+        return [torch.rand(s, dtype=torch.float64).lt(c).double() for s, c in zip_equal(self.shapes, self.chances)]
 
 
 def search(call, answer):
@@ -170,14 +169,19 @@ def search(call, answer):
     watch = GivenMasks()
     with watch:
         narrow = Reference(call).narrow()
-    usable = watch.drawn and not watch.other and all(
-        t.numel() for t, _ in watch.drawn) and narrow.keys() == answer.outputs.keys()  # fmt: skip
+    usable = (
+        watch.drawn
+        and not watch.other
+        and all(t.numel() for t, _ in watch.drawn)
+        and narrow.keys() == answer.outputs.keys()
+    )
     if not usable:
         return None
-    found = MaskSearch(call, [t.shape for t, _ in watch.drawn], [
-        float(c) if not isinstance(c, torch.Tensor) else c.detach().double().expand(t.shape)
-        for t, c in watch.drawn
-    ])  # fmt: skip
+    found = MaskSearch(
+        call,
+        [t.shape for t, _ in watch.drawn],
+        [float(c) if not isinstance(c, torch.Tensor) else c.detach().double().expand(t.shape) for t, c in watch.drawn],
+    )
     for i, (mask, _) in enumerate(watch.drawn):
         for path, out in narrow.items():
             if out.shape == mask.shape and torch.equal(out.double(), mask):
@@ -190,8 +194,9 @@ def search(call, answer):
 
 
 def _drivers(found, narrow):
-    return [path for path, t in narrow.items()
-            if t.is_floating_point() and t.numel() and path not in found.seen.values()]  # fmt: skip
+    return [
+        path for path, t in narrow.items() if t.is_floating_point() and t.numel() and path not in found.seen.values()
+    ]
 
 
 # ---- blocks: which elements of the masks decide which of the output -------------------
@@ -224,9 +229,8 @@ def _lay_out(found, start):
     groups = {b: min(p[b][1] for p in pairs) for b in dims}
     found.blocks = Blocks(
         _places(rest.shape, {b: g for b, g in groups.items()}),
-        [_places(found.shapes[i], {p[b][0]: groups[b] for b in dims})
-         for i, p in zip_equal(found.unknown(), pairs)],
-    )  # fmt: skip
+        [_places(found.shapes[i], {p[b][0]: groups[b] for b in dims}) for i, p in zip_equal(found.unknown(), pairs)],
+    )
     n, d = found.blocks.outputs.shape
     k = sum(m.shape[1] for m in found.blocks.masks)
     left = SECONDS - (time.perf_counter() - start)
@@ -264,8 +268,10 @@ def _moved(found, ones, rest, i, a, t):
     part = masks[i].select(a, t)
     part.copy_((torch.rand(part.shape) < 0.5).double())
     differs = found.run(masks)[found.driver].reshape(rest.shape) != rest
-    return [differs.movedim(b, 0).flatten(1).any(1) if rest.shape[b] and differs.dim() > 1
-            else differs for b in range(rest.dim())]  # fmt: skip
+    return [
+        differs.movedim(b, 0).flatten(1).any(1) if rest.shape[b] and differs.dim() > 1 else differs
+        for b in range(rest.dim())
+    ]
 
 
 def _places(shape, groups):
@@ -352,8 +358,13 @@ def _values(found, y, eps):
     _core.draw_find_masks(found.columns[at], found.base[at], y[at], eps, kept, shown, sure, left)
     none = torch.zeros(n, dtype=torch.bool)
     values = torch.ones(n, k, dtype=torch.float64).index_put((at,), kept.double())
-    return (values, torch.zeros(n, k, dtype=torch.bool).index_put((at,), shown),
-            none.index_put((at,), left <= found.left), none.index_put((at,), sure), left)  # fmt: skip
+    return (
+        values,
+        torch.zeros(n, k, dtype=torch.bool).index_put((at,), shown),
+        none.index_put((at,), left <= found.left),
+        none.index_put((at,), sure),
+        left,
+    )
 
 
 def _nearest(found, y, eps):
@@ -454,8 +465,13 @@ def _unexplained(found, first, answer):
     """Findings where far fewer blocks than of honest outputs have a mask that explains them."""
     odd = Findings()
     if found.columns is not None and first.clear is not None:
-        _core.draw_judge_search(odd, found.driver, answer.outputs[found.driver], found.of_cpu,
-                                (len(found.looked), int(first.clear.sum()), 0))  # fmt: skip
+        _core.draw_judge_search(
+            odd,
+            found.driver,
+            answer.outputs[found.driver],
+            found.of_cpu,
+            (len(found.looked), int(first.clear.sum()), 0),
+        )
     return odd
 
 
@@ -465,5 +481,6 @@ def _judge_mask(findings, found, i, first, second):
     if i not in found.seen and found.columns is not None:
         honest = found.rates[i], found.of_cpu
     again = second and (second.masks[i], second.shown[i])
-    _core.draw_judge_mask(findings, found.seen.get(i, found.driver), (first.masks[i], first.shown[i]),
-                          again, found.chances[i], *honest)  # fmt: skip
+    _core.draw_judge_mask(
+        findings, found.seen.get(i, found.driver), (first.masks[i], first.shown[i]), again, found.chances[i], *honest
+    )

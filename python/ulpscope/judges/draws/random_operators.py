@@ -72,8 +72,7 @@ def _operator(call, answer):
 
 def _by_name(name, arguments, paths, answer, again):
     findings, twin = Findings(), again.outputs if again is not None else {}
-    outputs = [(at, answer.outputs[at], twin.get(at)) for _, at in sorted(paths.items())
-               if at in answer.outputs]  # fmt: skip
+    outputs = [(at, answer.outputs[at], twin.get(at)) for _, at in sorted(paths.items()) if at in answer.outputs]
     given = {k: v for k, v in arguments.items() if _is_plain(v)}
     _core.draw_judge(findings, name, given, outputs, _is_complex(arguments))
     return findings

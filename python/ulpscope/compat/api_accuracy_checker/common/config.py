@@ -7,12 +7,28 @@ import os
 import sys
 from pathlib import Path
 
-KINDS = {"dump_path": str, "jit_compile": bool, "real_data": bool, "error_data_path": str,
-         "target_iter": list, "white_list": list, "enable_dataloader": bool, "device": str,
-         "dataloader_calls": bool}  # fmt: skip
-INITIAL = {"dump_path": "./", "jit_compile": False, "real_data": False, "error_data_path": "./",
-           "target_iter": [1], "white_list": [], "enable_dataloader": True, "device": "",
-           "dataloader_calls": False}  # fmt: skip
+KINDS = {
+    "dump_path": str,
+    "jit_compile": bool,
+    "real_data": bool,
+    "error_data_path": str,
+    "target_iter": list,
+    "white_list": list,
+    "enable_dataloader": bool,
+    "device": str,
+    "dataloader_calls": bool,
+}
+INITIAL = {
+    "dump_path": "./",
+    "jit_compile": False,
+    "real_data": False,
+    "error_data_path": "./",
+    "target_iter": [1],
+    "white_list": [],
+    "enable_dataloader": True,
+    "device": "",
+    "dataloader_calls": False,
+}
 OWN = Path(__file__).resolve().parents[1]
 
 
@@ -79,8 +95,13 @@ class Config:
     def update_config(self, dump_path=None, real_data=None, target_iter=None, white_list=None, error_data_path=None):
         """Changes what is given. ValueError where a value is of another type, `dump_path` or
         `error_data_path` is no folder, or a name of `white_list` is unknown."""
-        given = {"dump_path": dump_path, "real_data": real_data, "target_iter": target_iter,
-                 "white_list": white_list, "error_data_path": error_data_path}  # fmt: skip
+        given = {
+            "dump_path": dump_path,
+            "real_data": real_data,
+            "target_iter": target_iter,
+            "white_list": white_list,
+            "error_data_path": error_data_path,
+        }
         valid = {k: self._valid(k, v) for k, v in given.items() if v is not None}
         for key in ("dump_path", "error_data_path"):
             if key in valid and not os.path.isdir(valid[key]):
@@ -113,19 +134,34 @@ def check_white_list(names, folder=OWN):
     if not names:
         return
     path = folder / "hook_module" / "support_wrap_ops.yaml"
-    known = {name for space in read_yaml(path if path.is_file() else OWN / "hook_module" / path.name).values()
-             for name in space or []}  # fmt: skip
+    known = {
+        name
+        for space in read_yaml(path if path.is_file() else OWN / "hook_module" / path.name).values()
+        for name in space or []
+    }
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
-            raise ValueError(f"white_list: {name} is not in support_wrap_ops.yaml"
-                             + (f"; did you mean {near[0]}?" if near else ""))  # fmt: skip
+            raise ValueError(
+                f"white_list: {name} is not in support_wrap_ops.yaml" + (f"; did you mean {near[0]}?" if near else "")
+            )
 
 
 # Operators of the language that torch hands on under a name that is not theirs.
-MEANS = {"__radd__": "add", "__rmul__": "mul", "__div__": "div", "__truediv__": "div", "__idiv__": "div_",
-         "__itruediv__": "div_", "__rtruediv__": "__rdiv__", "__mod__": "remainder", "__imod__": "remainder_",
-         "__ifloordiv__": "floor_divide_", "__pos__": "positive", "__nonzero__": "__bool__"}  # fmt: skip
+MEANS = {
+    "__radd__": "add",
+    "__rmul__": "mul",
+    "__div__": "div",
+    "__truediv__": "div",
+    "__idiv__": "div_",
+    "__itruediv__": "div_",
+    "__rtruediv__": "__rdiv__",
+    "__mod__": "remainder",
+    "__imod__": "remainder_",
+    "__ifloordiv__": "floor_divide_",
+    "__pos__": "positive",
+    "__nonzero__": "__bool__",
+}
 
 
 def pattern(names):

@@ -103,8 +103,11 @@ class Dump:
         """Records from here on."""
         if self.recorder is None:
             name = f".ulpscope-{os.getpid()}-{step}"
-            self.recorder = Recorder(Path(msCheckerConfig.dump_path) / name,
-                                     "full" if msCheckerConfig.real_data else "stats", level="api,aten")  # fmt: skip
+            self.recorder = Recorder(
+                Path(msCheckerConfig.dump_path) / name,
+                "full" if msCheckerConfig.real_data else "stats",
+                level="api,aten",
+            )
         self.recorder.begin(step)
 
     def end(self):
@@ -125,8 +128,11 @@ class Dump:
             print(f"api_accuracy_checker: {problem}; the trace is {recorder.path}", file=sys.stderr)
         n, self.n_of_loader = self.n_of_loader, 0
         if n > 0:
-            print(f"api_accuracy_checker: {n} call{'s' * (n > 1)} by which the data loader made its batches "
-                  "left out (dataloader_calls in config.yaml)", file=sys.stderr)  # fmt: skip
+            print(
+                f"api_accuracy_checker: {n} call{'s' * (n > 1)} by which the data loader made its batches "
+                "left out (dataloader_calls in config.yaml)",
+                file=sys.stderr,
+            )
 
 
 def write(trace):

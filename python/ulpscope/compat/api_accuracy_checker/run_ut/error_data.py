@@ -21,7 +21,11 @@ def write(call, device, start):
     inputs = bind_exact(call, lambda captured: "cpu").tensors
     reference = Reference(call)
     reference.begin()
-    for kind, tensors in (("input", inputs), ("output.device", device.run(call).outputs), ("output.bench", reference.truth)):
+    for kind, tensors in (
+        ("input", inputs),
+        ("output.device", device.run(call).outputs),
+        ("output.bench", reference.truth),
+    ):
         for path, tensor in tensors.items():
             torch.save(plain(tensor).detach().cpu().clone(), f"{start}.{kind}.{path}.pt")
 

@@ -46,7 +46,7 @@ def _name(op):
 
 
 def old_name(op):
-    """"torch.ops.aten.add.Tensor" of "aten::add.Tensor"."""
+    """ "torch.ops.aten.add.Tensor" of "aten::add.Tensor"."""
     return f"torch.ops.{op.replace('::', '.')}"
 
 
@@ -92,8 +92,12 @@ class _Tool:
     def __init__(self, enabled, target, white_list, enable_ranks, to_file, folder, start, end):
         first = 0 if start is None else int(start)
         steps = range(first, FOREVER.stop if end is None else int(end))
-        self.scope = {"ops": pattern(target, white_list), "ranks": enable_ranks, "step_by": "manual",
-                      "steps": None if steps == FOREVER else steps}  # fmt: skip
+        self.scope = {
+            "ops": pattern(target, white_list),
+            "ranks": enable_ranks,
+            "step_by": "manual",
+            "steps": None if steps == FOREVER else steps,
+        }
         self.enabled, self.to_file, self.folder = enabled and len(steps) > 0, to_file, folder
         self.white_list = [_name(w) for w in _listed(white_list)]
         self.mode = self.log = None
@@ -174,11 +178,32 @@ class CompareWithCPU(_Tool):
 
     FILE = "compare_result"
 
-    def __init__(self, enabled=True, atol=1e-3, rtol=1e-3, target_list=None, white_list=None,
-                 dump_error_data=False, verbose=True, enable_ranks=None, should_log_to_file=False,
-                 output_dir="", start_step=None, end_step=None, target_op=None):  # fmt: skip
-        super().__init__(enabled, target_list or target_op, white_list, enable_ranks,
-                         should_log_to_file, output_dir, start_step, end_step)  # fmt: skip
+    def __init__(
+        self,
+        enabled=True,
+        atol=1e-3,
+        rtol=1e-3,
+        target_list=None,
+        white_list=None,
+        dump_error_data=False,
+        verbose=True,
+        enable_ranks=None,
+        should_log_to_file=False,
+        output_dir="",
+        start_step=None,
+        end_step=None,
+        target_op=None,
+    ):
+        super().__init__(
+            enabled,
+            target_list or target_op,
+            white_list,
+            enable_ranks,
+            should_log_to_file,
+            output_dir,
+            start_step,
+            end_step,
+        )
         self.atol, self.rtol, self.verbose, self.dump = atol, rtol, verbose, dump_error_data
 
     def _made(self):
@@ -258,11 +283,29 @@ class NanInfTracker(_Tool):
 
     FILE = "nan_inf_report"
 
-    def __init__(self, enabled=True, target_list=None, white_list=None, dump_error_data=False,
-                 enable_ranks=None, should_log_to_file=False, output_dir="", start_step=None,
-                 end_step=None, target_op=None):  # fmt: skip
-        super().__init__(enabled, target_list or target_op, white_list, enable_ranks,
-                         should_log_to_file, output_dir, start_step, end_step)  # fmt: skip
+    def __init__(
+        self,
+        enabled=True,
+        target_list=None,
+        white_list=None,
+        dump_error_data=False,
+        enable_ranks=None,
+        should_log_to_file=False,
+        output_dir="",
+        start_step=None,
+        end_step=None,
+        target_op=None,
+    ):
+        super().__init__(
+            enabled,
+            target_list or target_op,
+            white_list,
+            enable_ranks,
+            should_log_to_file,
+            output_dir,
+            start_step,
+            end_step,
+        )
         self.dump = dump_error_data
 
     def _made(self):
@@ -321,8 +364,10 @@ def _case(path, op, device):
         said = json.loads(path.read_text(encoding="utf-8"))
         folder, call = said["ulpscope"], said["call"]
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise ValueError(f"{path} is no case that Ulpscope saved; a pickle of torch_musa is not opened: "
-                         "it may run code. Run the program again with dump_error_data=True") from None  # fmt: skip
+        raise ValueError(
+            f"{path} is no case that Ulpscope saved; a pickle of torch_musa is not opened: "
+            "it may run code. Run the program again with dump_error_data=True"
+        ) from None
     folder = Path(folder) if Path(folder).is_absolute() else path.parent / folder
     with _core.Trace(str(folder)) as trace:
         row = trace.call(call)

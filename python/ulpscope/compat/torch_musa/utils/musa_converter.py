@@ -41,12 +41,8 @@ def convert(root: str, launch: str | None = None, excluded: Iterable[str] = ()) 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="musa-converter", description=__doc__)
     parser.add_argument("-r", "--root_path", required=True, help="a folder, or a file")
-    parser.add_argument(
-        "-l", "--launch_path", help="the script that is started: it loads torch_musa"
-    )
-    parser.add_argument(
-        "-e", "--excluded_path", nargs="*", default=[], help="files and folders that stay"
-    )
+    parser.add_argument("-l", "--launch_path", help="the script that is started: it loads torch_musa")
+    parser.add_argument("-e", "--excluded_path", nargs="*", default=[], help="files and folders that stay")
     given = parser.parse_args(arguments)
     if given.launch_path is None:
         print(

@@ -32,16 +32,10 @@ KNOWN = {
 KERNELS = {".cu", ".cuh", ".mu", ".muh"}  # by the side that they are of
 
 
-def musify(
-    path: Path, direction: str = "c2m", rules: dict[str, str] | None = None, default: bool = True
-) -> bytes:
+def musify(path: Path, direction: str = "c2m", rules: dict[str, str] | None = None, default: bool = True) -> bytes:
     """The bytes of a file under the names of the other side; a file of another kind is taken for C++."""
     ending = path.suffix if path.suffix in KNOWN else ".cpp"
-    ending = (
-        ending.replace(*(("m", "c") if direction == "c2m" else ("c", "m")))
-        if ending in KERNELS
-        else ending
-    )
+    ending = ending.replace(*(("m", "c") if direction == "c2m" else ("c", "m"))) if ending in KERNELS else ending
     with (
         tempfile.TemporaryDirectory() as folder,
         map_file(rules or {}, direction == "m2c") as names,
@@ -74,22 +68,16 @@ def main(arguments: list[str] | None = None) -> int:
     how.add_argument("-c", "--create", dest="method", action="store_const", const="create")
     how.add_argument("-i", "--inplace", dest="method", action="store_const", const="inplace")
     parser.add_argument("-d", "--direction", choices=["c2m", "m2c"], default="c2m")
-    parser.add_argument(
-        "-m", "--mapping", nargs="+", default=[], metavar="FILE", help="more names, old to new"
-    )
+    parser.add_argument("-m", "--mapping", nargs="+", default=[], metavar="FILE", help="more names, old to new")
     parser.add_argument("--clear-mapping", action="store_true", help="the names of -m alone")
-    parser.add_argument(
-        "-l", "--log-level", choices=["DEBUG", "INFO", "WARNING"], default="WARNING"
-    )
+    parser.add_argument("-l", "--log-level", choices=["DEBUG", "INFO", "WARNING"], default="WARNING")
     parser.add_argument("srcs", nargs="*", metavar="SRC")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=given.log_level, format="[%(levelname)s] %(message)s")
     code = 0
     for name in given.srcs:
         try:
-            data = musify(
-                Path(name), given.direction, read_mapping(given.mapping), not given.clear_mapping
-            )
+            data = musify(Path(name), given.direction, read_mapping(given.mapping), not given.clear_mapping)
             put(Path(name), data, given.method or "terminal")
             logging.info("%s is done", name)
         except (OSError, RuntimeError, ValueError) as problem:

@@ -76,9 +76,7 @@ class SimplePorting:
             more: list[str | Path] = ["--map", rules] if rules else []
             if self.drop_default_mapping:
                 more.append("--no-default-map")
-            _, self.output = port(
-                self.cuda_dir_path, "--to", "musa", "-o", out, *self.ignored(), *more
-            )
+            _, self.output = port(self.cuda_dir_path, "--to", "musa", "-o", out, *self.ignored(), *more)
             if self.musa_dir_path.exists():
                 shutil.rmtree(self.musa_dir_path)
             os.rename(out, self.musa_dir_path)
