@@ -4,6 +4,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <cassert>
+
 namespace intercept
 {
 
@@ -11,6 +13,8 @@ c10::Device source_of_copy(const Operator &op, const IValue *values)
 {
     c10::Device source(at::kCPU);
     if (op.i_non_blocking < 0) return source;
+    assert(values != nullptr &&
+           static_cast<size_t>(op.i_non_blocking) < op.arguments.size());
     const IValue &non_blocking = values[op.i_non_blocking];
     if (!non_blocking.isBool() || !non_blocking.toBool()) return source;
     for (size_t i = 0; i < op.arguments.size(); ++i)

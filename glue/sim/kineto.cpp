@@ -33,6 +33,7 @@ class TORCH_API PrivateUse1ProfilerRegistry
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <set>
 
 namespace usc_sim
@@ -77,6 +78,7 @@ class Session final : public libkineto::IActivityProfilerSession
                       int64_t to) override
     {
         usc_sim_span span;
+        assert(buffer_ != nullptr); // it has not been handed out yet
         buffer_->span = libkineto::TraceSpan(from, to, "sim");
         for (size_t i = 0; usc_sim_timeline_get(i, &span); i++) {
             if (span.end < from || span.begin > to) continue;

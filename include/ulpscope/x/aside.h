@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that work for a device or a tool and not for the program: what they call is
 // nobody's.
+// NULL: no function takes a pointer.
 // Threads: each function speaks of the thread that calls it.
 #ifndef ULPSCOPE_X_ASIDE_H
 #define ULPSCOPE_X_ASIDE_H

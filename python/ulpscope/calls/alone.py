@@ -86,7 +86,7 @@ def _names_in(call):
     return {n.removesuffix("_") if not n.startswith("_") else n for n in names}
 
 
-def alone(call):
+def alone(call: object) -> int:
     """How far each element of what a call gives is computed by itself: `usc_alone` in case.h."""
     names = _names_in(call)
     if not names or not all(map(_is_pointwise, names)):

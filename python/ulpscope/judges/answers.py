@@ -67,7 +67,7 @@ def known_of(operands, path, device):
     )
 
 
-def is_settled(call, path):
+def is_settled(call: object, path: str) -> bool:
     """Whether an output holds places that documentation settles, in numbers that nothing rounded."""
     choice = choice_of(call, path)
     return choice is not None and choice.settled and leaves_none(choice)

@@ -78,7 +78,7 @@ class CallVerdict(Shown):
         return self.verdict == "pass"
 
     @property
-    def not_judged(self):
+    def not_judged(self) -> list[str]:
         """Paths of outputs that nobody could judge; each one's own sentence says why."""
         return [o.path for o in self.outputs if o.verdict in UNTOLD]
 
