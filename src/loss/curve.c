@@ -194,7 +194,7 @@ static usc_status make(usc_curve_maker *m, usc_curve **out)
                     c->key != NULL && c->notes != NULL && c->axis != NULL &&
                     c->others != NULL && !m->notes.failed;
     c->curve.numbered = numbered;
-    c->curve.held_out = m->options->key == NULL && m->options->regex == NULL &&
+    c->curve.held_out = ok && m->options->key == NULL && m->options->regex == NULL &&
                         usc_curve_is_held_out(c->key);
     c->curve.form = m->form;
     c->curve.name = c->name;
