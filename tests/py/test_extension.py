@@ -123,7 +123,7 @@ BEYOND = {
 @pytest.mark.parametrize("watched", [False, True])
 def test_a_step_beyond_the_end_is_named(wrong, watched):
     with pytest.raises(RuntimeError, match=BEYOND[watched]):
-        wrong[watched].tail(on_sim(1000), 1, 128)
+        wrong[watched].tail(on_sim(1000), 1, 128).cpu()  # told where it is waited for
     assert torch.equal(wrong[watched].tail(on_sim(9), 0, 128).cpu(), 2 * on_sim(9).cpu())  # the device goes on
 
 
@@ -141,7 +141,7 @@ def test_a_missing_barrier_is_found(wrong):
         match=r"kernel block_sum, launched at wrong.cu:\d+: block \(0,0,0\), thread \(\d+,0,0\): a race in shared "
         r"memory .*wrong.cu:21 what thread \(\d+,0,0\) (reads|writes) at wrong.cu:21",
     ):
-        wrong[1].block_sum(x, False)
+        wrong[1].block_sum(x, False).cpu()
 
 
 def test_barriers_that_part_the_block_end_in_a_sentence(wrong):
@@ -149,14 +149,14 @@ def test_barriers_that_part_the_block_end_in_a_sentence(wrong):
         RuntimeError,
         match="threads meet at different barriers: 5 at the barrier in wrong.cu:30, 27 at the barrier in wrong.cu:32",
     ):
-        wrong[0].barriers(on_sim(32), 5)
+        wrong[0].barriers(on_sim(32), 5).cpu()
 
 
 def test_an_assertion_ends_the_kernel_and_not_the_process(wrong):
     with pytest.raises(
         RuntimeError, match=r"thread \(2,0,0\): the assertion x\[threadIdx.x\] < 3 fails at wrong.cu:38"
     ):
-        wrong[0].checked(torch.tensor([0.0, 1, 4]).to("sim"))
+        wrong[0].checked(torch.tensor([0.0, 1, 4]).to("sim")).cpu()
 
 
 @pytest.mark.parametrize("threads", [4096, 0x40000000])

@@ -71,6 +71,7 @@ def test_rows_are_those_of_the_cpu_on_every_device(dtype):
         reader = watch_rows.RowReader()
         there = [x.to(device) for x in given]
         reader.take("tag", [*there, there[4].expand(1)])  # one element without a stride
+        torch.sim.synchronize()
         [(tag, rows)] = reader.ready()
         found.append(watch_rows.unpacked(b"".join(rows)))
         assert tag == "tag"
@@ -104,6 +105,7 @@ def test_tensors_of_a_dtype_and_size_are_read_together(monkeypatch):
     for device in ("cpu", "sim:0"):
         reader = watch_rows.RowReader()
         reader.take(0, [t.to(device) for t in given])
+        torch.sim.synchronize()
         found.append(watch_rows.unpacked(b"".join(reader.ready()[0][1])))
     assert len({row.hash64 for row in found[0]}) > 12
     for here, there in zip(*found):
