@@ -336,6 +336,16 @@ usc_status usc_sim_queue_tell(queue *q, usc_error *err)
                               : USC_OK;
 }
 
+void usc_sim_stream_fail(usc_sim_stream s, const char *name, const usc_error *why)
+{
+    usc_sim_lock();
+    queue *q = usc_sim_queue_of(s);
+    if (q != NULL && q->failure.status == USC_OK)
+        (void)usc_error_set(&q->failure, why->status, why->where, "%s: %s", name,
+                            why->text);
+    usc_sim_unlock();
+}
+
 bool usc_sim_has_worked(void)
 {
     return atomic_load_explicit(&has_worked, memory_order_relaxed);

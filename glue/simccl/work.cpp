@@ -104,7 +104,7 @@ class OneWork final : public c10d::Work
     }
 
   private:
-    // The stream that launched it knows of it, too (tell_launcher()), and need not raise it
+    // The stream that launched it knows of it, too, and need not raise it
     // again; what else it has to tell is raised first.
     void raise_once()
     {
@@ -172,29 +172,6 @@ usc_status act(Job &job, usc_error *err)
     return st;
 }
 
-struct Failure {
-    usc_error err;
-};
-
-usc_status tell_failure(void *ctx, usc_error *err)
-{
-    *err = static_cast<Failure *>(ctx)->err;
-    return err->status;
-}
-
-// Who launched it hears of it at their next wait for their own stream, whether or not they
-// ever ask the work.
-void tell_launcher(const Job &job, const usc_error &err)
-{
-    usc_sim_command c{};
-    usc_error unheard{};
-    c.run = tell_failure;
-    c.drop = [](void *ctx) { delete static_cast<Failure *>(ctx); };
-    c.ctx = new Failure{err};
-    std::strncpy(c.name, job.name.c_str(), sizeof c.name - 1);
-    (void)usc_sim_submit(job.launched_on, &c, &unheard);
-}
-
 usc_status run_job(void *ctx, usc_error *err)
 {
     TORCH_INTERNAL_ASSERT(ctx != nullptr);
@@ -203,7 +180,9 @@ usc_status run_job(void *ctx, usc_error *err)
     job.progress->status = st;
     if (st != USC_OK) {
         job.progress->text = err->text;
-        tell_launcher(job, *err);
+        // Who launched it hears of it at their next wait, whether or not they ever ask the
+        // work: before it has ended, so that nobody waits past it.
+        usc_sim_stream_fail(job.launched_on, job.name.c_str(), err);
     }
     job.progress->ended = true;
     return USC_OK; // told where it was launched

@@ -445,7 +445,7 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
     /* beside |R| alone */
-    c->look.loud = c->o.alone && c->look.j.max > LOUD_ALONE;
+    c->look.loud = c->o.alone >= USC_ALONE_STEADY && c->look.j.max > LOUD_ALONE;
     const bool passes = c->look.j.verdict == USC_VERDICT_PASS;
     if ((passes && !c->look.loud) || c->sight) return done(c, err);
     c->look.scaled = true;

@@ -78,6 +78,16 @@ USC_API USC_NODISCARD usc_status usc_sim_submit(usc_sim_stream stream,
                                                 usc_error *err);
 
 /**
+ * Lets a stream say that `name` failed on its behalf elsewhere, as a command of its own that
+ * failed does: to the next who waits for it. Whoever waits for what failed by way of this
+ * stream hears of it, where it is said before that has ended. No such stream: does nothing.
+ *
+ * NULL: neither `name` nor `why`.
+ */
+USC_API void usc_sim_stream_fail(usc_sim_stream stream, const char *name,
+                                 const usc_error *why);
+
+/**
  * Copies `size` bytes when the stream's turn comes, between any two of host, pinned and
  * device memory. The blocks stay what they are until then, also where they are freed.
  *
