@@ -198,7 +198,9 @@ def test_trouble_is_one_sentence(trace, tmp_path, change, words):
     change(words_of)
     run = subprocess.run(words_of, capture_output=True, text=True, env=environment())
     assert run.returncode == 2, run.stderr
-    assert words in run.stderr and len(run.stderr.strip().splitlines()) == 1, run.stderr
+    # Where torch loads slowly it is told that it does.
+    said = [line for line in run.stderr.strip().splitlines() if "workers start" not in line]
+    assert words in run.stderr and len(said) == 1, run.stderr
 
 
 def test_unknown_operator_says_what_to_do(tmp_path):
