@@ -90,7 +90,7 @@ class RoundedWork : public c10d::Work
     }
     void blockCurrentStream() /* overrides where there is one */
     {
-        older::block_stream(*inner_, 0);
+        usc_glue::block_stream(*inner_);
         settle();
     }
     void abort() override

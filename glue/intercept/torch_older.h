@@ -3,7 +3,7 @@
 // feature: where torch has the function, an overload of its own is the better match.
 #pragma once
 
-#include "../dtype_names.h"
+#include "../older.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -162,17 +162,6 @@ auto milliseconds(const Event &begin, const Event &end, int)
 template <typename Event> double milliseconds(const Event &, const Event &, long)
 {
     TORCH_CHECK(false, "events of this torch have no times");
-}
-
-template <typename Work>
-auto block_stream(Work &work, int) -> decltype(work.blockCurrentStream())
-{
-    work.blockCurrentStream();
-}
-
-template <typename Work> void block_stream(Work &work, long)
-{
-    work.synchronize();
 }
 
 template <typename Work>

@@ -8,7 +8,7 @@
 // recurrent.cpp cells that the CPU lacks; exports.cpp registration and what Python calls.
 #pragma once
 
-#include "../dtype_names.h"
+#include "../older.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>

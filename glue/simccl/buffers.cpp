@@ -4,7 +4,7 @@
 
 #include "simccl.h"
 
-#include "../dtype_names.h"
+#include "../older.h"
 
 namespace usc_simccl
 {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How calls of simccl run on streams, and the c10d::Work that stands for one under way.
+#include "../older.h"
 #include "simccl.h"
 
 #include <c10/core/Stream.h>
@@ -323,17 +324,6 @@ std::vector<at::Tensor> ManyWorks::result()
     return outputs_;
 }
 
-// The current stream comes behind it; a torch that cannot say so alone waits as its users do.
-template <class AWork>
-auto put_behind(AWork &work, int) -> decltype(work.blockCurrentStream())
-{
-    work.blockCurrentStream();
-}
-template <class AWork> void put_behind(AWork &work, long)
-{
-    work.wait(kNoTimeout);
-}
-
 // Their streams are one or a few, and the last one's future stands for the last only: the
 // current stream is put behind all of them first.
 c10::intrusive_ptr<c10::ivalue::Future> ManyWorks::getFuture()
@@ -344,7 +334,7 @@ c10::intrusive_ptr<c10::ivalue::Future> ManyWorks::getFuture()
         std::vector<c10::Device>{
             c10::Device(DEVICE, static_cast<c10::DeviceIndex>(usc_sim_device()))});
     for (const auto &w : all_)
-        put_behind(*w, 0);
+        usc_glue::block_stream(*w);
     future->markCompleted(at::IValue(outputs_));
     return future;
 }

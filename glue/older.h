@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python's names of dtypes, for all of the glue. Older torch (before 2.4) keeps them in
-// torch_python alone; asked for by feature: torch's own function is the better match.
+// What older torch has under other names or not at all, for all of the glue; asked for by
+// feature: torch's own function is the better match.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -42,6 +42,17 @@ template <typename Type> std::pair<std::string, std::string> getDtypeNames(Type 
     return {name, ""};
 }
 
+template <typename Work>
+auto block_stream(Work &work, int) -> decltype(work.blockCurrentStream())
+{
+    work.blockCurrentStream();
+}
+
+template <typename Work> void block_stream(Work &work, long)
+{
+    work.synchronize();
+}
+
 } // namespace older
 
 /** Both names that Python has for a dtype; the second may be "". Throws for a number that
@@ -51,6 +62,12 @@ inline std::pair<std::string, std::string> dtype_names(at::ScalarType type)
     using older::getDtypeNames;
     const auto found = getDtypeNames(type); /* c10's, found by its argument, is exact */
     return {std::string(found.first), std::string(found.second)};
+}
+
+/** Puts the current stream behind a work; a torch that cannot say so alone synchronizes. */
+template <typename Work> void block_stream(Work &work)
+{
+    older::block_stream(work, 0);
 }
 
 } // namespace usc_glue
