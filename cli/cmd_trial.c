@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <ulpscope/version.h>
 
 #include "common/cli_python.h"
+#include "common/progress.h"
 #include "common/scratch.h"
 #include "common/stop.h"
 
@@ -137,13 +137,6 @@ typedef struct trial {
     outcome outcome[N_ROWS];
     bool no_device;
 } trial;
-
-static double clock_s(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 /* ---- one row ---- */
 
@@ -293,10 +286,10 @@ static void try_row(trial *t, int k, double left_s)
                    FUZZ_S < limit_s / 2 ? FUZZ_S : limit_s / 2);
     const char *words[MOST_WORDS + 2 * CLI_MAX_IMPORTS + 8];
     const int n = words_of(t, r, words);
-    const double began = clock_s();
+    const double began = cli_now();
     (void)fprintf(stderr, "ulpscope trial: %d of %d, %s\n", k + 1, N_ROWS, r->name);
     const int code = run(t, name, words, n, limit_s);
-    o->seconds = clock_s() - began;
+    o->seconds = cli_now() - began;
     if (r->thing != NULL)
         take_thing(t, name, code, limit_s, o);
     else
@@ -375,12 +368,12 @@ static bool begin_out(const trial *t)
 
 static int try_all(trial *t)
 {
-    const double end = clock_s() + t->time;
+    const double end = cli_now() + t->time;
     int n[NOT_TRIED + 1] = {0};
     cli_stop_begin();
     for (int i = 0; i < N_ROWS && cli_stop_asked() == 0 && !t->no_device; i++) {
         if (t->left_out[i]) continue;
-        try_row(t, i, end - clock_s());
+        try_row(t, i, end - cli_now());
         if (cli_stop_asked() != 0) break;
         n[t->outcome[i].state]++;
         if (!t->json && !t->no_device) tell_row(t, i);
@@ -477,8 +470,8 @@ int cmd_trial(int argc, char **argv)
     if (t.device == NULL || t.device[0] == '\0')
         return cli_fail("no device; for example: ulpscope trial --device cuda:0");
     usc_error err;
-    const ssize_t n = readlink("/proc/self/exe", t.self, sizeof t.self - 1);
-    if (n <= 0) return cli_fail("/proc/self/exe: %s", strerror(errno));
+    if (!cli_own_program(t.self, sizeof t.self))
+        return cli_fail("/proc/self/exe: %s", strerror(errno));
     if (!cli_python_find(&t.python, &err)) return cli_fail("%s", err.text);
     if (!begin_out(&t)) return CLI_TROUBLE;
     return try_all(&t);

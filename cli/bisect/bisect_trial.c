@@ -16,16 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/progress.h"
 #include "common/stop.h"
 
 enum { LOOK_NS = 20000000, GRACE_S = 5 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* ---- what a trial is ---- */
 
@@ -251,7 +245,7 @@ static bool start(bisect_run *r, bisect_trial *t, const char *reroute)
     char **words = command_of(r->options, t);
     if (words == NULL) return cli_fail("out of memory") == 0;
     (void)fflush(NULL);
-    t->began = now_s();
+    t->began = cli_now();
     t->pid = fork();
     if (t->pid == 0) become(r, t, reroute, words);
     if (t->pid > 0) (void)setpgid(t->pid, t->pid);
@@ -271,7 +265,7 @@ static bool look(const bisect_run *r, bisect_trial *t)
 {
     char text[96];
     int status = 0;
-    const double age = now_s() - t->began, limit = (double)r->options->limit_s;
+    const double age = cli_now() - t->began, limit = (double)r->options->limit_s;
     if (limit > 0 && age > limit) {
         t->late = true;
         end_group(t, age > limit + GRACE_S ? SIGKILL : SIGTERM);
@@ -363,7 +357,7 @@ static bool wait_for(bisect_run *r, bisect_trial *trials, int n, int most)
                             r->options->out) == 0;
         }
         if (running < most) return true;
-        bisect_say_running(r, trials, n, now_s());
+        bisect_say_running(r, trials, n, cli_now());
         (void)nanosleep(&pause, NULL);
     }
 }

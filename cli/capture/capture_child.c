@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "common/progress.h"
 #include "common/stop.h"
 
 extern char **environ;
@@ -106,28 +107,21 @@ static void pass_on(capture_child *c, int number)
     if (number != SIGINT || c->own_group) send(c, number);
 }
 
-static double now_s(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 int capture_child_wait(capture_child *c, bool (*is_over)(void *ctx), void *ctx)
 {
     const struct timespec look = {.tv_nsec = LOOK_NS};
-    double deadline = 0, next = now_s() + LOOK_NS / 1e9;
+    double deadline = 0, next = cli_now() + LOOK_NS / 1e9;
     int status = 0;
     if (cli_stop_asked() != 0) pass_on(c, cli_stop_asked()); /* just before it began */
     while (waitpid(c->pid, &status, WNOHANG) == 0) {
         const int number = sigtimedwait(&c->ours, NULL, &look);
         if (number > 0 && number != SIGCHLD) pass_on(c, number);
-        if (now_s() < next) continue;
-        next = now_s() + LOOK_NS / 1e9;
+        if (cli_now() < next) continue;
+        next = cli_now() + LOOK_NS / 1e9;
         if (deadline <= 0) {
-            if (is_over(ctx)) deadline = now_s() + GRACE_S;
-        } else if (now_s() > deadline) {
-            send(c, now_s() > deadline + GRACE_S ? SIGKILL : SIGTERM);
+            if (is_over(ctx)) deadline = cli_now() + GRACE_S;
+        } else if (cli_now() > deadline) {
+            send(c, cli_now() > deadline + GRACE_S ? SIGKILL : SIGTERM);
         }
     }
     return status;

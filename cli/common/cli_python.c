@@ -139,12 +139,18 @@ static bool has_package(cli_python *python)
     return (size_t)snprintf(python->package, PATH_MAX, "%.*s", n, at) < PATH_MAX;
 }
 
+bool cli_own_program(char *path, size_t size)
+{
+    const ssize_t n = readlink("/proc/self/exe", path, size - 1);
+    if (n <= 0) return false;
+    path[n] = '\0';
+    return true;
+}
+
 static bool beside_program(char *path, size_t size)
 {
     static const char name[] = "python3";
-    const ssize_t n = readlink("/proc/self/exe", path, size - sizeof name - 1);
-    if (n <= 0) return false;
-    path[n] = '\0';
+    if (!cli_own_program(path, size - sizeof name)) return false;
     char *slash = strrchr(path, '/');
     if (slash == NULL) return false;
     memcpy(slash + 1, name, sizeof name);

@@ -19,6 +19,9 @@ typedef struct cli_python {
  */
 bool cli_python_find(cli_python *out, usc_error *err);
 
+/** Where this program lies; false, with errno, where the system does not tell. */
+bool cli_own_program(char *path, size_t size);
+
 /** Replaces this process by `PYTHON -m MODULE WORDS...` (which end with NULL); returns
  * (2) on failure. */
 int cli_python_exec(const char *module, const char *const *words);

@@ -11,7 +11,7 @@
 #define REDRAW_SECONDS 0.1
 #define PATIENCE_SECONDS 1.0
 
-static double now_s(void)
+double cli_now(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -92,7 +92,7 @@ static void show(cli_progress *p, double now, const char *text)
 void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
                        int64_t flagged)
 {
-    const double now = now_s();
+    const double now = cli_now();
     p->done = done;
     p->total = total;
     p->flagged = flagged;
@@ -115,13 +115,13 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
 double cli_progress_clock(void)
 {
     static double begun;
-    if (begun <= 0) begun = now_s();
+    if (begun <= 0) begun = cli_now();
     return begun;
 }
 
 void cli_progress_begin(cli_progress *p, const char *command)
 {
-    const double now = now_s();
+    const double now = cli_now();
     *p = (cli_progress){.command = command, .begun = cli_progress_clock(), .moved = now};
     p->terminal = isatty(STDERR_FILENO) != 0;
     if (!p->terminal) return;
@@ -152,7 +152,7 @@ bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t siz
 
 void cli_progress_wait(cli_progress *p)
 {
-    const double now = now_s();
+    const double now = cli_now();
     char text[240];
     if (!cli_progress_waits(p, now, text, sizeof text)) return;
     p->waited = true;

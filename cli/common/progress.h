@@ -20,6 +20,9 @@ typedef struct cli_progress {
     bool terminal, drawn, waited;
 } cli_progress;
 
+/** Seconds of a clock that only goes forward. */
+double cli_now(void);
+
 /** The clock when this was asked for the first time: where the command began. */
 double cli_progress_clock(void);
 

@@ -3,9 +3,9 @@
 // other, OUT/rank-N each.
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/hooks.h"
+#include "common/progress.h"
 
 enum { MOST_RANKS = 4096 };
 
@@ -14,13 +14,6 @@ typedef struct rank_list {
     long rank[MOST_RANKS];
     bool kept[MOST_RANKS]; /* done in a job that was cut short */
 } rank_list;
-
-static double now_s(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static void find_ranks(const char *trace, rank_list *list)
 {
@@ -91,13 +84,13 @@ int cli_check_ranks(const usc_check_options *options, const cli_report *report,
     }
     const cli_shares *shares = cli_shares_found();
     if (shares == NULL || shares->ranks.rank == 0) find_kept(options, list);
-    const double end = now_s() + options->budget;
+    const double end = cli_now() + options->budget;
     for (int i = 0; i < list->n && worst != CLI_INTERRUPTED; i++) {
         usc_check_options part = *options;
         (void)fprintf(stderr, "ulpscope check: rank-%ld, %d of %d\n", list->rank[i],
                       i + 1, list->n);
         if (options->budget > 0) { /* what is left, in equal shares */
-            part.budget = (end - now_s()) / (list->n - i);
+            part.budget = (end - cli_now()) / (list->n - i);
             if (part.budget < 0.001) part.budget = 0.001;
         }
         const int code = check_rank(&part, report, list->rank[i], list->kept[i], check);
