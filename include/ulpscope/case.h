@@ -186,11 +186,10 @@ typedef struct usc_case_call {
     double n_products; /* of two numbers, that one element of it adds up */
 } usc_case_call;
 
-/* How far each element of an output is computed by itself: nothing is added, nor */
+/* How far each element of an output is computed by itself: */
 typedef enum usc_alone {
     USC_ALONE_NOT,
-    USC_ALONE,        /* - */
-    USC_ALONE_STEADY, /* grows a rounding of an input or of a constant inside, */
+    USC_ALONE_STEADY, /* nothing is added, nor grows a rounding of an input or constant, */
     USC_ALONE_SHARP, /* and functions alone are computed, known to some units everywhere */
 } usc_alone;
 

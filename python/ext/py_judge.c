@@ -408,7 +408,6 @@ int py_judge_add(PyObject *module)
             0 ||
         PyModule_AddIntConstant(module, "noise_own_steps", USC_NOISE_OWN_STEPS) < 0 ||
         PyModule_AddIntConstant(module, "noise_rough", USC_NOISE_ROUGH) < 0 ||
-        PyModule_AddIntConstant(module, "alone", USC_ALONE) < 0 ||
         PyModule_AddIntConstant(module, "alone_steady", USC_ALONE_STEADY) < 0 ||
         PyModule_AddIntConstant(module, "alone_sharp", USC_ALONE_SHARP) < 0 ||
         PyModule_AddIntConstant(module, "run_otherwise", USC_RERUN_OTHERWISE) < 0 ||

@@ -239,7 +239,6 @@ nearer_part: float
 #: What is known of a run with other roundings (usc_noise).
 noise_own_steps: int
 noise_rough: int
-alone: int
 alone_steady: int
 alone_sharp: int
 run_otherwise: int

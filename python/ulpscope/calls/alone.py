@@ -4,8 +4,6 @@ is known. Serves `judges.answers`."""
 
 import functools
 
-import torch
-
 from .. import _core
 from .exact import never_rounds
 from .indices import name_of_one
@@ -63,16 +61,6 @@ STEADY = FUNCTIONS | {
 
 
 @functools.cache
-def _is_pointwise(name):
-    """Whether an operator of ATen, by its bare name, computes each element by itself, or none at all."""
-    packet = getattr(torch.ops.aten, name, None)
-    if packet is None:
-        return False
-    tags = getattr(packet, packet.overloads()[0]).tags
-    return torch.Tag.pointwise in tags or _moves(name)
-
-
-@functools.cache
 def _moves(name):
     return never_rounds(f"aten::{name}")
 
@@ -89,11 +77,11 @@ def _names_in(call):
 def alone(call: object) -> int:
     """How far each element of what a call gives is computed by itself: `usc_alone` in case.h."""
     names = _names_in(call)
-    if not names or not all(map(_is_pointwise, names)):
+    if not names:
         return 0
     if names <= ONE_ROUNDING and name_of_one(call):
         return _core.alone_sharp
     for known, level in ((FUNCTIONS, _core.alone_sharp), (STEADY, _core.alone_steady)):
         if all(n in known or _moves(n) for n in names):
             return level
-    return _core.alone
+    return 0
