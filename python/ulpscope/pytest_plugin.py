@@ -153,20 +153,10 @@ class ResultRecorder:
             return
         where = os.path.join(self.out, "report.html")
         from . import _core
-        from .calls.verdicts import UNTOLD
+        from .calls.verdicts import UNTOLD, reason_of
 
         n_judged = sum(row["verdict"] not in UNTOLD for row in self.rows)
-        left = [(row["op"], why, 1) for row in self.rows if (why := _reason(row))]
+        left = [(row["op"], why, 1) for row in self.rows if (why := reason_of(row, row["op"]))]
         terminalreporter.write_line(f"ulpscope: {n_judged:,} calls judged, {where}")
         if left:
             terminalreporter.write_line(_core.unjudged(left))
-
-
-def _reason(row):
-    """Why a row has no verdict on its numbers, or on those of some outputs; "" where it has."""
-    from .calls.verdicts import UNTOLD
-
-    said = {name: text for _, name, _, text in row.get("metrics", ())}
-    if row["verdict"] not in UNTOLD:
-        return said.get("not_judged", "")
-    return said.get("reason") or row["sentence"].removeprefix(f"{row['op']} is {row['verdict']}: ")

@@ -27,3 +27,11 @@ def clause(problem):
     text = NO_KERNEL.sub(r"there is no kernel for \1 with arguments of the backend \2", str(problem))
     text = " ".join(text.split("\n\n")[0].split())
     return (text or type(problem).__name__)[:300]
+
+
+def reason_of(row: dict, op: str) -> str:
+    """Why a row of a result has no verdict on its numbers, or on those of some outputs; "" where it has."""
+    said = {name: text for _, name, _, text in row.get("metrics", ())}
+    if row["verdict"] not in UNTOLD:
+        return said.get("not_judged", "")
+    return said.get("reason") or row["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {row['verdict']}: ")

@@ -15,7 +15,7 @@ from .. import _core
 from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.homes import import_modules
 from ..calls.replay import BadCall
-from ..calls.verdicts import FLAGGED, UNTOLD
+from ..calls.verdicts import FLAGGED, UNTOLD, reason_of
 from ..causes import host
 from ..executors import formulas, memory_limit
 from ..executors.device import PACKAGES, UnknownDevice
@@ -241,7 +241,7 @@ class Judge:
             self.say(finding=self._words(found, place, folder, work.sequence))
         elif not forward and found["verdict"] == "pass":
             self._note(verdict, self._words(found, place, folder, work.sequence))
-        if why := _reason(found, place["op"]):
+        if why := reason_of(found, place["op"]):
             self.unjudged[place["op"], why] += 1
         return found["verdict"]
 
@@ -273,14 +273,6 @@ class Judge:
             for key in ("verdict", "bits", "yardstick_bits", "cause", "sentence", "output", "notes", "args")
         }
         return {**told, **place, "trace": f"{folder}#{sequence}" if self.settings["dump"] else ""}
-
-
-def _reason(found, op):
-    """Why a row has no verdict on its numbers, or on those of some outputs; "" where it has."""
-    said = {name: text for _, name, _, text in found.get("metrics", ())}
-    if found["verdict"] not in UNTOLD:
-        return said.get("not_judged", "")
-    return said.get("reason") or found["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {found['verdict']}: ")
 
 
 def _device_of(trace):
