@@ -271,9 +271,9 @@ def check_names(ops: str, noun: str) -> None:
     from .. import _core
     from ..calls.torch_private import all_operator_names
 
-    names = all_operator_names() if all_operator_names is not None else []
+    names = all_operator_names()
     for glob in filter(None, map(str.strip, (ops or "").split(","))):
-        if not glob.startswith("aten::") or not names or any(_core.match_pattern(glob, name) for name in names):
+        if not glob.startswith("aten::") or any(_core.match_pattern(glob, name) for name in names):
             continue
         near = difflib.get_close_matches(glob, {name.partition(".")[0] for name in names}, 1)
         raise NotThere(f"{noun}: this torch has no {glob}" + (f"; did you mean {near[0]}?" if near else ""))
