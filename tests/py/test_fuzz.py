@@ -210,7 +210,12 @@ def run(*words, code=0, folder=None):
 
 def rows(out):
     result = json.loads((out / "result.json").read_text())
-    return {r["call"]: (r["op"], r["verdict"], r["args"], r["bits"]) for r in result["calls"]}
+    return {r["call"]: (r["op"], r["verdict"], r["args"]) for r in result["calls"]}
+
+
+def bits(out):
+    result = json.loads((out / "result.json").read_text())
+    return {r["call"]: r["bits"] for r in result["calls"] if r["bits"] is not None}
 
 
 @pytest.fixture(scope="module")
@@ -222,6 +227,9 @@ def test_honest_devices_pass_whatever_the_number_of_workers(trace, tmp_path):
     for jobs in (1, 2):
         run("--device", "sim:0", "--trace", trace, "--cases", 60, "-j", jobs, "-o", tmp_path / str(jobs))
     assert rows(tmp_path / "1") == rows(tmp_path / "2")
+    # MKL promises the same bits from run to run only in its reproducible mode: a busy machine has shown another
+    # kernel's bits for one product of 60.
+    assert bits(tmp_path / "1") == pytest.approx(bits(tmp_path / "2"), abs=0.25)
     assert len(rows(tmp_path / "1")) == 60
     done = run("--device", "sim:0", "--trace", trace, "--cases", 80, "-o", tmp_path / "1")  # goes on
     assert "resuming: 60 cases done" in done.stderr and len(rows(tmp_path / "1")) == 80
