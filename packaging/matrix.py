@@ -90,6 +90,8 @@ apt-get -o Acquire::Check-Valid-Until=false update -q && apt-get install -y -q -
 def root_of(release: str, place: Path, packages: list[str]) -> None:
     """A Debian of that release with these packages, and what a program expects mounted."""
     if not (place / "usr/bin/apt-get").exists():
+        if shutil.which("debootstrap") is None:
+            raise OSError("there is no debootstrap; apt-get install debootstrap")
         say(f"{release}: debootstrap")
         do("debootstrap", "--variant=minbase", release, place)
     for name in ("proc", "dev"):
@@ -290,6 +292,7 @@ def main() -> int:
     home = Path(os.environ.get("ULPSCOPE_MATRIX", build / "matrix"))
     told = json.loads(TOLD.read_text()) if TOLD.exists() else {}
     path = options.wheel or built(options.names or list(ROWS), home, build / "wheel")
+    not_set_up = []
     for name in options.names or ROWS:
         _, release, torch, python = ROWS[name]
         place = home / name
@@ -302,19 +305,23 @@ def main() -> int:
                 found = debian(name, release, place, path) if release else pypi(name, torch, python, place, path)
             row = json.loads(found.read_text())
         except (subprocess.CalledProcessError, OSError) as problem:
-            row = {"glue": ["does not", f"it cannot be set up here: {problem}", 0]}
+            say(f"{name} cannot be set up here, and its line stays as it was: {problem}")
+            not_set_up.append(name)
+            continue
         told = json.loads(TOLD.read_text()) if TOLD.exists() else {}  # rows may run beside each other
         told[name] = {"date": datetime.date.today().isoformat(), "found": row}
         told = {n: told[n] for n in ROWS if n in told}
         TOLD.write_text(json.dumps(told, indent=1) + "\n")
         PAGE.write_text(page(told))
-    bad = [
-        n
-        for n in options.names or ROWS
-        if any(x[0] != "works" for x in told[n]["found"].values() if isinstance(x, list))
-    ]
-    say(f"{len(bad)} rows have something that does not work" if bad else "all works")
-    return 1 if bad else 0
+    run = [n for n in options.names or ROWS if n not in not_set_up]
+    bad = [n for n in run if any(x[0] != "works" for x in told[n]["found"].values() if isinstance(x, list))]
+    if bad:
+        say(f"{len(bad)} rows have something that does not work: {', '.join(bad)}")
+    if not_set_up:
+        say(f"{len(not_set_up)} rows were not run: {', '.join(not_set_up)}")
+    elif not bad:
+        say("all works")
+    return 1 if bad else 2 if not_set_up else 0
 
 
 if __name__ == "__main__":
