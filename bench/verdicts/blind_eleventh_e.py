@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from .blind import bf, hf, narrow
 from .blind_eleventh_a import eleventh
 from .blind_eleventh_d import lanes
-from .blind_ninth_a import bad, grads, ok
+from .blind_ninth_a import bad, ok
 
 # ------------------------------------------------------------------ rotary, interleaved, on part of a head
 
@@ -458,49 +458,4 @@ bad(
         "hides: summed in bfloat16 term by term": {"kind": bf},
     },
     bf,
-)
-
-
-# ------------------------------------------------------------------ gradient of the router's weights
-
-
-@eleventh(lambda d: (d(80, 32), d(80, 32).topk(4, -1).indices, d(80, 4)))
-def eleventh_route_grad(x, ids, dw):
-    def f(x):
-        w = torch.softmax(x, -1).gather(1, ids)
-        return w / w.sum(-1, keepdim=True)
-
-    return grads(f, x, cotangent=dw)[0]
-
-
-def route_grad(x, ids, dw, mean=True, renorm=True, factor=1.0, kind=None, first=4):
-    s = x.gather(1, ids) if renorm else x
-    p = torch.softmax(s, -1)
-    p = narrow(p, kind) if kind else p
-    if not renorm:
-        full = torch.zeros_like(x).scatter(1, ids, dw)
-        return p * (full - (full * p).sum(-1, keepdim=True))
-    g = p * (dw - (factor * (dw * p)[:, :first].sum(-1, keepdim=True) if mean else 0.0))
-    return torch.zeros_like(x).scatter(1, ids, g)
-
-
-def long_way(x, ids, dw):
-    p = torch.softmax(x, -1)
-    w = p.gather(1, ids)
-    t = w.sum(-1, keepdim=True)
-    g = torch.zeros_like(x).scatter(1, ids, (dw - (dw * w).sum(-1, keepdim=True) / t) / t)
-    return p * (g - (g * p).sum(-1, keepdim=True))
-
-
-ok(eleventh_route_grad, route_grad, of_the_chosen={}, through_the_whole_softmax=long_way)
-bad(
-    eleventh_route_grad,
-    route_grad,
-    {
-        "the mean is not taken off": {"mean": False},
-        "the renorming has no gradient": {"renorm": False},
-        "the mean is that of three": {"first": 3},
-        "hides: probabilities in bfloat16": {"kind": bf},
-        "hides: the mean is half a per cent short": {"factor": 0.995},
-    },
 )

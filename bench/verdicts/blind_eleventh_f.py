@@ -77,7 +77,7 @@ bad(
         "hides: rows left out are in the z-loss": {"z_all": True},
         # eight bits of each logit
         "hides: logits of a chunk in bfloat16": {"kind": bf},
-        "hides: smoothed over one class less": {"spread": 1499},
+        "hides: smoothing is 0.099": {"smooth": 0.099},
     },
 )
 

@@ -171,7 +171,13 @@ def lion(p, g, m, b1=0.9, b2=0.99, order=False, zero=False, state=None, cols=200
     return torch.where(torch.arange(200) < cols, out, p).to(bf), new
 
 
-ok(eleventh_lion, lion, None, decay_in_the_step={}, sign_by_comparison={"u_of": lambda c: (c > 0).float() - (c < 0).float()})
+ok(
+    eleventh_lion,
+    lion,
+    None,
+    decay_in_the_step={},
+    sign_by_comparison={"u_of": lambda c: (c > 0).float() - (c < 0).float()},
+)
 bad(
     eleventh_lion,
     lion,
