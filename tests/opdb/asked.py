@@ -67,7 +67,17 @@ KNOWN = {
     ("mode", "out, other strides"): "its composite for `out=` names the devices that it takes",
     ("nn.functional.feature_alpha_dropout", "forward mode"): "a tangent that is zero everywhere has no sign",
     ("linalg.solve_triangular", "forward mode"): "a tangent that is zero everywhere has no sign",
-    ("to_sparse", "*"): "the device has no sparse tensors",
+    **{(name, "*"): "the device has no sparse tensors" for name in ("to_sparse", "sparse.sampled_addmm", "sparse.mm")},
+    **{
+        (f"jiterator_{name}", "*"): "compiles for CUDA alone: the CPU has none of it"
+        for name in (
+            "unary",
+            "binary",
+            "4inputs_with_extra_args",
+            "binary_return_by_ref",
+            "2inputs_2outputs",
+        )
+    },
 }
 
 
@@ -262,11 +272,14 @@ def all_pieces(args):
     return rows
 
 
+def n_run(row):
+    return sum(c.get("equal", 0) + c.get("differs", 0) for c in row["forms"].values())
+
+
 def is_failure(row):
     if {*KNOWN.values(), NOT_HERE, *SPARSE} & set(row["skipped"]) and not set(row["forms"]) - {"wrong arguments"}:
         return False  # there is a reason
-    ran = sum(c.get("equal", 0) + c.get("differs", 0) for c in row["forms"].values())
-    return ran == 0 or any(c.get("differs") for c in row["forms"].values())
+    return n_run(row) == 0 or any(c.get("differs") for c in row["forms"].values())
 
 
 def table(rows, facts):
@@ -315,10 +328,13 @@ def main():
 
     rows = all_pieces(args)
     bad = [row for row in rows if is_failure(row)]
+    idle = sum(n_run(row) == 0 and row not in bad for row in rows)
     how = "in step" if os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in ("", "0") else "on streams"
     facts = (
         f"Torch {torch.__version__.partition('+')[0]}, {len(rows)} entries, up to {args.samples} samples of each form and "
-        f"dtype, kernels {how}; {len(rows) - len(bad)} entries differ nowhere. Written by `./run opdb --write`."
+        f"dtype, kernels {how}; {len(rows) - len(bad) - idle} entries differ nowhere, {idle} "
+        "cannot run, for a reason that is told. Written by "
+        f"`./run opdb --samples {args.samples} --write FILE`."
     )
     if args.write:
         Path(args.write).write_text(table(rows, facts))
