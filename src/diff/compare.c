@@ -38,14 +38,13 @@ enum { ENTERS = 64, ENTERS_NARROW = 2, LONE_NARROW = 8 };
 static usc_hash128 key_of_pair(const usc_diff *d, const usc_diff_tensor *a,
                                const usc_diff_tensor *b, double scale)
 {
-    const bool data = !d->options.statistics;
-    const uint64_t bytes_a = data ? usc_diff_list_bytes(&d->list[0], a) : 0;
-    const uint64_t bytes_b = data ? usc_diff_list_bytes(&d->list[1], b) : 0;
-    const bool both = bytes_a != 0 && bytes_b != 0;
+    const uint64_t bytes_a = usc_diff_list_bytes(&d->list[0], a);
+    const uint64_t bytes_b = usc_diff_list_bytes(&d->list[1], b);
+    const bool both = bytes_a != 0 && bytes_b != 0 && !d->options.statistics;
     uint64_t bits;
     memcpy(&bits, &scale, sizeof bits);
-    const uint64_t parts[] = {both ? bytes_a : a->stats,
-                              both ? bytes_b : b->stats,
+    const uint64_t parts[] = {both || a->stats == 0 ? bytes_a : a->stats,
+                              both || b->stats == 0 ? bytes_b : b->stats,
                               a->view,
                               b->view,
                               bits,
@@ -67,6 +66,12 @@ static bool keep_size(usc_diff *d, usc_hash128 key, const usc_diff_size *size)
     return !d->measured.failed;
 }
 
+/* Whether there is something to compare: statistics are told of data, too. */
+static bool is_kept(const usc_diff_list *l, const usc_diff_tensor *t)
+{
+    return t->stats != 0 || usc_diff_list_bytes(l, t) != 0;
+}
+
 static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_arg *b,
                            double scale, usc_diff_size *out, usc_error *err)
 {
@@ -76,7 +81,7 @@ static usc_status distance(usc_diff *d, const usc_call_arg *a, const usc_call_ar
     *out = (usc_diff_size){0};
     if (ta == NULL || tb == NULL) return USC_OK;
     out->basis = usc_diff_known(d, ta, tb, &equal);
-    if (equal || out->basis == USC_DIFF_BY_NOTHING) return USC_OK;
+    if (equal || !is_kept(&d->list[0], ta) || !is_kept(&d->list[1], tb)) return USC_OK;
     const usc_hash128 key = key_of_pair(d, ta, tb, scale);
     const int64_t *there = usc_keys_find(&d->measured, key);
     if (there != NULL) {

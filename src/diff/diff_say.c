@@ -71,8 +71,12 @@ static void add_kind(usc_line *to, const usc_diff_row *row, const usc_call *a,
         usc_line_text(to, "the results are the same");
         return;
     case USC_DIFF_UNTOLD:
-        usc_line_text(to, "nothing was kept that could be compared");
-        return;
+        if (!(usc_diff_height(&row->out) > 0)) {
+            usc_line_text(to, "nothing was kept that could be compared");
+            return;
+        }
+        usc_line_text(to, "of an input nothing was kept, ");
+        break;
     case USC_DIFF_DREW:
         usc_line_text(to, "it draws other random numbers: the seeds or states of the "
                           "generators differ");

@@ -11,6 +11,9 @@
 
 enum { LANES = 8, BLOCK = 1024, MOST_BYTES = 8 };
 
+/* Text of statistics: usc_stats_to_json needs no more. */
+enum { STATISTICS = 2 * USC_N_BINADES * 20 + 1024 };
+
 double usc_diff_rounding(const char *name)
 {
     if (name != NULL && strcmp(name, "complex128") == 0) return 0x1p-53;
@@ -214,6 +217,41 @@ static bool same_sizes(const usc_call_arg *a, const usc_call_arg *b)
            memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes) == 0;
 }
 
+/* Statistics of an argument: those that were kept, else those of its data, as they would
+ * have been. NULL in *out: neither. Complex numbers are kept otherwise. */
+static usc_status statistics_of(usc_trace *t, const usc_call_arg *arg,
+                                char room[STATISTICS], const char **out, usc_error *err)
+{
+    usc_tensor view;
+    usc_stats stats;
+    bool ok = false;
+    *out = arg->stats;
+    if (*out != NULL || arg->blob == 0) return USC_OK;
+    usc_status st = view_of(t, arg, &view, &ok, err);
+    if (st != USC_OK || !ok || view.ndim != arg->ndim) return st;
+    st = usc_stats_compute(&view, NULL, &stats, err);
+    if (st != USC_OK) return st;
+    (void)usc_stats_to_json(&stats, room, STATISTICS);
+    *out = room;
+    return USC_OK;
+}
+
+/* Where one trace has statistics alone. */
+static usc_status measure_statistics(usc_trace *ta, const usc_call_arg *a, usc_trace *tb,
+                                     const usc_call_arg *b, double rounding, double scale,
+                                     usc_diff_size *out, usc_error *err)
+{
+    char room[2][STATISTICS];
+    const char *text[2];
+    usc_status st = statistics_of(ta, a, room[0], &text[0], err);
+    if (st == USC_OK) st = statistics_of(tb, b, room[1], &text[1], err);
+    if (st != USC_OK || text[0] == NULL || text[1] == NULL) return st;
+    if (strcmp(text[0], text[1]) != 0)
+        return usc_diff_statistics(text[0], text[1], rounding, scale, out, err);
+    out->basis = USC_DIFF_BY_STATISTICS;
+    return USC_OK;
+}
+
 usc_status usc_diff_measure(usc_trace *ta, const usc_call_arg *a, usc_trace *tb,
                             const usc_call_arg *b, bool by_statistics, double scale,
                             usc_diff_size *out, usc_error *err)
@@ -237,6 +275,6 @@ usc_status usc_diff_measure(usc_trace *ta, const usc_call_arg *a, usc_trace *tb,
         if (st == USC_OK && ok && va.ndim == vb.ndim)
             return usc_diff_elements(&va, &vb, rounding, scale, out, err);
     }
-    if (st != USC_OK || a->stats == NULL || b->stats == NULL) return st;
-    return usc_diff_statistics(a->stats, b->stats, rounding, scale, out, err);
+    if (st != USC_OK) return st;
+    return measure_statistics(ta, a, tb, b, rounding, scale, out, err);
 }

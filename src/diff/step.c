@@ -5,23 +5,33 @@
 
 #include "diff/diffs.h"
 
-/* The first row that differs, which is not the call around one, where there is another;
- * -1: none. */
+/* The first row that differs, which is no view and not the call around one, where there
+ * is another; -1: none. */
 static int64_t first_differing(const usc_diff *d)
 {
     int64_t holder = -1;
     for (int64_t i = 0; i < d->n; i++) {
         const usc_diff_kind kind = d->row[i].kind;
         if (kind == USC_DIFF_SAME || kind == USC_DIFF_UNTOLD) continue;
-        if (kind != USC_DIFF_HOLDS) return i;
+        if (kind != USC_DIFF_HOLDS && d->row[i].computes) return i;
         if (holder < 0) holder = i;
     }
     return holder;
 }
 
+/* The call that wrote what row i reads and shows, where that has a partner: of inputs
+ * that nobody kept nothing is told of it, and a view passes on what is different. */
+static int64_t maker_of(const usc_diff *d, int64_t i)
+{
+    while (d->row[i].kind == USC_DIFF_INHERITED && d->row[i].from >= 0 &&
+           d->row[i].from < i && d->row[d->row[i].from].kind != USC_DIFF_SAME)
+        i = d->row[i].from;
+    return i;
+}
+
 static usc_status say(usc_diff *d, usc_trace *a, usc_step_difference *out, usc_error *err)
 {
-    const int64_t i = first_differing(d);
+    int64_t i = first_differing(d);
     char op[128], said[512];
     usc_call call;
     if (i < 0 && d->n_alone[0] + d->n_alone[1] == 0) return USC_OK;
@@ -30,6 +40,7 @@ static usc_status say(usc_diff *d, usc_trace *a, usc_step_difference *out, usc_e
                        d->n_alone[0] + d->n_alone[1]);
         return USC_OK;
     }
+    i = maker_of(d, i);
     usc_status st = usc_trace_read_call(a, d->row[i].call_a, &call, err);
     if (st != USC_OK) return st;
     (void)snprintf(op, sizeof op, "%s", call.op);
