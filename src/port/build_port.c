@@ -19,7 +19,7 @@ static bool follow(usc_port_job *job, size_t start, size_t end)
         size_t to = at;
         while (to < end && job->text[to] != '\0' && in_path(job->text[to]))
             to++;
-        const char *word = usc_port_format(job, "%.*s", (int)(to - at), job->text + at);
+        const char *word = usc_port_copy(job, job->text + at, (size_t)(to - at));
         const char *name = to > at ? usc_port_new_name(job, word) : NULL;
         if (name != NULL) usc_port_edit_put(job, at, to, name);
         any |= name != NULL;

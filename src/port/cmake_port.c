@@ -99,8 +99,7 @@ static size_t take_quoted(usc_port_job *job, size_t at)
         if (at < job->n && job->text[at] == '{' && job->text[at - 1] == '$') {
             p.start = at + 1;
             p.end = word_end(job, p.start);
-            p.word =
-                usc_port_format(job, "%.*s", (int)(p.end - p.start), job->text + p.start);
+            p.word = usc_port_copy(job, job->text + p.start, (size_t)(p.end - p.start));
             if (p.end > p.start) look_at(job, &p);
         }
     }
@@ -133,8 +132,7 @@ void usc_port_cmake(usc_port_job *job)
         } else {
             p.start = at;
             p.end = at = word_end(job, at);
-            p.word =
-                usc_port_format(job, "%.*s", (int)(p.end - p.start), job->text + p.start);
+            p.word = usc_port_copy(job, job->text + p.start, (size_t)(p.end - p.start));
             const bool path = (p.start > 0 && in_path(job->text[p.start - 1])) ||
                               in_path(job->text[p.end]);
             if (!path) look_at(job, &p);

@@ -38,20 +38,25 @@ static size_t skip_blanks(const scan *s, size_t at)
 {
     for (size_t n; at < s->n; at += n) {
         const char c = s->text[at];
-        n = c == ' ' || c == '\t' || c == '\f' || c == '\v' ? 1 : splice_at(s, at);
-        if (c == '\r' && byte_at(s, at + 1) != '\n') n = 1;
+        n = c == ' ' || c == '\t' || c == '\f' || c == '\v';
+        if (n == 0 && c == '\\') n = splice_at(s, at);
+        if (n == 0 && c == '\r') n = byte_at(s, at + 1) != '\n';
         if (n == 0) break;
     }
     return at;
 }
 
-static size_t skip_name(const scan *s, size_t at)
+/* Behind the name that begins at `at`; *spliced: a line ends in it. */
+static size_t skip_name(const scan *s, size_t at, bool *spliced)
 {
     for (size_t n; at < s->n; at += n) {
-        n = usc_port_in_name(s->text[at]) || s->text[at] == '$' ? 1 : splice_at(s, at);
+        const char c = s->text[at];
+        n = usc_port_in_name(c) || c == '$';
+        if (n > 0) continue;
+        n = c == '\\' ? splice_at(s, at) : 0;
         /* a splice belongs to the name only where the name goes on behind it */
-        if (n > 1 && !usc_port_in_name(byte_at(s, at + n))) break;
-        if (n == 0) break;
+        if (n == 0 || !usc_port_in_name(byte_at(s, at + n))) break;
+        *spliced = true;
     }
     return at;
 }
@@ -70,17 +75,24 @@ static size_t skip_number(const scan *s, size_t at)
 
 static size_t skip_line_comment(const scan *s, size_t at)
 {
-    while (!ends_line(s, at)) {
-        const size_t n = splice_at(s, at);
-        at += n > 0 ? n : 1;
+    for (size_t from = at;;) {
+        const char *found = memchr(s->text + from, '\n', s->n - from);
+        if (found == NULL) return s->n;
+        size_t end = (size_t)(found - s->text);
+        from = end + 1;
+        if (end > at && s->text[end - 1] == '\r') end--;
+        if (s->text[end - 1] != '\\') return end;
     }
-    return at;
 }
 
 static size_t skip_block_comment(const scan *s, size_t at)
 {
-    for (size_t i = at + 2; i + 1 < s->n; i++)
-        if (s->text[i] == '*' && s->text[i + 1] == '/') return i + 2;
+    for (size_t from = at + 3; from < s->n; from++) {
+        const char *found = memchr(s->text + from, '/', s->n - from);
+        if (found == NULL) break;
+        from = (size_t)(found - s->text);
+        if (found[-1] == '*') return from + 1;
+    }
     usc_port_unended(s->out, "a comment", at);
     return s->n;
 }
@@ -143,7 +155,8 @@ static void push(scan *s, usc_port_kind kind, size_t end)
 
 static void take_name(scan *s)
 {
-    const size_t start = s->at, end = skip_name(s, start);
+    bool spliced = false;
+    const size_t start = s->at, end = skip_name(s, start, &spliced);
     const char quote = byte_at(s, end);
     bool raw = false;
     if ((quote == '"' || quote == '\'') &&
@@ -153,7 +166,9 @@ static void take_name(scan *s)
     }
     push(s, USC_PORT_NAME, end);
     const usc_port_tokens *out = s->out;
-    if (!s->directive || out->n == 0) return;
+    if (out->n == 0) return; /* no memory */
+    out->token[out->n - 1].spliced = spliced;
+    if (!s->directive) return;
     static const char *const includes[] = {"include", "include_next", "import"};
     static const char *const messages[] = {"error", "warning", "pragma"};
     for (int i = 0; i < 3; i++) {
@@ -175,7 +190,9 @@ static size_t skip_header(const scan *s)
 static void take_other(scan *s)
 {
     const char c = s->text[s->at], next = byte_at(s, s->at + 1);
-    if (c == '#' && s->line_start) {
+    if ((usc_port_in_name(c) && (c < '0' || c > '9')) || c == '$') {
+        take_name(s);
+    } else if (c == '#' && s->line_start) {
         s->directive = true;
         push(s, USC_PORT_PUNCT, s->at + 1);
     } else if (c == '/' && next == '/') {
@@ -186,31 +203,61 @@ static void take_other(scan *s)
         push(s, USC_PORT_TEXT, skip_text(s, s->at));
     } else if ((c >= '0' && c <= '9') || (c == '.' && next >= '0' && next <= '9')) {
         push(s, USC_PORT_NUMBER, skip_number(s, s->at));
-    } else if (usc_port_in_name(c) || c == '$') {
-        take_name(s);
     } else {
         const bool two = (c == ':' && next == ':') || (c == '-' && next == '>');
         push(s, USC_PORT_PUNCT, s->at + (two ? 2 : 1));
     }
 }
 
+/* What a byte begins, where that is all there is to know; else the long way. */
+enum { LONG_WAY, BLANK, LETTER, SIGN };
+
+static uint8_t begins(char c)
+{
+    static const uint8_t begun[128] = {
+        [' '] = BLANK, ['\t'] = BLANK, ['('] = SIGN, [')'] = SIGN, ['['] = SIGN,
+        [']'] = SIGN,  ['{'] = SIGN,   ['}'] = SIGN, [','] = SIGN, [';'] = SIGN,
+        ['='] = SIGN,  ['+'] = SIGN,   ['*'] = SIGN, ['!'] = SIGN, ['&'] = SIGN,
+        ['|'] = SIGN,  ['?'] = SIGN,   ['<'] = SIGN, ['>'] = SIGN,
+    };
+    const unsigned char at = (unsigned char)c;
+    if (usc_port_in_name(c)) return at >= '0' && at <= '9' ? LONG_WAY : LETTER;
+    return begun[at & 127];
+}
+
+/* One token, or more of them. */
+static void take(scan *s)
+{
+    const size_t blanks = skip_blanks(s, s->at);
+    const size_t header = s->header ? skip_header(s) : 0;
+    if (blanks > s->at) {
+        push(s, USC_PORT_SPACE, blanks);
+    } else if (ends_line(s, s->at)) {
+        push(s, USC_PORT_NEWLINE, s->at + (s->text[s->at] == '\r' ? 2 : 1));
+        s->directive = s->header = s->message = false;
+        s->line_start = true;
+    } else if (header > 0) {
+        push(s, USC_PORT_HEADER, header);
+        s->header = false;
+    } else {
+        take_other(s);
+    }
+}
+
 void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
 {
     scan s = {.text = text, .n = n, .out = out, .line_start = true};
+    usc_port_tokens_reserve(out, n / 4);
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) push(&s, USC_PORT_SPACE, 3);
     while (s.at < n && !out->failed) {
-        const size_t blanks = skip_blanks(&s, s.at);
-        if (blanks > s.at) {
-            push(&s, USC_PORT_SPACE, blanks);
-        } else if (ends_line(&s, s.at)) {
-            push(&s, USC_PORT_NEWLINE, s.at + (text[s.at] == '\r' ? 2 : 1));
-            s.directive = s.header = s.message = false;
-            s.line_start = true;
-        } else if (s.header && skip_header(&s) > 0) {
-            push(&s, USC_PORT_HEADER, skip_header(&s));
-            s.header = false;
-        } else {
-            take_other(&s);
-        }
+        const uint8_t begun = s.header ? LONG_WAY : begins(text[s.at]);
+        if (begun == LETTER)
+            take_name(&s);
+        else if (begun == SIGN)
+            push(&s, USC_PORT_PUNCT, s.at + 1);
+        else if (begun == BLANK && s.at + 1 < n && begins(text[s.at + 1]) == LETTER)
+            push(&s, USC_PORT_SPACE, s.at + 1);
+        else
+            take(&s);
     }
 }

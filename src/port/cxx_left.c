@@ -64,11 +64,31 @@ static bool fits(const char *pattern, const char *word)
                                          : strcmp(pattern, word) == 0;
 }
 
-/* What the words of both tables begin with: most names are none of them. */
-static const bool may_tell[256] = {
-    ['_'] = true, ['a'] = true, ['c'] = true, ['g'] = true, ['n'] = true, ['s'] = true,
-    ['t'] = true, ['w'] = true, ['A'] = true, ['C'] = true, ['R'] = true, ['U'] = true,
+/* What the words of both tables begin with, in two letters: most names are none of them.
+ * Of a first letter those that may follow, by their low five bits. */
+#define BIT(c) (UINT32_C(1) << ((c)&31))
+static const uint32_t may_tell[256] = {
+    ['_'] = BIT('_'),
+    ['a'] = BIT('s'),
+    ['c'] = BIT('u'),
+    ['g'] = BIT('r'),
+    ['n'] = BIT('v'),
+    ['s'] = BIT('u'),
+    ['t'] = BIT('e') | BIT('h'),
+    ['w'] = BIT('m'),
+    ['A'] = BIT('T'),
+    ['C'] = BIT('U'),
+    ['R'] = BIT('O'),
+    ['U'] = BIT('S'),
 };
+
+static bool may_tell_of(const usc_port_job *job, const usc_port_token *t)
+{
+    const unsigned char *name = (const unsigned char *)job->text + t->start;
+    return t->spliced ||
+           (t->end - t->start > 1 && (may_tell[name[0]] & BIT(name[1])) != 0) ||
+           (t->directive && job->text[t->end - 1] == 'P'); /* *_WITH_HIP */
+}
 
 static bool relates(const usc_port_job *job, size_t i)
 {
@@ -84,7 +104,7 @@ static bool has_no_case(const char *in, const char *word)
 {
     const size_t n = strlen(word);
     for (; *in != '\0'; in++)
-        if (strncasecmp(in, word, n) == 0) return true;
+        if ((*in | 32) == (word[0] | 32) && strncasecmp(in, word, n) == 0) return true;
     return false;
 }
 
@@ -197,7 +217,7 @@ static bool is_meant(const usc_port_job *job, size_t i, const char *word)
 static void look_at_word(usc_port_job *job, size_t i)
 {
     const usc_port_token *t = usc_port_sig(job, i);
-    if (!t->directive && !may_tell[(unsigned char)job->text[t->start]]) return;
+    if (!may_tell_of(job, t)) return;
     usc_port_term *term = usc_port_term_at(job, i);
     const char *word = term->text;
     if (!tells(term)) return;
@@ -221,8 +241,6 @@ static void look_at_word(usc_port_job *job, size_t i)
 static void look_at_kernel(usc_port_job *job, size_t i)
 {
     size_t at = i + 1;
-    if (job->options->target == USC_PORT_MUSA || job->options->target == USC_PORT_SIM)
-        return;
     while (at < job->n_sig && at - i < 40 && !usc_port_at(job, at + 1, "(") &&
            !usc_port_at(job, at, ";"))
         at++;
@@ -237,12 +255,15 @@ static void look_at_kernel(usc_port_job *job, size_t i)
 
 void usc_port_cxx_left(usc_port_job *job)
 {
+    const bool kernels =
+        job->options->target == USC_PORT_MUSA || job->options->target == USC_PORT_SIM;
     for (size_t i = 0; i < job->n_sig; i++) {
-        const usc_port_token *t = usc_port_sig(job, i);
+        const usc_port_token *t = &job->tokens.token[job->sig[i]];
         if (t->kind == USC_PORT_NUMBER) look_at_number(job, i);
         if (t->kind != USC_PORT_NAME) continue;
         look_at_word(job, i);
-        if (usc_port_at(job, i, "__global__") && !t->directive) look_at_kernel(job, i);
+        if (!kernels && usc_port_at(job, i, "__global__") && !t->directive)
+            look_at_kernel(job, i);
     }
 }
 

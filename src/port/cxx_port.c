@@ -59,7 +59,7 @@ static void put_words(usc_port_job *job, const chain *c, size_t first, size_t la
         const char *end = strstr(to, "::");
         const size_t n = end != NULL ? (size_t)(end - to) : strlen(to);
         if (strlen(c->word[i]) != n || strncmp(c->word[i], to, n) != 0)
-            usc_port_replace(job, c->place[i], usc_port_format(job, "%.*s", (int)n, to));
+            usc_port_replace(job, c->place[i], usc_port_copy(job, to, n));
         to += n + (end != NULL ? 2 : 0);
     }
 }
@@ -147,10 +147,8 @@ static void look_at_unknown(usc_port_job *job, size_t i, const char *word)
 /* Namespaces of torch: what stands behind them may be in the table alone. */
 static bool is_open(const char *word)
 {
-    static const char *const open[] = {"at",     "c10",    "torch", "cuda",
-                                       "native", "detail", "musa"};
-    for (size_t i = 0; i < sizeof open / sizeof open[0]; i++)
-        if (strcmp(word, open[i]) == 0) return true;
+    for (size_t i = 0; usc_port_open_names[i] != NULL; i++)
+        if (strcmp(word, usc_port_open_names[i]) == 0) return true;
     return false;
 }
 
@@ -176,7 +174,7 @@ static void port_method(usc_port_job *job, size_t i)
     } else if (open == NULL) {
         usc_port_replace(job, i, to);
     } else if (usc_port_at(job, i + 2, ")")) { /* x.cuda() is x.to(DEVICE) */
-        usc_port_replace(job, i, usc_port_format(job, "%.*s", (int)(open - to), to));
+        usc_port_replace(job, i, usc_port_copy(job, to, (size_t)(open - to)));
         const size_t inside = usc_port_sig(job, i + 1)->end;
         usc_port_edit_put(job, inside, inside, open + 1);
     }
@@ -267,8 +265,21 @@ static void port_include(usc_port_job *job, size_t i)
 /* What a word may be, so that most are looked at no further. */
 enum { NEVER = 0, IN_CHAIN = 1, METHOD = 2 };
 
+/* Whether a word may be any of it: no for nearly all of them, and soon. */
+static bool may_be_any(const usc_port_job *job, size_t i)
+{
+    const usc_port_token *t = usc_port_sig(job, i);
+    const char *name = job->text + t->start;
+    const size_t n = t->end - t->start;
+    if (t->spliced || usc_port_names_may(job->names, name, n)) return true;
+    const char c = name[0], next = n > 1 ? name[1] : '\0'; /* of looks_like_api */
+    return ((c == 'c' || c == 'm') && next == 'u') || (c == 'n' && next == 'v') ||
+           (c == 'C' && next == '1') || (c == 'A' && next == 'T');
+}
+
 static unsigned kinds_of(usc_port_job *job, size_t i)
 {
+    if (!may_be_any(job, i)) return NEVER;
     usc_port_term *term = usc_port_term_at(job, i);
     if (term->asked_names) return term->of;
     const size_t n = strlen(term->text);
@@ -304,13 +315,13 @@ static size_t port_name(usc_port_job *job, size_t i)
 void usc_port_cxx(usc_port_job *job)
 {
     for (size_t i = 0; i < job->n_sig; i++) {
-        const uint8_t kind = usc_port_sig(job, i)->kind;
-        if (kind == USC_PORT_HEADER)
+        const uint8_t kind = job->tokens.token[job->sig[i]].kind;
+        if (kind == USC_PORT_NAME)
+            i = port_name(job, i);
+        else if (kind == USC_PORT_HEADER)
             port_include(job, i);
         else if (kind == USC_PORT_TEXT)
             port_text(job, i);
-        else if (kind == USC_PORT_NAME)
-            i = port_name(job, i);
     }
     if (job->options->target != USC_PORT_CUDA) usc_port_cxx_left(job);
 }

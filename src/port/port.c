@@ -26,6 +26,7 @@ static usc_status hand_over(usc_port_run_state *s, usc_status st, usc_port_resul
     if (s == NULL) return st;
     usc_port_names_close(&s->names);
     usc_keys_free(&s->renames.ends);
+    usc_keys_free(&s->renames.globs);
     usc_port_own_free(&s->own);
     usc_keys_free(&s->terms.at);
     usc_arena_free(&s->terms.arena);

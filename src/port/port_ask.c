@@ -13,16 +13,24 @@ static void find_sig(usc_port_job *job, bool lines)
         job->failed = true;
         return;
     }
+    const usc_port_token *token = job->tokens.token;
+    if (!lines) {
+        for (size_t i = 0; i < job->tokens.n; i++) {
+            job->sig[job->n_sig] = (uint32_t)i;
+            job->n_sig += token[i].kind > USC_PORT_COMMENT;
+        }
+        return;
+    }
     int64_t depth = 0;
     for (size_t i = 0; i < job->tokens.n; i++) {
-        const usc_port_token *t = &job->tokens.token[i];
+        const usc_port_token *t = &token[i];
         const char c = job->text[t->start];
-        if (lines && t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
+        if (t->kind == USC_PORT_PUNCT && t->end == t->start + 1) {
             if (strchr("([{", c) != NULL) depth++;
             if (strchr(")]}", c) != NULL && depth > 0) depth--;
         }
         if (t->kind == USC_PORT_SPACE || t->kind == USC_PORT_COMMENT ||
-            (t->kind == USC_PORT_NEWLINE && (!lines || depth > 0)))
+            (t->kind == USC_PORT_NEWLINE && depth > 0))
             continue;
         job->sig[job->n_sig++] = (uint32_t)i;
     }

@@ -68,8 +68,7 @@ static const char *row_of(usc_port_job *job, const char *chain, size_t *n, bool 
 /* A path that names a file which gets another ending. */
 static bool port_path(usc_port_job *job, run r)
 {
-    const char *path =
-        usc_port_format(job, "%.*s", (int)(r.end - r.start), job->text + r.start);
+    const char *path = usc_port_copy(job, job->text + r.start, (size_t)(r.end - r.start));
     const char *name = usc_port_new_name(job, path);
     if (name != NULL) usc_port_edit_put(job, r.start, r.end, name);
     return name != NULL;
@@ -91,8 +90,7 @@ static void port_run(usc_port_job *job, run r, bool python)
         if (n == 0) n = end - at;
         if (to == NULL) to = word_of(job, text + at, n);
         if (to == NULL && job->own_names != NULL)
-            to = usc_port_own_to(job, usc_port_format(job, "%.*s", (int)n, text + at),
-                                 python);
+            to = usc_port_own_to(job, usc_port_copy(job, text + at, n), python);
         if (to != NULL) usc_port_edit_put(job, at, at + n, to);
         at = end > at ? end : at + 1;
     }

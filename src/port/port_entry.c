@@ -87,12 +87,13 @@ usc_port_job usc_port_job_of(usc_port_run_state *s, const usc_port_entry *e,
 
 /* The bytes of a file of the source. */
 static usc_status read_entry(usc_port_run_state *s, const usc_port_entry *e, char **bytes,
-                             size_t *size, usc_error *err)
+                             size_t *size, mode_t *mode, usc_error *err)
 {
     char path[USC_PATH_SIZE];
-    struct stat about;
+    struct stat about = {0};
     usc_status st = usc_path_join(path, s->root, e->path, err);
     if (st == USC_OK) st = usc_port_read(path, &s->scratch, bytes, size, &about, err);
+    *mode = about.st_mode;
     return st;
 }
 
@@ -100,13 +101,14 @@ usc_status usc_port_learn(usc_port_run_state *s, const usc_port_entry *e, usc_er
 {
     char *bytes;
     size_t size;
+    mode_t mode;
     int64_t changes;
     usc_arena_reset(&s->scratch);
     usc_port_terms_trim(&s->terms);
     if (e->refused != NULL || e->what != USC_PORT_FILE ||
         (e->language != USC_PORT_CXX && e->language != USC_PORT_PYTHON))
         return USC_OK;
-    usc_status st = read_entry(s, e, &bytes, &size, err);
+    usc_status st = read_entry(s, e, &bytes, &size, &mode, err);
     if (st != USC_OK) return st;
     usc_port_job job = usc_port_job_of(s, e, bytes, size);
     job.learns = true;
@@ -126,6 +128,7 @@ usc_status usc_port_one(usc_port_run_state *s, const usc_port_entry *e, const ch
     if (e->refused == NULL && e->what == USC_PORT_FILE)
         done->bytes = usc_port_run(&job, e->language, &done->size, &changes);
     done->changed = done->bytes != NULL;
+    if (!done->changed) done->bytes = bytes;
     const usc_status st = keep(s, e, &job, changes, err);
     usc_port_job_close(&job);
     return st;
@@ -140,9 +143,14 @@ usc_status usc_port_entry_run(usc_port_run_state *s, const usc_port_entry *e,
     if (e->what == USC_PORT_FOLDER) return USC_OK;
     usc_arena_reset(&s->scratch);
     usc_port_terms_trim(&s->terms);
-    if (e->language == USC_PORT_OTHER || e->refused != NULL || e->what == USC_PORT_LINK)
-        return usc_port_one(s, e, "", 0, done, err);
-    usc_status st = read_entry(s, e, &bytes, &size, err);
+    mode_t mode = 0;
+    if (e->language == USC_PORT_OTHER || e->refused != NULL || e->what == USC_PORT_LINK) {
+        const usc_status st = usc_port_one(s, e, "", 0, done, err);
+        done->bytes = NULL;
+        return st;
+    }
+    usc_status st = read_entry(s, e, &bytes, &size, &mode, err);
     if (st == USC_OK) st = usc_port_one(s, e, bytes, size, done, err);
+    done->mode = mode;
     return st;
 }

@@ -136,22 +136,35 @@ void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *constr
     if (end != NULL) n = (size_t)(end - job->text) - a->start;
     if (n > 60) n = 60;
     usc_port_leave_at(job, a->start, construct,
-                      usc_port_format(job, "%.*s", (int)n, job->text + a->start), advice);
+                      usc_port_copy(job, job->text + a->start, n), advice);
+}
+
+const char *usc_port_copy(usc_port_job *job, const char *bytes, size_t n)
+{
+    char *text = usc_arena_take(job->arena, n + 1);
+    if (text == NULL) {
+        job->failed = true;
+        return "";
+    }
+    memcpy(text, bytes, n);
+    text[n] = '\0';
+    return text;
 }
 
 const char *usc_port_format(usc_port_job *job, const char *format, ...)
 {
+    char room[256]; /* nearly all are short, and are printed once */
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
-    const int n = vsnprintf(NULL, 0, format, arguments);
+    const int n = vsnprintf(room, sizeof room, format, arguments);
     va_end(arguments);
-    char *text = n < 0 ? NULL : usc_arena_take(job->arena, (size_t)n + 1);
-    if (text != NULL)
-        (void)vsnprintf(text, (size_t)n + 1, format, again);
-    else
-        job->failed = true;
+    char *text = NULL;
+    if (n >= 0 && n >= (int)sizeof room) text = usc_arena_take(job->arena, (size_t)n + 1);
+    if (text != NULL) (void)vsnprintf(text, (size_t)n + 1, format, again);
     va_end(again);
+    if (n >= 0 && n < (int)sizeof room) return usc_port_copy(job, room, (size_t)n);
+    job->failed |= text == NULL;
     return text != NULL ? text : "";
 }
 

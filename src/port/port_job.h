@@ -19,7 +19,8 @@ typedef struct usc_port_edit {
 typedef struct usc_port_renames {
     const char *const *path; /* below the source, before the port */
     size_t n;
-    usc_keys ends; /* each path and what of it stands behind a slash: 1, the path: 2 */
+    usc_keys ends;  /* each path and what of it stands behind a slash: 1, the path: 2 */
+    usc_keys globs; /* those asked for so far, and whether a path is among them */
 } usc_port_renames;
 
 /* A name that an import binds in a Python file, and all that it stands for. */
@@ -50,7 +51,7 @@ typedef struct usc_port_own usc_port_own; /* port_own.h */
 typedef struct usc_port_job {
     const usc_port_options *options;
     const usc_port_names *names;
-    const usc_port_renames *renames;
+    usc_port_renames *renames;
     usc_port_terms *terms;
     usc_port_own *own_names; /* NULL: they stay */
     bool learns;             /* of its own names, and asks no rule */
@@ -120,6 +121,9 @@ void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *constr
 /** The same at a byte, with an excerpt; once for each construct and excerpt. */
 void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
                        const char *excerpt, const char *advice);
+
+/** A copy of n bytes in the arena, with a zero behind them. */
+const char *usc_port_copy(usc_port_job *job, const char *bytes, size_t n);
 
 /** Text of a format in the arena. */
 const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRINTF(2, 3);

@@ -52,10 +52,19 @@ static void put_first(usc_port_names *names, const char *from)
         usc_port_names_put(names, USC_PORT_FIRST, first != NULL ? first : from, "");
 }
 
+void usc_port_names_look(usc_port_names *names, const char *name)
+{
+    if (name[0] == '\0') return;
+    const size_t bit = usc_port_look_of(name, strlen(name));
+    names->look[bit / 8] |= (uint8_t)(1U << bit % 8);
+}
+
 void usc_port_names_put(usc_port_names *names, usc_port_row_kind kind, const char *from,
                         const char *to)
 {
     if (kind == USC_PORT_CXX_NAME) put_first(names, from);
+    if (kind == USC_PORT_FIRST || kind == USC_PORT_CXX_CALL || kind == USC_PORT_KEY)
+        usc_port_names_look(names, from);
     if (names->n * 2 >= names->size && !grow(names)) return;
     usc_port_name *s = &names->slot[slot_of(names, kind, from, strlen(from))];
     names->n += s->from == NULL;

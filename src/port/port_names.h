@@ -39,6 +39,9 @@ typedef struct usc_port_family {
 
 extern const usc_port_row usc_port_rows_cxx[], usc_port_rows_python[],
     usc_port_rows_build[];
+/* Namespaces that are passed through: what stands behind them may be in a row. */
+extern const char *const usc_port_open_names[];
+
 extern const usc_port_family usc_port_families_cxx[], usc_port_families_python[],
     usc_port_families_build[];
 
@@ -48,14 +51,34 @@ typedef struct usc_port_name {
     const char *several; /* where the target has more than one name for it: those */
 } usc_port_name;
 
+enum { USC_PORT_LOOKS = 1 << 16 };
+
 /** The names of one target. Zero it to begin. */
 typedef struct usc_port_names {
     usc_arena *arena;
     usc_port_name *slot;                /* open addressing */
     const char *device, *backend, *api; /* of the source: "cuda", "nccl", "CUDA" */
     size_t n, size;
+    uint8_t look[USC_PORT_LOOKS / 8]; /* of names in C++ that rules look at: see there */
     bool failed;
 } usc_port_names;
+
+/* What most names are told apart by without a hash: first and last byte, and length. */
+static inline size_t usc_port_look_of(const char *name, size_t n)
+{
+    return ((size_t)name[0] & 63) | ((size_t)name[n - 1] & 31) << 6 | (n & 31) << 11;
+}
+
+/** Makes rules look at a name, and at those that look like it. */
+void usc_port_names_look(usc_port_names *names, const char *name);
+
+/** Whether a rule may look at a name of n > 0 bytes; false: no row is about it. */
+static inline bool usc_port_names_may(const usc_port_names *names, const char *name,
+                                      size_t n)
+{
+    const size_t bit = usc_port_look_of(name, n);
+    return (names->look[bit / 8] >> bit % 8 & 1) != 0;
+}
 
 /** The table of a target, and the map over it. Errors: as usc_port_tree of the map. */
 USC_NODISCARD usc_status usc_port_names_open(usc_port_names *names, usc_arena *arena,

@@ -5,6 +5,9 @@
 
 #include "port/port_names.h"
 
+const char *const usc_port_open_names[] = {"at",     "c10",    "torch", "cuda",
+                                           "native", "detail", "musa",  NULL};
+
 /* Two texts joined in the arena; NULL for NULL. */
 static const char *joined(usc_port_names *names, const char *a, const char *b, size_t n)
 {
@@ -114,6 +117,8 @@ usc_status usc_port_names_open(usc_port_names *names, usc_arena *arena,
                               .device = back ? "musa" : "cuda",
                               .backend = back ? "mccl" : "nccl",
                               .api = back ? "MUSA" : "CUDA"};
+    for (size_t i = 0; usc_port_open_names[i] != NULL; i++)
+        usc_port_names_look(names, usc_port_open_names[i]);
     if (!options->no_default_map) {
         put_table(names, usc_port_rows_cxx, usc_port_families_cxx, options->target);
         put_table(names, usc_port_rows_python, usc_port_families_python, options->target);

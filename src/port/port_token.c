@@ -23,22 +23,25 @@ const bool usc_port_name_bytes[256] = {
     Y16, Y16, Y16, Y16, Y16, Y16, Y16, Y16};
 /* clang-format on */
 
-void usc_port_push(usc_port_tokens *out, usc_port_kind kind, size_t end, bool directive)
+void usc_port_tokens_reserve(usc_port_tokens *out, size_t n)
 {
-    const uint32_t start = out->n > 0 ? out->token[out->n - 1].end : 0;
-    if (out->failed || end <= start) return;
-    if (out->n == out->size) {
-        const size_t size = out->size > 0 ? out->size + out->size / 2 : 256;
-        usc_port_token *grown = realloc(out->token, size * sizeof *grown);
-        if (grown == NULL) {
-            out->failed = true;
-            return;
-        }
-        out->token = grown;
-        out->size = size;
+    if (out->token != NULL) return;
+    out->token = malloc((n + 64) * sizeof *out->token);
+    out->size = out->token != NULL ? n + 64 : 0;
+}
+
+bool usc_port_tokens_grow(usc_port_tokens *out)
+{
+    const size_t size = out->size > 0 ? out->size + out->size / 2 : 256;
+    usc_port_token *grown =
+        out->failed ? NULL : realloc(out->token, size * sizeof *grown);
+    if (grown == NULL) {
+        out->failed = true;
+        return false;
     }
-    out->token[out->n++] =
-        (usc_port_token){start, (uint32_t)end, (uint8_t)kind, (uint8_t)directive};
+    out->token = grown;
+    out->size = size;
+    return true;
 }
 
 void usc_port_unended(usc_port_tokens *out, const char *what, size_t at)

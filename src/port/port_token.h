@@ -14,7 +14,7 @@
 typedef enum usc_port_kind {
     USC_PORT_SPACE, /* blanks, spliced lines, a byte order mark */
     USC_PORT_NEWLINE,
-    USC_PORT_COMMENT,
+    USC_PORT_COMMENT, /* the last one that means nothing in C++ */
     USC_PORT_NAME,
     USC_PORT_NUMBER,
     USC_PORT_TEXT,   /* a string with prefix and quotes; of a character, too */
@@ -29,6 +29,7 @@ typedef struct usc_port_token {
     uint32_t start, end;
     uint8_t kind;      /* usc_port_kind */
     uint8_t directive; /* C++: part of a preprocessor line */
+    uint8_t spliced;   /* C++: a name with the end of a line in it */
 } usc_port_token;
 
 typedef struct usc_port_tokens {
@@ -45,8 +46,24 @@ void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out);
 /** The same of Python. */
 void usc_port_cut_python(const char *text, size_t n, usc_port_tokens *out);
 
-/** Appends a token that begins where the last one ended; an empty one is none. */
-void usc_port_push(usc_port_tokens *out, usc_port_kind kind, size_t end, bool directive);
+/** Makes room for n tokens at the beginning, where there is memory. */
+void usc_port_tokens_reserve(usc_port_tokens *out, size_t n);
+
+/** Makes room for one more token. False: no memory, which `failed` tells. */
+bool usc_port_tokens_grow(usc_port_tokens *out);
+
+/** Appends a token that begins where the last one ended; an empty one is none. Inline: of
+ * every four bytes of a source one ends a token. */
+static inline void usc_port_push(usc_port_tokens *out, usc_port_kind kind, size_t end,
+                                 bool directive)
+{
+    const uint32_t start = out->n > 0 ? out->token[out->n - 1].end : 0;
+    if (end <= start || (out->n == out->size && !usc_port_tokens_grow(out))) return;
+    out->token[out->n++] = (usc_port_token){.start = start,
+                                            .end = (uint32_t)end,
+                                            .kind = (uint8_t)kind,
+                                            .directive = directive};
+}
 
 /** Remembers the first thing that does not end. */
 void usc_port_unended(usc_port_tokens *out, const char *what, size_t at);

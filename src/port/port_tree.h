@@ -43,8 +43,10 @@ typedef struct usc_port_run_state {
 
 /** What one file became. */
 typedef struct usc_port_done {
-    const char *bytes; /* as they are after the port; of the state's scratch memory */
+    const char *bytes; /* as they are after the port, in the state's scratch memory; NULL:
+                          they were not read */
     size_t size;
+    mode_t mode;
     bool changed;
 } usc_port_done;
 

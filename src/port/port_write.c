@@ -49,7 +49,6 @@ static usc_status put_entry(usc_port_run_state *s, const usc_port_entry *e,
 {
     char from[USC_PATH_SIZE];
     usc_port_done done;
-    struct stat about;
     usc_status st = usc_path_join(from, s->root, e->path, err);
     if (st != USC_OK) return st;
     if (e->what == USC_PORT_FOLDER && to != NULL)
@@ -59,8 +58,7 @@ static usc_status put_entry(usc_port_run_state *s, const usc_port_entry *e,
     if (e->what == USC_PORT_LINK)
         return e->refused == NULL ? link_again(from, to, err) : USC_OK;
     if (done.bytes == NULL) return copy(s, from, to, err);
-    if (stat(from, &about) != 0) return refused(from, err);
-    return put_file(s, to, done.bytes, done.size, about.st_mode, err);
+    return put_file(s, to, done.bytes, done.size, done.mode, err);
 }
 
 /* "csrc_musa" beside csrc; "train_musa.py" beside train.py, "a.mu" beside a.cu. */

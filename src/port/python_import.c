@@ -107,7 +107,7 @@ static void split(usc_port_job *job, const char *full, const char **parent,
                   const char **word)
 {
     const char *dot = strrchr(full, '.');
-    *parent = dot != NULL ? usc_port_format(job, "%.*s", (int)(dot - full), full) : "";
+    *parent = dot != NULL ? usc_port_copy(job, full, (size_t)(dot - full)) : "";
     *word = dot != NULL ? dot + 1 : full;
 }
 

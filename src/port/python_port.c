@@ -65,7 +65,7 @@ static void put_words(usc_port_job *job, const chain *c, size_t first, const cha
     }
     for (size_t i = first; i < c->n; i++) {
         const size_t n = strcspn(to, ".");
-        const char *word = usc_port_format(job, "%.*s", (int)n, to);
+        const char *word = usc_port_copy(job, to, n);
         if (!usc_port_at(job, c->place[i], word))
             usc_port_replace(job, c->place[i], word);
         to += n + (to[n] == '.');
@@ -151,7 +151,7 @@ static const char *port_tail(usc_port_job *job, const chain *c, const char *to,
     for (size_t k = 0; k < n_tail && at > 0; k++)
         while (at > 0 && to[--at] != '.') {
         }
-    const char *out = usc_port_format(job, "%.*s", (int)at, to);
+    const char *out = usc_port_copy(job, to, at);
     for (size_t k = c->n - n_tail; k < c->n; k++) {
         const char *method = method_to(job, c->place[k]);
         out = usc_port_format(job, "%s.%s", out,
@@ -177,7 +177,7 @@ static bool port_chain(usc_port_job *job, const chain *c)
     const char *call = strchr(to, '(');
     if (call != NULL) {
         if (strchr(call, '.') != NULL) return true; /* of the class: nothing to give */
-        to = usc_port_format(job, "%.*s", (int)(call - to), to);
+        to = usc_port_copy(job, to, (size_t)(call - to));
     }
     put_chain(job, c, alias, to);
     if (call != NULL) put_device(job, c, call + 1);

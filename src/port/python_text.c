@@ -188,7 +188,7 @@ void usc_port_python_text(usc_port_job *job, size_t i)
     if (t->end - t->start > 400) return; /* none of the table is so long */
     const char *word = usc_port_word(job, i);
     if (!open_text(word, &open, &close)) return;
-    const char *text = usc_port_format(job, "%.*s", (int)(close - open), word + open);
+    const char *text = usc_port_copy(job, word + open, (size_t)(close - open));
     const char *to = port_text(job, i, text, &left);
     if (left)
         usc_port_leave(job, i, i, usc_port_format(job, "'%s'", text),

@@ -252,6 +252,59 @@ static void test_what_never_ends_is_named(void **state)
     }
 }
 
+/* Names are told apart by their bytes before any is looked up: none may be lost by it. */
+static void test_every_word_that_tells_is_seen(void **state)
+{
+    static const char *const words[] = {
+        "asm(x);",
+        "__asm__(x);",
+        "wmma::a;",
+        "nvcuda::a;",
+        "tex2D<T>(t);",
+        "this_grid();",
+        "texture<T> t;",
+        "cudaCreateTextureObject(t);",
+        "surf2Dread(s);",
+        "grid_group g;",
+        "__shfl_xor(x, 1);",
+        "__ballot(p);",
+        "__any(p);",
+        "__all(p);",
+        "AT_DISPATCH_FLOATING_TYPES_AND_HALF(t);",
+        "x = __CUDA_ARCH__ >= 700;",
+        "x = CUDA_VERSION > 1;",
+        "x = CUDART_VERSION > 1;",
+        "x = __CUDACC_VER_MAJOR__ > 1;",
+        "#if USE_ROCM\n#endif",
+        "#if __HIPCC__\n#endif",
+        "#ifdef ROCM_VERSION\n#endif",
+        "#ifdef __HIP_PLATFORM_AMD__\n#endif",
+        "#ifdef MY_WITH_HIP\n#endif",
+        "as\\\nm(x);",
+        "cudnnNoSuch(x);",
+        "C10_CUDA_NO_SUCH(x);",
+        "AT_CUDA_NO_SUCH(x);",
+        "nvrtcNoSuch(x);",
+        "cutlassNoSuch(x);",
+    };
+    static const char *const plain[] = {"my_asm(x);", "x.wmma;",       "grid_x(1);",
+                                        "thing(x);",  "text2D<T>(t);", "cudart(x);",
+                                        "int tex;",   "MY_WITH_HIP;"};
+    (void)state;
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        usc_port_result *r =
+            port_bytes("x.cu", words[i], strlen(words[i]), USC_PORT_MUSA);
+        if (r->n_left == 0) fail_msg("nothing is left of '%s'", words[i]);
+        usc_port_free(r);
+    }
+    for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
+        usc_port_result *r =
+            port_bytes("x.cu", plain[i], strlen(plain[i]), USC_PORT_MUSA);
+        if (r->n_left != 0) fail_msg("'%s' is listed", plain[i]);
+        usc_port_free(r);
+    }
+}
+
 /* ---- folders */
 
 static usc_status port(const char *source, usc_port_options o, usc_error *err)
@@ -416,6 +469,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_what_never_ends_is_named),
+        cmocka_unit_test(test_every_word_that_tells_is_seen),
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_tokens_tile_and_twice_is_once),
         cmocka_unit_test(test_in_place_and_back),
