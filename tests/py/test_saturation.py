@@ -94,3 +94,28 @@ def test_functions_that_err_by_two_ulps_pass(scale):
     assert got.passed, got.sentence
     got = ulpscope.judge_call(F.gelu, (x,), outputs=0.5 * x * (1 + rough(torch.erf, x * 0.5**0.5)))
     assert got.passed, got.sentence
+
+
+def attention_gradient(q, k, v, g):
+    with torch.enable_grad():
+        leaves = [t.detach().requires_grad_() for t in (q, k, v)]
+        return torch.autograd.grad(F.scaled_dot_product_attention(*leaves, is_causal=True), leaves, g)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_saturated_softmax_in_attention_has_a_gradient(seed):
+    """The kernel of that gradient takes exp(score - logarithm of sums), which is anything for scores of 1e20, in float64
+    as well: so it is no reference there."""
+    draw = torch.Generator().manual_seed(seed)
+    randn = lambda: torch.randn(2, 2, 24, 16, generator=draw)  # noqa: E731
+    q, k, g = randn() * torch.exp2(10 * randn()), randn() * torch.exp2(10 * randn()), randn()
+    v = randn() * torch.exp2(4 * randn())
+    scores = (q.double() @ k.double().mT / 4).masked_fill(torch.ones(24, 24).triu(1).bool(), -torch.inf)
+    p, dp = scores.softmax(-1), g.double() @ v.double().mT
+    ds = p * (dp - (p * dp).sum(-1, keepdim=True)) / 4
+    right = [t.float() for t in (ds @ k.double(), ds.mT @ q.double(), p.mT @ g.double())]
+    verdict = ulpscope.judge_call(attention_gradient, (q, k, v, g), outputs=tuple(right))
+    assert verdict.passed, verdict.sentence
+    for wrong in ((*right[:2], right[2] * 1.01), (right[0] + g * 1e-3, *right[1:]), (*right[:2], right[2].roll(1, 2))):
+        verdict = ulpscope.judge_call(attention_gradient, (q, k, v, g), outputs=wrong, cause=False)
+        assert verdict.verdict == "wrong", verdict.sentence

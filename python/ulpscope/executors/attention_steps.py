@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention and its gradient by their formulas, in steps: what fused kernels compute in one. Torch's own table gives
-the weights where the kernel of the gradient reads logarithms of sums. Serves `noise` and `causes.compound`.
-Needs torch's operators only."""
+the weights where the kernel of the gradient reads logarithms of sums. Serves `noise`, `precision` and
+`causes.compound`. Needs torch's operators only."""
 
 from __future__ import annotations
 
 import torch
+
+MOST_WEIGHTS = 1 << 24  # at once
 
 
 def _scores(q, k, attn_mask, is_causal, scale):
@@ -20,6 +22,11 @@ def _scores(q, k, attn_mask, is_causal, scale):
         else:
             scores = torch.add(scores, attn_mask)
     return scores
+
+
+def _weights(scores):
+    """None of a query all of whose keys are hidden, as the kernels have it."""
+    return torch.softmax(scores, -1).masked_fill(scores.amax(-1, keepdim=True) == -torch.inf, 0)
 
 
 def _for_each(q, *shared):
@@ -42,8 +49,8 @@ def attention(
     """The result and the logarithms of the softmax's sums."""
     k, v = _for_each(q, k, v)
     scores = _scores(q, k, attn_mask, is_causal, scale)
-    weights = torch.softmax(scores, -1)
-    return torch.matmul(weights, v), torch.logsumexp(scores, -1)
+    sums = torch.logsumexp(scores, -1)
+    return torch.matmul(_weights(scores), v), sums.masked_fill(sums == -torch.inf, 0)
 
 
 def flash(
@@ -75,7 +82,7 @@ def flash_backward(
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed anew, as the kernel does."""
     keys, values = _for_each(q, k, v)
-    weights = torch.softmax(_scores(q, keys, attn_mask, is_causal, scale), -1)
+    weights = _weights(_scores(q, keys, attn_mask, is_causal, scale))
     of_weights = torch.matmul(g, values.transpose(-2, -1))
     of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
     of_scores = torch.mul(of_scores, q.shape[-1] ** -0.5 if scale is None else scale)
@@ -84,3 +91,23 @@ def flash_backward(
         t if like.shape[1] == q.shape[1] else t.unflatten(1, (like.shape[1], -1)).sum(2) for t, like in zip(own, (k, v))
     ]
     return torch.matmul(of_scores, keys), *shared
+
+
+def flash_backward_soundly(g, q, k, v, out, sums, dropout_p, is_causal, *, attn_mask=None, scale=None):
+    """The same, some queries at a time. The kernel computes a score twice, in two orders, and takes the exponential
+    of the difference: of scores of 1e20 that is anything, in float64 as well."""
+    n = max(1, MOST_WEIGHTS // (q.shape[0] * q.shape[1] * k.shape[-2]))
+    mask, of_queries, of_others = attn_mask, [], None
+    if is_causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril(0)
+    for i in range(0, q.shape[-2], n):
+        rows = slice(i, i + n)
+        part = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
+        given = (t[..., rows, :] for t in (g, q))
+        dq, *others = flash_backward(*given, k, v, out, sums, dropout_p, False, attn_mask=part, scale=scale)
+        of_queries.append(dq)
+        of_others = others if of_others is None else [a + b for a, b in zip(of_others, others)]
+    return torch.cat(of_queries, -2), *of_others
+
+
+IN_FLOAT64 = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: flash_backward_soundly}

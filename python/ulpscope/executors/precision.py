@@ -17,9 +17,11 @@ from ..calls.mode import Mode
 from ..calls.replay import LEFT_ALONE, base_name, is_write, rebuilt
 from ..calls.torch_private import DispatchKey, OpOverload, bare_name, decomposition_table
 from . import formulas, registered
+from .attention_steps import IN_FLOAT64 as ATTENTION
 from .formulas.quantized import IN_FLOAT64 as FAKE_QUANTIZED
 
-IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED}  # torch has float32 kernels only, or rounds inside
+# torch has float32 kernels only, or rounds inside, or is off in float64
+IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED, **ATTENTION}
 SEEN_AS = torch.ops.aten.view.dtype
 HANG_ON_DTYPE = {"nextafter"}  # what they mean
 CONSTANTS = {"aten::full", "aten::full_like", "aten::new_full", "aten::scalar_tensor"}
