@@ -28,7 +28,8 @@
 #define MOST_ILL 1.0   /* times, in the mean: what is called ill-conditioned and right */
 #define MOST_ILL_ALONE 4.0 /* and one element of it */
 #define KNOWS 0.9          /* of the truth: what is off by less has something of it */
-#define NOBODY_KNOWS 2.0   /* of the truth: where runs lose more */
+#define VISIBLE 0x1p-8     /* of the truth: who is off by less needs no run beside it */
+#define EXPLAINED 0.5      /* of the squared errors, by one share in all of them */
 #define TINY 0x1p-10       /* of what elements are: so small a one is no measure */
 #define MOST_CUT 1.5       /* times what is cut off by the coarsest units */
 #define BITS_WRONG 4.5     /* no precision in use computes with fewer */
@@ -37,7 +38,9 @@ enum { FEWEST = 8, FEWEST_SHOWN = 3, FEWEST_RUNS = 4 };
 /* A factor that a row has in common: as in case_factor.c, */
 #define BASE 16.0
 #define SLOPE 0.25
-#define MOST_SHARED 8.0 /* and so many times what runs have in common */
+#define MOST_SHARED 8.0     /* and so many times what runs have in common, */
+#define MOST_SHARED_ILL 5.0 /* or what all of them have where little is right; */
+#define NO_SHARE 2.0        /* what has more of them is no pass there */
 
 static usc_case_stage take_lost, keep_lost;
 
@@ -66,8 +69,26 @@ static double share_of_row(const usc_case *c, const double *got, int64_t at)
     return rr > 0 ? er / rr : 0;
 }
 
+/* By which share all of it is off, and which part of its squared errors that is. */
+static double share_of_all(const usc_case *c, const double *got, double *explained)
+{
+    double er = 0, rr = 0, ee = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double off = got[i] - c->r[i];
+        if (!isfinite(off)) continue;
+        er += off * c->r[i];
+        rr += c->r[i] * c->r[i];
+        ee += off * off;
+    }
+    *explained = ee > 0 && rr > 0 ? er * er / (rr * ee) : 0;
+    return rr > 0 ? er / rr : 0;
+}
+
 static void add_rows(usc_case *c, const double *run)
 {
+    double explained;
+    const double all = share_of_all(c, run, &explained);
+    c->lost.shares += all * all;
     if (c->lost.rows == NULL) return;
     for (int64_t k = 0; k < c->n / width_of(c); k++) {
         const double share = share_of_row(c, run, k * width_of(c));
@@ -95,6 +116,22 @@ static double shared(const usc_case *c)
     return many ? sqrt(sum / (double)n) : 0;
 }
 
+/* The share of all of what is ill-conditioned, where that is so many times what runs have
+ * and more than accumulators lose that cut off; 0: it is not. */
+static double shared_by_all(const usc_case *c, double times)
+{
+    if (!(c->lost.shares >= 0)) return 0; /* nothing is kept of them */
+    double explained;
+    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
+    const double least = (BASE + SLOPE * root) * ROUNDING;
+    const double runs = sqrt(c->lost.shares / c->lost.n_runs);
+    const double share = share_of_all(c, c->d, &explained);
+    const double cut = MOST_CUT * c->lost.share_cut;
+    const double own = share * cut > 0 ? fabs(share) - fabs(cut) : fabs(share);
+    const bool is_one = explained >= EXPLAINED && own > fmax(least, times * runs);
+    return is_one ? share : 0;
+}
+
 /* ---- what runs lose ---- */
 
 static bool begin(usc_case *c)
@@ -102,6 +139,7 @@ static bool begin(usc_case *c)
     c->lost.squares = usc_case_room(c, c->n, sizeof(double));
     c->d = NULL; /* that of a look may be put right */
     c->lost.n_runs = 0;
+    c->lost.shares = c->lost.share_cut = 0;
     c->lost.rows = NULL;
     if (has_rows(c)) c->lost.rows = usc_case_room(c, c->n / width_of(c), sizeof(double));
     return c->lost.squares != NULL && usc_case_load(c);
@@ -126,10 +164,11 @@ static bool take(usc_case *c)
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return false;
     if ((unsigned)c->given.number == USC_RERUN_CUT) {
-        double *cut = usc_case_room(c, c->n, sizeof *cut);
+        double explained, *cut = usc_case_room(c, c->n, sizeof *cut);
         for (int64_t i = 0; i < c->n && cut != NULL; i++)
             cut[i] = run[i] - c->r[i];
         c->lost.cut = cut;
+        c->lost.share_cut = share_of_all(c, run, &explained);
     } else {
         add_run(c, run);
     }
@@ -186,7 +225,7 @@ typedef struct loss {
     double most; /* of one element */
     int64_t n_shown, n, i_most;
     double e, r; /* sums of squares, */
-    double runs; /* and of what runs lose */
+    double runs; /* and of what runs lose, or a rounding */
 } loss;
 
 static loss lost_by_device(const usc_case *c, double typical)
@@ -222,7 +261,12 @@ static void accuse_all(usc_case *c, const loss *l, double share)
 {
     const usc_finding before = c->f;
     const double bits = -log2(fmax(sqrt(l->e / fmax(l->r, 0x1p-1000)), ROUNDING));
-    if (share > 0)
+    const bool all = before.verdict == USC_VERDICT_UNJUDGED && share != 0;
+    if (all)
+        usc_case_conclude(c, USC_VERDICT_WRONG,
+                          "it is %.3g times what is right, as no run of float32 is",
+                          1 + share);
+    else if (share > 0)
         usc_case_conclude(
             c, USC_VERDICT_REDUCED,
             "the elements of a row are off by one share, typically %.3g, as "
@@ -235,11 +279,14 @@ static void accuse_all(usc_case *c, const loss *l, double share)
             "in any order",
             l->mean);
     const char *reason = c->f.reason;
-    const bool ill = before.verdict == USC_VERDICT_UNJUDGED;
+    const bool ill = before.verdict == USC_VERDICT_UNJUDGED ||
+                     2 * before.excused[USC_EXCUSE_ILL_CONDITIONED] > c->n;
     c->f = before;
     c->f.bits = fmax(0, ill || isnan(before.bits) ? bits : before.bits);
-    c->f.verdict = c->f.bits < BITS_WRONG ? USC_VERDICT_WRONG : USC_VERDICT_REDUCED;
+    c->f.verdict =
+        all || c->f.bits < BITS_WRONG ? USC_VERDICT_WRONG : USC_VERDICT_REDUCED;
     c->f.reason = reason;
+    if (all) c->f.factor = 1 + share;
     c->f.bound = false;
 }
 
@@ -266,23 +313,29 @@ static void accuse_some(usc_case *c, double typical)
     if (c->open != NULL) usc_case_differ(c, &c->device, &c->truth);
 }
 
-static bool is_one_value(const usc_case *c)
-{
-    int64_t i = 1;
-    while (i < c->n && c->d[i] == c->d[0])
-        i++;
-    return i >= c->n;
-}
-
 /* What is called ill-conditioned, and loses no more than runs of float32 do, is right: it
- * has something of the truth, or no run has and it is not one number everywhere. Other
- * numbers of the truth's size are no nearer to it than nothing is. */
+ * has something of the truth, as these have, or is not visibly off. Other numbers of the
+ * truth's size are no nearer to it than nothing is; and where runs lose nearly all of it
+ * nobody can tell what is right from what is not. */
 static bool is_right(const usc_case *c, const loss *l)
 {
-    const bool near = l->e <= KNOWS * KNOWS * l->r;
-    const bool nobody = l->runs >= NOBODY_KNOWS * NOBODY_KNOWS * l->r;
+    const bool near = l->e <= KNOWS * KNOWS * l->r && l->runs <= KNOWS * KNOWS * l->r;
     return l->n == c->f.judgement.n_finite && l->n >= FEWEST && l->mean <= MOST_ILL &&
-           l->most <= MOST_ILL_ALONE && (near || (nobody && !is_one_value(c)));
+           l->most <= MOST_ILL_ALONE && shared_by_all(c, NO_SHARE) == 0 &&
+           (near || l->e <= VISIBLE * VISIBLE * l->r);
+}
+
+/* Within all sets, which say nothing there. */
+static void say_unknown(usc_case *c, const loss *l)
+{
+    if (l->mean > MOST_ILL || l->most > MOST_ILL_ALONE || l->runs <= KNOWS * KNOWS * l->r)
+        return;
+    char text[160];
+    (void)usc_format(
+        text, sizeof text,
+        "%s; its runs lose nearly all there, and it loses no more than these",
+        c->f.reason);
+    c->f.reason = usc_case_text(c, text);
 }
 
 static void acquit(usc_case *c)
@@ -304,15 +357,17 @@ static usc_status weigh(usc_case *c)
     const bool many = l.n >= FEWEST && l.n_shown >= FEWEST_SHOWN &&
                       (double)l.n_shown >= SHARE * (double)l.n;
     const bool passes = c->f.verdict == USC_VERDICT_PASS;
-    const double share = passes ? shared(c) : 0;
+    const double share = passes ? shared(c) : shared_by_all(c, MOST_SHARED_ILL);
     const double most =
         MOST * (1 + FEW_TELL / sqrt(fmax((double)l.n, 1))); /* few tell less */
-    if ((many && l.mean > most) || share > 0)
+    if ((many && l.mean > most) || share != 0)
         accuse_all(c, &l, many && l.mean > most ? 0 : share);
     else if (passes && may_be_one(c) && l.most > MOST_ALONE)
         accuse_some(c, typical);
     else if (!passes && is_right(c, &l))
         acquit(c);
+    else if (!passes)
+        say_unknown(c, &l);
     return usc_case_pass(c, USC_STAGE_END);
 }
 
@@ -327,7 +382,8 @@ static usc_status take_sums(usc_case *c, usc_error *err)
                              c->o.path);
     const double *lost = usc_case_wide(c, a);
     if (lost == NULL) return USC_OK; /* the driver tells */
-    c->lost.rows = NULL;             /* of which nothing is kept */
+    c->lost.rows = NULL;             /* of which nothing is kept, */
+    c->lost.shares = (double)NAN;    /* nor of these */
     memcpy(c->lost.squares, lost, (size_t)c->n * sizeof *lost);
     c->lost.cut = b != NULL ? usc_case_wide(c, b) : NULL;
     return weigh(c);
@@ -352,8 +408,9 @@ static bool excuses_any(const usc_finding *f)
 bool usc_case_may_lose(const usc_case *c)
 {
     const usc_finding *f = &c->f;
-    const bool passes =
-        f->verdict == USC_VERDICT_PASS && (f->judgement.max > LOUD || c->look.loud);
+    const bool off = f->judgement.max > LOUD || c->look.loud ||
+                     f->excused[USC_EXCUSE_ILL_CONDITIONED] > 0;
+    const bool passes = f->verdict == USC_VERDICT_PASS && off;
     const bool ill = f->verdict == USC_VERDICT_UNJUDGED && f->judgement.n_ill > 0 &&
                      f->judgement.n_free == 0;
     return !c->lost.tried && c->lost.scaled && !c->narrow.weighing && c->kept == NULL &&
@@ -374,7 +431,7 @@ usc_status usc_case_lost_scale(usc_case *c, usc_error *err)
 {
     const usc_judgement *j = &c->look.j;
     c->lost.scaled = false;
-    if (!(j->max > LOUD) && !c->look.loud && j->n_ill == 0) return USC_OK;
+    if (!(j->max > LOUD) && !c->look.loud && j->n_ill + j->n_mismatch == 0) return USC_OK;
     if (c->kept != NULL || c->o.bare || c->device.dtype != USC_F32 || c->n < FEWEST ||
         !c->look.scaled || c->look.turned)
         return USC_OK;

@@ -188,7 +188,9 @@ struct usc_case {
         bool tried, scaled; /* S of the last look is known */
         double *squares;    /* of what runs lose, then their root mean square */
         const double *cut;  /* what is lost where accumulators are cut off, or NULL */
-        double *rows;       /* squares of what runs are off by in all of a row */
+        double *rows;       /* squares of what runs are off by in all of a row, */
+        double shares;      /* and in all of it; no number: unknown */
+        double share_cut;   /* the same of `cut` */
         double *s;
         int n_runs;
     } lost;

@@ -149,8 +149,8 @@ def test_a_formula_that_cancels_everywhere_blames_no_function_of_two_ulps(draw):
     assert not said(shrink, (wide,), wide - torch.tanh(wide).bfloat16().float()).passed
     small = 1e-5 * draw(600)  # float32 has no tanh(x) but x there
     near = small - of_two_ulps(torch.tanh(small), draw)
-    lost = said(shrink, (small,), near)  # nothing of the truth, as every run of float32: what that leaves is not known
-    assert lost.passed and lost.effective_bits != lost.effective_bits
+    lost = said(shrink, (small,), near)  # nothing of the truth, as every run of float32: nothing is known there
+    assert lost.verdict == "unjudged" and "loses no more than these" in lost.sentence, lost.sentence
 
 
 def test_two_functions_that_cancel_to_zero_may_differ_by_their_roundings(draw):
