@@ -5,7 +5,12 @@ the weights where the kernel of the gradient reads logarithms of sums. Serves `n
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_WEIGHTS = 1 << 24  # at once
 
@@ -25,7 +30,7 @@ def _scores(q, k, attn_mask, is_causal, scale):
 
 
 def _weights(scores):
-    """None of a query all of whose keys are hidden, as the kernels have it."""
+    """Those of a query all of whose keys are hidden are 0, as in kernels, where other forms have NaN."""
     return torch.softmax(scores, -1).masked_fill(scores.amax(-1, keepdim=True) == -torch.inf, 0)
 
 
@@ -49,8 +54,8 @@ def attention(
     """The result and the logarithms of the softmax's sums."""
     k, v = _for_each(q, k, v)
     scores = _scores(q, k, attn_mask, is_causal, scale)
-    sums = torch.logsumexp(scores, -1)
-    return torch.matmul(_weights(scores), v), sums.masked_fill(sums == -torch.inf, 0)
+    weights = torch.softmax(scores, -1)
+    return torch.matmul(weights, v), torch.logsumexp(scores, -1)
 
 
 def flash(
@@ -79,10 +84,11 @@ def flash_backward(
     *,
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
+    weigh: Callable[[torch.Tensor], torch.Tensor] = lambda scores: torch.softmax(scores, -1),
 ) -> tuple[torch.Tensor, ...]:
     """Gradients of query, key and value; the weights are computed anew, as the kernel does."""
     keys, values = _for_each(q, k, v)
-    weights = _weights(_scores(q, keys, attn_mask, is_causal, scale))
+    weights = weigh(_scores(q, keys, attn_mask, is_causal, scale))
     of_weights = torch.matmul(g, values.transpose(-2, -1))
     of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights, -1, weights.dtype)
     of_scores = torch.mul(of_scores, q.shape[-1] ** -0.5 if scale is None else scale)
@@ -104,7 +110,9 @@ def flash_backward_soundly(g, q, k, v, out, sums, dropout_p, is_causal, *, attn_
         rows = slice(i, i + n)
         part = mask if mask is None or mask.shape[-2] == 1 else mask[..., rows, :]
         given = (t[..., rows, :] for t in (g, q))
-        dq, *others = flash_backward(*given, k, v, out, sums, dropout_p, False, attn_mask=part, scale=scale)
+        dq, *others = flash_backward(
+            *given, k, v, out, sums, dropout_p, False, attn_mask=part, scale=scale, weigh=_weights
+        )
         of_queries.append(dq)
         of_others = others if of_others is None else [a + b for a, b in zip(of_others, others)]
     return torch.cat(of_queries, -2), *of_others
