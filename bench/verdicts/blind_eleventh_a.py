@@ -65,7 +65,7 @@ def low(n, m=None):
     return torch.arange(m)[None] <= torch.arange(n)[:, None] + m - n
 
 
-# ------------------------------------------------------------------ flex: documents and slopes by head
+# ---- flex: documents and slopes by head
 
 
 def docs(n, cuts):
@@ -116,7 +116,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ paged decoding, tables of blocks
+# ---- paged decoding, tables of blocks
 
 
 def paged_args(d):
@@ -177,7 +177,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ latent attention: compressed keys and a rotary part
+# ---- latent attention: compressed keys and a rotary part
 
 
 @eleventh(
@@ -235,7 +235,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ ragged sequences, half precision
+# ---- ragged sequences, half precision
 
 
 def ragged_args(d):
@@ -346,7 +346,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradients of grouped attention
+# ---- gradients of grouped attention
 
 
 @eleventh(lambda d: (d(2, 6, 96, 32), d(2, 2, 96, 32), d(2, 2, 96, 32), d(2, 6, 96, 32)))
@@ -397,7 +397,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ long keys in splits, with their logsumexp
+# ---- long keys in splits, with their logsumexp
 
 
 @eleventh(lambda d: (d(2, 8, 1, 64), d(2, 2048, 8, 64).transpose(1, 2), d(2, 2048, 8, 64).transpose(1, 2)))

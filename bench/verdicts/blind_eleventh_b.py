@@ -218,7 +218,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ short causal convolution with a state
+# ---- short causal convolution with a state
 
 
 @eleventh(lambda d: (d(3, 64, 70, dtype=bf), d(64, 4, dtype=bf, scale=0.5), d(64, dtype=bf), d(3, 64, 3, dtype=bf)))
@@ -316,7 +316,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gated linear attention, bfloat16
+# ---- gated linear attention, bfloat16
 
 
 @eleventh(
@@ -369,7 +369,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradients of a linear recurrence
+# ---- gradients of a linear recurrence
 
 
 @eleventh(lambda d: (d.rand(4, 200, 32) * 0.3 + 0.68, d(4, 200, 32), d(4, 200, 32)))

@@ -76,7 +76,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ e4m3 by blocks of 32 and powers of two
+# ---- e4m3 by blocks of 32 and powers of two
 
 
 def mx_args(d):
@@ -326,7 +326,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ half precision, long inner dimension, transposed
+# ---- half precision, long inner dimension, transposed
 
 
 @eleventh(lambda d: (d(4096, 48, dtype=hf).T, d(40, 4096, dtype=hf).T))
@@ -461,7 +461,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ a routed product in float32: einsum of experts
+# ---- a routed product in float32: einsum of experts
 
 
 @eleventh(lambda d: (d(6, 20, 64), d(6, 96, 64).mT, d(6, 96)))

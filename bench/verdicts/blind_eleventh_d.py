@@ -29,7 +29,7 @@ def row_tail(x, n):
     return torch.arange(x.shape[-1]) < n
 
 
-# ------------------------------------------------------------------ root mean square with the residual
+# ---- root mean square with the residual
 
 
 @eleventh(lambda d: (d(48, 1536, dtype=bf), d(48, 1536, dtype=bf, scale=4), d(1536, shift=1.0, scale=0.2, dtype=bf)))
@@ -129,7 +129,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ layer norm of bfloat16 far from zero
+# ---- layer norm of bfloat16 far from zero
 
 
 @eleventh(
@@ -231,7 +231,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ group norm, channels last, with silu
+# ---- group norm, channels last, with silu
 
 
 @eleventh(lambda d: (d(2, 14, 14, 48, shift=0.5).permute(0, 3, 1, 2), d(48, shift=1, scale=0.2), d(48)))
@@ -275,7 +275,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ batch norm in training, its running numbers
+# ---- batch norm in training, its running numbers
 
 
 @eleventh(lambda d: (d(12, 20, 6, 6, shift=2.0), d(20, shift=1, scale=0.2), d(20), d(20), d.rand(20) + 0.5))
@@ -320,7 +320,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ swiglu and its gradient, bfloat16
+# ---- swiglu and its gradient, bfloat16
 
 
 @eleventh(lambda d: (d(96, 2, 344, dtype=bf, scale=2), d(96, 344, dtype=bf)))
@@ -369,7 +369,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ geglu by the error function, float32 and its gradient
+# ---- geglu by the error function, float32 and its gradient
 
 
 @eleventh(lambda d: (d(64, 500, scale=2).T, d(64, 500, scale=2).T, d(500, 64)))
@@ -418,7 +418,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ softmax of long rows, not contiguous
+# ---- softmax of long rows, not contiguous
 
 
 @eleventh(lambda d: (d(32000, 10, scale=3).T,))

@@ -11,7 +11,7 @@ from .blind_eleventh_a import eleventh
 from .blind_eleventh_d import lanes
 from .blind_ninth_a import bad, ok
 
-# ------------------------------------------------------------------ rotary, interleaved, on part of a head
+# ---- rotary, interleaved, on part of a head
 
 
 def angles(pos, dim, base=10000.0, of=lambda f: f):
@@ -80,7 +80,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ rotary by halves, bfloat16, with the norm of queries
+# ---- rotary by halves, bfloat16, with the norm of queries
 
 
 @eleventh(lambda d: (d(2, 40, 8, 64, dtype=bf, scale=3), d(64, shift=1, scale=0.2, dtype=bf), torch.arange(40) * 50))
@@ -192,7 +192,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ routing: eight of 64, renormed
+# ---- routing: eight of 64, renormed
 
 
 @eleventh(lambda d: (d(128, 64, scale=1.5),))
@@ -231,7 +231,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ routing in groups by sigmoids and a bias
+# ---- routing in groups by sigmoids and a bias
 
 
 @eleventh(lambda d: (d(96, 64), d(64, scale=0.2)))
@@ -295,7 +295,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ capacity: what goes where, and what is dropped
+# ---- capacity: what goes where, and what is dropped
 
 
 def capacity_args(d):
@@ -406,7 +406,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ putting experts' outputs together
+# ---- putting experts' outputs together
 
 
 def combine_args(d):

@@ -9,7 +9,7 @@ from .blind_eleventh_a import eleventh, rough_exp
 from .blind_eleventh_d import lanes
 from .blind_ninth_a import bad, grads, ok
 
-# ------------------------------------------------------------------ cross entropy of the head in chunks, labels left out
+# ---- cross entropy of the head in chunks, labels left out
 
 
 def head_args(d):
@@ -82,7 +82,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradient of cross entropy, bfloat16 logits
+# ---- gradient of cross entropy, bfloat16 logits
 
 
 def ce_grad_args(d):
@@ -188,7 +188,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ divergence of a teacher at a temperature
+# ---- divergence of a teacher at a temperature
 
 
 @eleventh(lambda d: (d(60, 700, scale=2), d(60, 700, scale=2), d.rand(60) > 0.2))
@@ -231,7 +231,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ group relative policy optimisation
+# ---- group relative policy optimisation
 
 
 def policy_args(d):
@@ -358,7 +358,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ binary cross entropy with weights, and its gradient
+# ---- binary cross entropy with weights, and its gradient
 
 
 @eleventh(lambda d: (d(40, 90, dtype=hf, scale=6), (d.rand(40, 90) > 0.7).to(hf), d.rand(90).to(hf) * 3 + 1))
@@ -413,7 +413,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ cosine similarity and its gradient, half precision
+# ---- cosine similarity and its gradient, half precision
 
 
 @eleventh(lambda d: (d(64, 300, dtype=hf, scale=30), d(64, 300, dtype=hf, scale=30), d(64)))

@@ -73,7 +73,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ AdamW with states of eight bits
+# ---- AdamW with states of eight bits
 
 
 def eight_args(d):
@@ -348,7 +348,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ Shampoo-like: exponents of a Gram matrix, an average
+# ---- Shampoo-like: exponents of a Gram matrix, an average
 
 
 @eleventh(lambda d: (d(24, 60), torch.eye(24) * 0.5, d(60), d(60)))

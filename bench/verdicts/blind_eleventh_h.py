@@ -55,7 +55,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ speculative decoding: acceptance and what is left
+# ---- speculative decoding: acceptance and what is left
 
 
 def spec_args(d):
@@ -173,7 +173,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ a stable sort with its payload
+# ---- a stable sort with its payload
 
 
 def sort_args(d):
@@ -263,7 +263,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ runs of equal values: lengths and sums
+# ---- runs of equal values: lengths and sums
 
 
 def runs_args(d):
@@ -374,7 +374,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ adding rows by place, bfloat16
+# ---- adding rows by place, bfloat16
 
 
 @eleventh(lambda d: (d(60, 64, dtype=bf), d.ints(60, 500), d(500, 64, dtype=bf)))

@@ -55,7 +55,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ transposed, stride two, bfloat16
+# ---- transposed, stride two, bfloat16
 
 
 @eleventh(lambda d: (d(2, 32, 9, 9, dtype=bf), d(32, 16, 4, 4, dtype=bf, scale=0.1), d(16, dtype=bf)))
@@ -104,7 +104,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradients of a depthwise convolution
+# ---- gradients of a depthwise convolution
 
 
 @eleventh(lambda d: (d(4, 24, 16, 16), d(24, 1, 3, 3), d(4, 24, 16, 16)))
@@ -150,7 +150,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ long convolution by Fourier transforms
+# ---- long convolution by Fourier transforms
 
 
 @eleventh(lambda d: (d(3, 16, 700), d(16, 700) * torch.exp(-torch.arange(700) / 150.0), d(16)))
@@ -198,7 +198,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ bilinear upsampling, and its gradient
+# ---- bilinear upsampling, and its gradient
 
 
 @eleventh(lambda d: (d(2, 6, 9, 11), d(2, 6, 20, 25)))
@@ -252,7 +252,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ sampling on a grid, zeros outside
+# ---- sampling on a grid, zeros outside
 
 
 @eleventh(lambda d: (d(2, 5, 14, 17), d.rand(2, 10, 12, 2) * 2.3 - 1.15))
@@ -308,7 +308,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ average and greatest of windows
+# ---- average and greatest of windows
 
 
 @eleventh(lambda d: (d(3, 10, 15, 15, shift=-3).transpose(2, 3),))
@@ -353,7 +353,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ three dimensions in patches, half precision
+# ---- three dimensions in patches, half precision
 
 
 @eleventh(lambda d: (d(1, 3, 4, 28, 28, dtype=hf), d(48, 3, 2, 14, 14, dtype=hf, scale=0.04), d(48, dtype=hf)))

@@ -54,7 +54,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradient of attention with a soft cap
+# ---- gradient of attention with a soft cap
 
 
 @eleventh(lambda d: (d(1, 4, 64, 32, scale=3), d(1, 4, 64, 32, scale=3), d(1, 4, 64, 32), d(1, 4, 64, 32)))
@@ -152,7 +152,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradient of rotary and of the norm under it
+# ---- gradient of rotary and of the norm under it
 
 
 @eleventh(lambda d: (d(2, 24, 4, 32), d(32, shift=1, scale=0.2), d(2, 24, 4, 32)))
@@ -201,7 +201,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gelu with bias and dropout, gradient, half precision
+# ---- gelu with bias and dropout, gradient, half precision
 
 
 @eleventh(lambda d: (d(60, 256, dtype=hf, scale=2), d(256, dtype=hf), d.rand(60, 256) > 0.1, d(60, 256, dtype=hf)))
@@ -242,7 +242,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ a mean square loss with its gradient, and huber
+# ---- a mean square loss with its gradient, and huber
 
 
 @eleventh(lambda d: (d(30, 1000, dtype=bf, scale=2), d(30, 1000, dtype=bf, scale=2), d.rand(30, 1000)))
@@ -293,7 +293,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ layer scale, modulation and a gate, as diffusion has it
+# ---- layer scale, modulation and a gate, as diffusion has it
 
 
 @eleventh(
@@ -346,7 +346,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ softmax's gradient, in place, with a mask and a scale
+# ---- softmax's gradient, in place, with a mask and a scale
 
 
 @eleventh(lambda d: (d(4, 60, 333), d(4, 60, 333)))
@@ -386,7 +386,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ attention of vision in windows, a bias of relative places
+# ---- attention of vision in windows, a bias of relative places
 
 
 def swin_args(d):

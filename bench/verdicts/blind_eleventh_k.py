@@ -10,7 +10,7 @@ from .blind import bf, hf, narrow
 from .blind_eleventh_a import eleventh, rough_exp
 from .blind_ninth_a import bad, grads, ok
 
-# ------------------------------------------------------------------ bags of embeddings, half precision
+# ---- bags of embeddings, half precision
 
 
 def bag_args(d):
@@ -61,7 +61,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradient of an embedding, scaled by frequency
+# ---- gradient of an embedding, scaled by frequency
 
 
 @eleventh(lambda d: (d.ints(40, 300), d(300, 32)))
@@ -100,7 +100,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ segments: greatest, mean and softmax
+# ---- segments: greatest, mean and softmax
 
 
 @eleventh(lambda d: (d(260, 12, scale=3), torch.tensor([0, 33, 33, 34, 150, 260])))
@@ -145,7 +145,7 @@ bad(
 )
 
 
-# ------------------------------------------------------------------ gradient of the router's weights
+# ---- gradient of the router's weights
 
 
 @eleventh(lambda d: (d(80, 32), d(80, 32).topk(4, -1).indices, d(80, 4)))

@@ -104,8 +104,8 @@ def attention_gradient(q, k, v, g):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_saturated_softmax_in_attention_has_a_gradient(seed):
-    """The kernel of that gradient takes exp(score - logarithm of sums), which is anything for scores of 1e20, in float64
-    as well: so it is no reference there."""
+    """The kernel of that gradient takes exp(score - logarithm of sums), which is anything for scores of 1e20, in
+    float64 as well: so it is no reference there."""
     draw = torch.Generator().manual_seed(seed)
     randn = lambda: torch.randn(2, 2, 24, 16, generator=draw)  # noqa: E731
     q, k, g = randn() * torch.exp2(10 * randn()), randn() * torch.exp2(10 * randn()), randn()

@@ -99,7 +99,19 @@ def flash_backward(
     return torch.matmul(of_scores, keys), *shared
 
 
-def flash_backward_soundly(g, q, k, v, out, sums, dropout_p, is_causal, *, attn_mask=None, scale=None):
+def flash_backward_soundly(
+    g: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    sums: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: torch.Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[torch.Tensor, ...]:
     """The same, some queries at a time. The kernel computes a score twice, in two orders, and takes the exponential
     of the difference: of scores of 1e20 that is anything, in float64 as well."""
     n = max(1, MOST_WEIGHTS // (q.shape[0] * q.shape[1] * k.shape[-2]))
