@@ -119,6 +119,35 @@ static PyObject *py_beyond_float32(PyObject *module, PyObject *args)
         : core_raise(PyModule_GetState(module), status, &err);
 }
 
+static PyObject *py_round_to(PyObject *module, PyObject *args)
+{
+    PyObject *given;
+    usc_number_format format;
+    int64_t n = -1;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "Oiii", &given, &format.bits, &format.emin, &format.emax))
+        return NULL;
+    if (format.bits < 2 || format.bits > 52 || format.emin < -900 || format.emax > 1022)
+        return PyErr_Format(PyExc_ValueError, "no format of %d bits", format.bits);
+    double *x = whole(given, USC_F64, &n);
+    if (x == NULL) return NULL;
+    Py_BEGIN_ALLOW_THREADS usc_round_to(&format, x, n);
+    Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *py_unit_of(PyObject *module, PyObject *tensor)
+{
+    usc_tensor t;
+    double unit;
+    usc_error err = {0};
+    usc_status status;
+    if (py_tensor_borrow(tensor, &t) < 0) return NULL;
+    Py_BEGIN_ALLOW_THREADS status = usc_unit_of(&t, &unit, &err);
+    Py_END_ALLOW_THREADS return status == USC_OK
+        ? PyFloat_FromDouble(unit)
+        : core_raise(PyModule_GetState(module), status, &err);
+}
+
 static PyObject *py_large_pages(PyObject *module, PyObject *args)
 {
     unsigned long long address;
@@ -139,6 +168,9 @@ static PyMethodDef functions[] = {
      "terms_moved(x, up, ulp, out): see usc_terms_moved."},
     {"beyond_float32", py_beyond_float32, METH_VARARGS,
      "beyond_float32(tensor, maybe) -> bool: see usc_beyond_float32."},
+    {"round_to", py_round_to, METH_VARARGS,
+     "round_to(x, bits, emin, emax): doubles in their place, see usc_round_to."},
+    {"unit_of", py_unit_of, METH_O, "unit_of(tensor) -> float: see usc_unit_of."},
     {"large_pages", py_large_pages, METH_VARARGS,
      "large_pages(address, size): of memory that nobody has touched."},
     {NULL, NULL, 0, NULL},

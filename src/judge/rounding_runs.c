@@ -9,7 +9,9 @@
 
 #include <assert.h>
 #include <float.h>
+#include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #define EPS 0x1p-23f /* of float32 */
 #define SETTLED                                                                          \
@@ -167,6 +169,98 @@ void usc_terms_moved(const float *x, const uint8_t *up, double ulp, int64_t n,
     for (int64_t i = 0; i < n; i++)
         out[i] = (double)x[i] * factors[up[i] & 1];
     usc_float_env_leave(env);
+}
+
+/* ---- narrower formats ---- */
+
+/* What a number of a format is made of. */
+typedef struct rounding {
+    uint64_t half, keep; /* added to a pattern, and left of it */
+    int drop;            /* bits of it that are not kept */
+    double least, most;  /* smallest normal number; from here on infinite */
+    double quantum;      /* of what is below the normal ones */
+} rounding;
+
+static uint64_t pattern_of(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* To nearest, ties to even: a carry in the pattern runs into the exponent, as it must. */
+static double rounded_normal(const rounding *r, double x)
+{
+    uint64_t bits = pattern_of(x);
+    bits = (bits + (r->half + (bits >> r->drop & 1))) & r->keep;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static double rounded_below(const rounding *r, double x)
+{
+    const double whole = 0x1.8p52; /* no digit behind the point is left beside it */
+    return copysign((x / r->quantum + whole - whole) * r->quantum, x);
+}
+
+void usc_round_to(const usc_number_format *format, double *x, int64_t n)
+{
+    assert(format && x);
+    assert(1 < format->bits && format->bits < 53);
+    const int drop = 53 - format->bits;
+    const rounding r = {.half = (UINT64_C(1) << (drop - 1)) - 1,
+                        .keep = ~((UINT64_C(1) << drop) - 1),
+                        .drop = drop,
+                        .least = ldexp(1, format->emin),
+                        .most = ldexp(1, format->emax + 1),
+                        .quantum = ldexp(1, format->emin - (format->bits - 1))};
+    const usc_float_env env = usc_float_env_enter();
+    for (int64_t i = 0; i < n; i++) {
+        const double size = fabs(x[i]);
+        const double y =
+            size < r.least ? rounded_below(&r, x[i]) : rounded_normal(&r, x[i]);
+        const double held = fabs(y) >= r.most ? copysign(INFINITY, x[i]) : y;
+        x[i] = size <= DBL_MAX ? held : x[i];
+    }
+    usc_float_env_leave(env);
+}
+
+/* The exponent of the lowest bit that is set in a normal double. */
+static int lowest_of(double x)
+{
+    const uint64_t bits = pattern_of(x), hidden = UINT64_C(1) << 52;
+    const int exponent = (int)(bits >> 52 & 0x7ff) - 1075;
+    return exponent + USC_CTZ64((bits & (hidden - 1)) | hidden);
+}
+
+usc_status usc_unit_of(const usc_tensor *t, double *out, usc_error *err)
+{
+    assert(t);
+    assert(out);
+    *out = 0;
+    const usc_dtype_info *info = usc_dtype_info_of(t->dtype);
+    if (info->kind != USC_KIND_FLOAT)
+        return usc_error_set(err, USC_E_DTYPE, -1, "%s: a float is meant", info->name);
+    int64_t n = 0;
+    const usc_status st = usc_tensor_numel(t, &n, err);
+    if (st != USC_OK) return st;
+    const usc_walk walk = usc_walk_over(t);
+    usc_walk_room room;
+    double values[USC_JUDGE_BLOCK];
+    bool holds = true;
+    int lowest = INT_MAX;
+    for (int64_t at = 0; at < n && holds; at += USC_JUDGE_BLOCK) {
+        const size_t m = (size_t)(n - at < USC_JUDGE_BLOCK ? n - at : USC_JUDGE_BLOCK);
+        const double *v = usc_walk_load(&walk, at, m, &room, values);
+        for (size_t i = 0; i < m; i++) {
+            const double size = fabs(v[i]);
+            const int bit = size > 0 ? lowest_of(size) : INT_MAX;
+            holds &= size == 0 || (size >= 0x1p-97 && size <= DBL_MAX);
+            lowest = bit < lowest ? bit : lowest;
+        }
+    }
+    *out = !holds ? 0 : lowest == INT_MAX ? 1 : ldexp(1, lowest);
+    return USC_OK;
 }
 
 /* ---- the range of float32 ---- */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What runs on the CPU need that round as another honest device might: sums in other
-// orders, steps and terms moved by their roundings, and memory for large ones.
+// orders, steps and terms moved by their roundings, narrower formats, and memory for large
+// ones.
 // NULL: where a contract says so; `err` may always be.
 #ifndef ULPSCOPE_X_ROUNDING_RUNS_H
 #define ULPSCOPE_X_ROUNDING_RUNS_H
@@ -76,6 +77,36 @@ USC_API void usc_step_moved(const usc_step *step, float *moved, bool *stayed);
  */
 USC_API void usc_terms_moved(const float *x, const uint8_t *up, double ulp, int64_t n,
                              double *out);
+
+/* A binary format of numbers. */
+typedef struct usc_number_format {
+    int bits; /* of the significand, 2 to 52 */
+    int emin,
+        emax; /* exponents of its smallest and largest normal numbers, those of float
+                       at least */
+} usc_number_format;
+
+/**
+ * Rounds doubles to a format in their place, to nearest, ties to even. What lies beyond
+ * its largest binade becomes infinite; NaN and infinities stay.
+ *
+ * Memory:  allocates nothing; `x` holds n.
+ * Threads: safe while nobody else touches `x`.
+ */
+USC_API void usc_round_to(const usc_number_format *format, double *x, int64_t n);
+
+/**
+ * The largest power of two of which all elements are multiples: 1 where all are zero, 0
+ * where one is not finite, or below 2^-97 and not zero: sums of such may leave the normal
+ * numbers of float32.
+ *
+ * Shapes:  any strides; floats that double holds.
+ * Memory:  allocates nothing, keeps no pointer.
+ * Threads: safe while nobody writes `t`.
+ * Errors:  USC_E_DTYPE; *out is 0 then.
+ */
+USC_API USC_NODISCARD usc_status usc_unit_of(const usc_tensor *t, double *out,
+                                             usc_error *err);
 
 /**
  * Whether float32 has no normal number for some element: one beside zero that is smaller

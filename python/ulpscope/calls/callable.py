@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from dataclasses import dataclass, field
+from types import BuiltinFunctionType
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -33,17 +35,22 @@ from .replay import (
     bind_exact,
     draws_random,
     equal_bytes,
+    fit,
     flatten,
+    held_argument,
     is_write,
+    mapped,
     outputs_of,
     plain,
     raw_bytes,
     rebuilt,
+    tensors_in,
 )
 from .torch_private import graph_task, packet_name
 from .verdicts import clause
 
 DOUBLE = (torch.float64, torch.complex128)
+TORCH = os.path.dirname(torch.__file__) + os.sep
 STEPS_KEPT = 64  # index choices remembered of one run
 
 
@@ -70,6 +77,7 @@ class Composite(Call):
     returned: str = ""  # what it returns where that holds no number at all, see nothing_in
     answers: list | None = None  # what it asked of its dtypes, see _meaning
     any_float: bool = False  # results may have another float dtype than the reference's
+    touched: set | None = None  # storages that it may write; None where only its word is there for it
     autocast: dict = field(default_factory=dict)  # device type -> dtype, under which it ran
     within: object = None  # what makes `function` of the one that ran under autocast, and that one
 
@@ -103,6 +111,7 @@ class Log(Mode):
         self.whole = False  # something may have been read around an argument
         self.names = set()
         self.chosen, self.drawn, self.operators = [], [], []
+        self.touched = set()  # where storages begin that its operators write
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = theirs(func, *args, **(kwargs or {}))
@@ -115,6 +124,7 @@ class Log(Mode):
         self.rounds |= not never_rounds(func.name(), any_complex(args)) and (makes or _writes(func))
         call = Call(0, func.name(), list(args), dict(kwargs or {}), function=func)
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
+        self.touched |= {t.untyped_storage().data_ptr() for t in _written_by(func, arguments)}
         self.whole |= name.startswith("as_strided")
         self.names.add(name)
         self.differentiates |= "backward" in name or graph_task() != -1
@@ -364,7 +374,10 @@ def learn(call):
     several = log.steps > 1 and call.launched is None  # what rounds inside an operator is no business of its caller
     call.chained = log.low and several and (given or asked.autocast or bool(call.autocast))
     call.differentiates, call.differentiated = log.differentiates, asked.of(call, bound)
-    call.only = log.operators[0] if len(log.operators) == 1 else None
+    if is_of_torch(call.function):
+        call.touched = {s for s, base in bound.bases.items() if base.untyped_storage().data_ptr() in log.touched}
+        call.touched |= {view.storage for view in call.mutated.values()}
+    call.only = _at_home(call, bound, *log.operators[0]) if len(log.operators) == 1 else None
     if len(log.drawn) == 1:  # of several, one may draw from what another drew
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
     for path, tensor in outputs.items():
@@ -409,14 +422,45 @@ def nothing_in(result):
     return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
 
 
+def is_of_torch(function):
+    """Whether a callable is torch's own code, which writes by its operators only, each of which shows."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        return code.co_filename.startswith(TORCH)
+    return isinstance(function, BuiltinFunctionType) and (getattr(function, "__module__", "") or "").startswith("torch")
+
+
+def _written_by(func, arguments):
+    """Tensors among the arguments of an operator that it writes, or may write unsaid."""
+    named = {a.name for a in func._schema.arguments if is_write(a) or a.name.startswith("running_")}
+    return [t for name in named for t in tensors_in(arguments.get(name)) if t.layout == torch.strided]
+
+
 def _writes(func):
     return any(is_write(a) for a in func._schema.arguments)
 
 
 def changed(call, bound):
     """Paths of the arguments whose content a run changed."""
-    before = bind_exact(call, lambda captured: "cpu").tensors
-    return [p for p, t in bound.tensors.items() if not same_bytes(t, before[p])]
+    return [p for p, t in bound.tensors.items() if not same_bytes(t, held_argument(call, p))]
+
+
+def _at_home(call, bound, name, arguments):
+    """The operator that a call is, with its arguments as views of what the call holds where the run wrote none of
+    that: the copies that the run was given are let go."""
+    written = {view.storage for view in call.mutated.values()}
+    homes = {base.untyped_storage().data_ptr(): s for s, base in bound.bases.items() if s not in written}
+
+    def home(value):
+        if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_conj() or value.is_neg():
+            return value
+        storage = homes.get(value.untyped_storage().data_ptr())
+        if storage is None:
+            return value
+        held = fit(call.storages[storage], value.dtype)
+        return held.as_strided(value.shape, value.stride(), value.storage_offset())
+
+    return name, Arguments({k: mapped(value, home) for k, value in arguments.items()})
 
 
 def same_bytes(a, b):

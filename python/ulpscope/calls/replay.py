@@ -341,6 +341,13 @@ def bind_exact(call, device_of, on_host=()):
     return _bound(call, tensors, bases, None, device_of)
 
 
+def held_argument(call, path):
+    """An argument bit by bit as captured, in the memory of the call, which nobody may write."""
+    view = call.views[path]
+    held = fit(call.storages[view.storage], view.dtype)
+    return seen_as(held.as_strided(view.sizes, view.strides, view.offset), view.form)
+
+
 def _apart(tensor, stride):
     """The tensor with this stride of its first axis, in memory of its own: what lies between is never touched."""
     rows = torch.empty(tensor.shape[1:], device="meta")

@@ -6,6 +6,9 @@ import math
 
 import torch
 
+from .. import _core
+from ..calls import large
+
 # name -> significand bits, smallest normal exponent, largest exponent
 FORMATS = {
     "TF32": (11, -126, 127),
@@ -22,9 +25,11 @@ OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float1
 def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
     even), torch.trunc or another rounding to integers."""
+    if integer is torch.round and 1 < bits < 53 and emin > -900 and emax < 1023:
+        x = large.cast(x.detach(), torch.float64, copy=True)
+        _core.round_to(_as_it_lies(x), bits, emin, emax)
+        return x
     x = x.double()
-    if integer is torch.round and _is_normal(x, bits, emin, emax):
-        return _nearest(x, bits)
     exponent = torch.frexp(x)[1].double() - 1
     quantum = torch.exp2(exponent.clamp(min=emin) - (bits - 1))
     y = integer(x / quantum) * quantum
@@ -33,21 +38,9 @@ def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
     return torch.where(x.isfinite(), y, x)
 
 
-def _is_normal(x, bits, emin, emax):
-    """Whether every element is zero or stays a normal number of the format."""
-    if not 1 < bits < 53 or not x.numel():
-        return False
-    size = x.abs()
-    return bool(size.max() < 2.0**emax) and not bool(((size < 2.0**emin) & (size > 0)).any())
-
-
-def _nearest(x, bits):
-    """Normal doubles rounded to `bits` bits, ties to even: added in the pattern, where a carry
-    runs into the exponent as it must."""
-    drop = 53 - bits
-    pattern = x.view(torch.int64)
-    even = (pattern >> drop) & 1
-    return ((pattern + (even + ((1 << (drop - 1)) - 1))) & -(1 << drop)).view(torch.float64)
+def _as_it_lies(x):
+    """All elements of a tensor without gaps, in the order in which they lie."""
+    return x.permute(sorted(range(x.dim()), key=lambda d: -x.stride(d)))
 
 
 NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -90,6 +90,8 @@ SETTLED = 2.0**-8
 EVERYWHERE = (-math.inf, math.inf)
 FLAT = 1 - 2.0**-3  # a function that is settled there as well has come to its limit
 
+AT_ONCE = 1 << 20  # terms whose signs are drawn together
+
 # The decompositions of sums take memory squared in the size; a device approximates sigmoid
 # as a whole.
 LEFT_WHOLE = {"cumsum", "cumprod", "cumsum_", "cumprod_", "sigmoid"}
@@ -318,9 +320,10 @@ class Noise(InSteps):
         if x.dtype not in LOW:
             return x
         if x.dtype is torch.float32 and x.is_contiguous():
-            up = torch.randint(0, 2, x.shape, dtype=torch.int8, generator=self.generator)
             moved = large.empty(x.shape, torch.float64)
-            _core.terms_moved(x, up.view(torch.uint8), 0.5 * torch.finfo(x.dtype).eps, moved)
+            for some, to in zip(x.view(-1).split(AT_ONCE), moved.view(-1).split(AT_ONCE)):
+                up = torch.randint(0, 2, some.shape, dtype=torch.int8, generator=self.generator)
+                _core.terms_moved(some, up.view(torch.uint8), 0.5 * torch.finfo(x.dtype).eps, to)
             return moved
         signs = _signs(x.shape, self.generator)
         factor = (signs * (0.5 * torch.finfo(x.dtype).eps)).add_(1)

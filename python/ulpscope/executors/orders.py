@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from .. import _core
 from ..calls.exact import never_rounds
 from ..calls import large
 from ..calls.foreign import foreign
@@ -198,12 +199,12 @@ def _unit_of_mean(name, x, out, args, kwargs):
         plain = len(args) <= 3 and not kwargs.get("padding") and not kwargs.get("ceil_mode")
         if not plain or kwargs.get("divisor_override") is not None or out.dim() != x.dim():
             return None
-    return unit(x) / n if n > 0 and n & (n - 1) == 0 else None
+    return _core.unit_of(x) / n if n > 0 and n & (n - 1) == 0 else None
 
 
 def _unit_of(name, given):
     """A number of which all terms are multiples; None where nobody knows."""
-    units = [unit(t) for t in given]
+    units = [_core.unit_of(t) for t in given]
     if name in SUMS:
         return min(units)
     if name in PRODUCTS:
@@ -211,17 +212,3 @@ def _unit_of(name, given):
     if name in BIASED:
         return min(units[0], units[1] * units[2])
     return None
-
-
-def unit(x):
-    """The largest power of two of which all elements are multiples; 1 where all are zero, and 0
-    where one is not finite."""
-    live = x[x != 0].double()
-    if not live.numel():
-        return 1.0
-    if not bool(live.isfinite().all()):
-        return 0.0
-    mantissa, exponent = torch.frexp(live)
-    whole = torch.ldexp(mantissa, torch.tensor(53)).to(torch.int64)
-    lowest = (whole & -whole).double()
-    return float(torch.ldexp(lowest, exponent - 53).min())

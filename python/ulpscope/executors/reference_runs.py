@@ -194,7 +194,7 @@ class Reference:
             with self._meant():
                 return theirs(function, *args, **kwargs)
 
-        return as_it_is
+        return _standing_for(function, as_it_is)
 
     def _held(self, dtype_of, function, mode=None):
         """The function, kept in the precision of the run throughout; within another `mode` of the kind."""
@@ -208,7 +208,7 @@ class Reference:
             with kind(torch.float64 if wide else torch.float32, self._means()), meant:
                 return theirs(function, *args, **kwargs)
 
-        return held
+        return _standing_for(function, held)
 
     def _run_composite(self, dtype_of, contents, function):
         """A Python callable, held to one precision throughout. One that cannot bear it
@@ -252,8 +252,8 @@ class Reference:
         return meaning.answers
 
     def _run_plain(self, dtype_of, contents, function, partial=False):
-        written = self._written if function is self.call.function else None
-        bound = bind_cast(self.call, self.parts, dtype_of, contents, written)
+        itself = getattr(function, "stands_for", function) is self.call.function
+        bound = bind_cast(self.call, self.parts, dtype_of, contents, self._written if itself else None)
         if dtype_of is not _as_given and self._makes() is not None:
             bound.kwargs["dtype"] = dtype_of(self._makes())
         with in_the_open():
@@ -271,7 +271,9 @@ class Reference:
     @cached_property
     def _written(self):
         """Storages that the operator may write; None where only its word is there for it."""
-        if self.call.composite or not schema_tells(self.call):
+        if self.call.composite:
+            return self.call.touched
+        if not schema_tells(self.call):
             return None
         return {self.call.views[path].storage for path in self.call.written()}
 
@@ -471,11 +473,11 @@ class Reference:
         """The size of the largest input that replays perturb."""
         return max((_largest(p.data) for p in self.moving.values()), default=0.0)
 
-    def _perturbed(self, replay, delta=0.0, share=0.0):
+    def _perturbed(self, replay, delta=0.0, share=0.0, wide=False):
         contents = {}
         for key, part in self.moving.items():
             source = torch.view_as_real(part.data) if part.data.is_complex() else part.data
-            narrow = source.dtype is not torch.float64 and not share and not self._inward
+            narrow = source.dtype is not torch.float64 and not share and not self._inward and not wide
             target = large.empty(source.shape, torch.float32 if narrow else torch.float64)
             _core.perturb(
                 source,
@@ -506,11 +508,11 @@ class Reference:
     def replay(self, k):
         """Truth and yardstick on perturbed input k, freed of jumps. Inputs that leave the
         operator's domain are drawn back into the range of the captured ones."""
-        wide, narrow, contents = self._pair(k)
+        wide, narrow = self._pair(k)
         odd = [p for p in wide if self._is_odd(p, wide, narrow)]
         if not odd:
             return wide, narrow
-        nearer = self.wide(self.drawn_near(contents))
+        nearer = self.wide(self.drawn_near(self._perturbed(k)))
         for path in odd:
             if path in nearer and nearer[path].shape == wide[path].shape:
                 wide[path], narrow[path], jump = freed(
@@ -533,11 +535,12 @@ class Reference:
         return _core.steep(truth, moved)
 
     def _pair(self, k, delta=0.0):
-        """Truth and yardstick on perturbed input k, and the input."""
+        """Truth and yardstick on perturbed input k."""
         try:
+            if self._is_bare():
+                return self.wide(self._perturbed(k, delta, wide=True)), self.narrow(self._perturbed(k, delta))
             contents = self._perturbed(k, delta)
-            wide = self.wide(contents)
-            return wide, self.narrow(contents), contents
+            return self.wide(contents), self.narrow(contents)
         except Exception as problem:
             foreign(problem)
             if self._inward:
@@ -545,9 +548,14 @@ class Reference:
             self._inward = True
             return self._pair(k, delta)
 
+    def _is_bare(self):
+        """Whether inputs are large and not copied by a run: then those of each are made for it alone."""
+        bytes_of = sum(4 * part.data.numel() for part in self.moving.values())
+        return bytes_of >= large.LARGE and self._written is not None
+
     def raw_replay(self, k):
         """Truth and yardstick on perturbed input k, jumps and all."""
-        return self._pair(k)[:2]
+        return self._pair(k)
 
     def far_away(self, path):
         """Truth and yardstick of one output, and both on inputs further away: where a formula
@@ -556,7 +564,7 @@ class Reference:
         yield truth, self.yardstick[path]
         for k, delta in enumerate(FAR_DELTAS):
             wide, narrow = self._shared_run(
-                ("far", k), path, lambda k=k, d=delta: _zipped(*self._pair(FAR_REPLAYS + k, d)[:2])
+                ("far", k), path, lambda k=k, d=delta: _zipped(*self._pair(FAR_REPLAYS + k, d))
             )
             if wide is None or not wide.shape == truth.shape == narrow.shape:
                 return
@@ -598,7 +606,7 @@ class Reference:
                 with InSteps():
                     return theirs(function, *args, **kwargs)
 
-            found = self._run_composite(widened, None, apart)
+            found = self._run_composite(widened, None, _standing_for(function, apart))
             self._apart = all(
                 self._is_truth(p, found[p]) for p, t in self.truth.items() if t.is_floating_point() and p in found
             )
@@ -632,7 +640,7 @@ class Reference:
                 ranged.append(noise.ranged)
                 return out
 
-            narrow = self._run_composite(computed, None, noisy)
+            narrow = self._run_composite(computed, None, _standing_for(function, noisy))
             return {p: (t, any(ranged)) for p, t in narrow.items()}
 
         for i in range(N_NOISES):
@@ -651,7 +659,7 @@ class Reference:
             with InSteps():
                 return theirs(function, *args, **kwargs)
 
-        steps = self._run_composite(computed, None, apart).get(path)
+        steps = self._run_composite(computed, None, _standing_for(function, apart)).get(path)
         if steps is None or steps.shape != truth.shape:
             return run
         has = (self.yardstick[path].double() - truth).abs() <= HAS * truth.abs()
@@ -732,7 +740,7 @@ class Reference:
                 with mode:
                     return theirs(function, *args, **kwargs)
 
-            narrow = self._run_composite(computed, None, added)
+            narrow = self._run_composite(computed, None, _standing_for(function, added))
             return {p: (t if mode.any else None, mode.ranged) for p, t in narrow.items()}
 
         narrow, ranged = self._shared_run(("added", key), path, made)
@@ -754,7 +762,7 @@ class Reference:
 
             if side == DOWN and not found or side == BOTH and found != {UP, DOWN}:
                 return
-            outputs = self._run_composite(computed, None, extreme)
+            outputs = self._run_composite(computed, None, _standing_for(function, extreme))
             if path not in outputs or outputs[path].shape != self.truth[path].shape:
                 return
             found |= mode.found
@@ -864,7 +872,7 @@ class Reference:
             with mode:
                 return theirs(function, *args, **kwargs)
 
-        return step_by_step
+        return _standing_for(function, step_by_step)
 
     def _where_moved(self, path, flushed, plain):
         """A flushed result, and the yardstick where it is the one that is not flushed."""
@@ -884,7 +892,7 @@ class Reference:
             with watch:
                 return theirs(function, *args, **kwargs)
 
-        self._run(computed, None, watched)
+        self._run(computed, None, _standing_for(function, watched))
         return watch.overflowed
 
     def never_rounds(self):
@@ -913,6 +921,12 @@ class Reference:
     def _seeded(self, seed):
         torch.default_generator.manual_seed(seed)
         return self.narrow()
+
+
+def _standing_for(function, wrapper):
+    """A wrapper that runs a function in other steps, or in other precision, and writes no more than it."""
+    wrapper.stands_for = getattr(function, "stands_for", function)
+    return wrapper
 
 
 def _moved_on(state):
