@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
 
@@ -27,6 +28,7 @@ from .meaning import Meaning
 from .mode import Asked, Mode, any_complex
 from .replay import (
     BadCall,
+    Bound,
     Call,
     DeviceAt,
     TensorAt,
@@ -46,7 +48,7 @@ from .replay import (
     rebuilt,
     tensors_in,
 )
-from .torch_private import graph_task, packet_name
+from .torch_private import OpOverload, graph_task, packet_name
 from .verdicts import clause
 
 DOUBLE = (torch.float64, torch.complex128)
@@ -422,7 +424,7 @@ def nothing_in(result):
     return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
 
 
-def is_of_torch(function):
+def is_of_torch(function: Callable) -> bool:
     """Whether a callable is torch's own code, which writes by its operators only, each of which shows."""
     code = getattr(function, "__code__", None)
     if code is not None:
@@ -430,7 +432,7 @@ def is_of_torch(function):
     return isinstance(function, BuiltinFunctionType) and (getattr(function, "__module__", "") or "").startswith("torch")
 
 
-def _written_by(func, arguments):
+def _written_by(func: OpOverload, arguments: Arguments) -> list[torch.Tensor]:
     """Tensors among the arguments of an operator that it writes, or may write unsaid."""
     named = {a.name for a in func._schema.arguments if is_write(a) or a.name.startswith("running_")}
     return [t for name in named for t in tensors_in(arguments.get(name)) if t.layout == torch.strided]
@@ -445,7 +447,7 @@ def changed(call, bound):
     return [p for p, t in bound.tensors.items() if not same_bytes(t, held_argument(call, p))]
 
 
-def _at_home(call, bound, name, arguments):
+def _at_home(call: Composite, bound: Bound, name: str, arguments: Arguments) -> tuple[str, Arguments]:
     """The operator that a call is, with its arguments as views of what the call holds where the run wrote none of
     that: the copies that the run was given are let go."""
     written = {view.storage for view in call.mutated.values()}

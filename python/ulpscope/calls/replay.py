@@ -341,7 +341,7 @@ def bind_exact(call, device_of, on_host=()):
     return _bound(call, tensors, bases, None, device_of)
 
 
-def held_argument(call, path):
+def held_argument(call: Call, path: str) -> torch.Tensor:
     """An argument bit by bit as captured, in the memory of the call, which nobody may write."""
     view = call.views[path]
     held = fit(call.storages[view.storage], view.dtype)
