@@ -10,6 +10,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <ATen/ops/convolution_overrideable.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -19,6 +20,7 @@
 
 #include <array>
 #include <tuple>
+#include <type_traits>
 
 namespace usc_sim
 {
@@ -140,41 +142,53 @@ Tensor &set_empty(Tensor &t)
     return set_storage_offset(t, std::move(none), 0, {0}, {1});
 }
 
-// What this torch takes for strides, dilations and groups: symbolic numbers, or plain ones.
-template <class Steps, class Number>
-std::pair<Steps, Number> of_convolution(Tensor (*)(const Tensor &, const Tensor &,
-                                                   const optional<Tensor> &, Steps,
-                                                   c10::SymIntArrayRef, Steps, bool,
-                                                   c10::SymIntArrayRef, Number));
-using OfConvolution = decltype(of_convolution(&at::convolution_symint));
-using Steps = OfConvolution::first_type;
-using Number = OfConvolution::second_type;
-
 // Convolution runs as aten::convolution through the fallback; torch reaches these two
-// only where somebody calls _convolution itself.
-Tensor convolution(const Tensor &input, const Tensor &weight,
-                   const optional<Tensor> &bias, Steps stride,
-                   c10::SymIntArrayRef padding, Steps dilation, bool transposed,
-                   c10::SymIntArrayRef output_padding, Number groups)
-{
-    return at::convolution_symint(input, weight, bias, stride, padding, dilation,
-                                  transposed, output_padding, std::move(groups));
-}
+// only where somebody calls _convolution itself. Which of their numbers may be symbolic
+// differs from torch to torch (in 2.1 none): the signature at hand says it.
+template <class Signature> struct convolution_as;
 
-std::tuple<Tensor, Tensor, Tensor>
-convolution_backward(const Tensor &grad, const Tensor &input, const Tensor &weight,
-                     Steps stride, c10::SymIntArrayRef padding, Steps dilation,
-                     bool transposed, c10::SymIntArrayRef output_padding, Number groups,
-                     std::array<bool, 3> wanted)
-{
-    const c10::SymInt channels = grad.sym_size(1);
-    const c10::SymInt bias_size[] = {channels};
-    const auto bias_sizes =
-        wanted[2] ? at::OptionalSymIntArrayRef(bias_size) : at::OptionalSymIntArrayRef();
-    return at::convolution_backward_symint(grad, input, weight, bias_sizes, stride,
-                                           padding, dilation, transposed, output_padding,
-                                           std::move(groups), wanted);
-}
+template <class Steps, class Padding, class Number>
+struct convolution_as<Tensor(const Tensor &, const Tensor &, const optional<Tensor> &,
+                             Steps, Padding, Steps, bool, Padding, Number)> {
+    static constexpr bool plain = std::is_same_v<Padding, IntArrayRef>;
+
+    static Tensor forward(const Tensor &input, const Tensor &weight,
+                          const optional<Tensor> &bias, Steps stride, Padding padding,
+                          Steps dilation, bool transposed, Padding output_padding,
+                          Number groups)
+    {
+        if constexpr (plain)
+            return at::convolution(input, weight, bias, stride, padding, dilation,
+                                   transposed, output_padding, groups);
+        else
+            return at::convolution_symint(input, weight, bias, stride, padding, dilation,
+                                          transposed, output_padding, std::move(groups));
+    }
+
+    static std::tuple<Tensor, Tensor, Tensor>
+    backward(const Tensor &grad, const Tensor &input, const Tensor &weight, Steps stride,
+             Padding padding, Steps dilation, bool transposed, Padding output_padding,
+             Number groups, std::array<bool, 3> wanted)
+    {
+        if constexpr (plain) {
+            const int64_t bias[] = {grad.size(1)};
+            return at::convolution_backward(
+                grad, input, weight,
+                wanted[2] ? at::OptionalIntArrayRef(bias) : at::OptionalIntArrayRef(),
+                stride, padding, dilation, transposed, output_padding, groups, wanted);
+        } else {
+            const c10::SymInt bias[] = {grad.sym_size(1)};
+            return at::convolution_backward_symint(
+                grad, input, weight,
+                wanted[2] ? at::OptionalSymIntArrayRef(bias)
+                          : at::OptionalSymIntArrayRef(),
+                stride, padding, dilation, transposed, output_padding, std::move(groups),
+                wanted);
+        }
+    }
+};
+
+using convolution = convolution_as<at::_ops::convolution_overrideable::schema>;
 
 } // namespace
 
@@ -196,8 +210,8 @@ void register_storage_ops(torch::Library &aten)
     aten.impl("set_.source_Storage", set_storage);
     aten.impl("set_.source_Storage_storage_offset", set_storage_offset);
     aten.impl("set_.source_Tensor", set_tensor);
-    aten.impl("convolution_overrideable", convolution);
-    aten.impl("convolution_backward_overrideable", convolution_backward);
+    aten.impl("convolution_overrideable", convolution::forward);
+    aten.impl("convolution_backward_overrideable", convolution::backward);
 }
 
 } // namespace usc_sim
