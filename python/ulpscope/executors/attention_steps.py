@@ -130,4 +130,5 @@ def flash_backward_soundly(
     return torch.cat(of_queries, -2), *of_others
 
 
-IN_FLOAT64 = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default: flash_backward_soundly}
+_FUSED = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)  # torch 2.1 has none
+IN_FLOAT64 = {} if _FUSED is None else {_FUSED.default: flash_backward_soundly}
