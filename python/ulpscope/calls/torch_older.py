@@ -10,7 +10,7 @@ import torch
 
 from .torch_private import private_backend
 
-__all__ = ["accelerator", "autocast_dtype", "device_module", "event", "is_autocast_on", "is_compiling"]
+__all__ = ["accelerator", "autocast_dtype", "device_module", "event", "is_autocast_on", "is_compiling", "real_dtype"]
 
 
 def _asks_the_compiler() -> bool:
@@ -60,3 +60,9 @@ def autocast_dtype(device: str) -> torch.dtype:
     if hasattr(torch, "get_autocast_dtype"):
         return torch.get_autocast_dtype(device)
     return torch.get_autocast_cpu_dtype() if device == "cpu" else torch.get_autocast_gpu_dtype()
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Of the parts of complex numbers; another dtype itself. `dtype.to_real()` of torch 2.1 gives a reference away,
+    and after some thousand calls the process dies of a dtype that was freed."""
+    return torch.view_as_real(torch.empty(0, dtype=dtype)).dtype if dtype.is_complex else dtype

@@ -4,6 +4,7 @@ registered reference, a built-in one, the operator's own kernel, a decomposition
 `reference`, which takes the first that works.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -166,6 +167,12 @@ def cpu_kernel(call):
     if space_of(call.op) in STANDARD:
         return resolved(call, call.function)
     return kernel_of(call.function) or call.function
+
+
+def standing_for(function: Callable, wrapper: Callable) -> Callable:
+    """A wrapper that runs a function in other steps, or in other precision, and writes no more than it."""
+    wrapper.stands_for = getattr(function, "stands_for", function)
+    return wrapper
 
 
 @dataclass(frozen=True)

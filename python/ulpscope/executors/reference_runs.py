@@ -51,8 +51,8 @@ from .noise import (
     taken_apart,
 )
 from .orders import is_whole
-from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sources_of
-from .streams import one_thread
+from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sources_of, standing_for
+from .streams import flushing_to_zero, one_thread
 from .warm import warm
 
 FAN_SHARES = (1 / 2, 1 / 16, 1 / 128, 1 / 1024, 1 / 8192, 1 / 65536)
@@ -194,7 +194,7 @@ class Reference:
             with self._meant():
                 return theirs(function, *args, **kwargs)
 
-        return _standing_for(function, as_it_is)
+        return standing_for(function, as_it_is)
 
     def _held(self, dtype_of, function, mode=None):
         """The function, kept in the precision of the run throughout; within another `mode` of the kind."""
@@ -208,7 +208,7 @@ class Reference:
             with kind(torch.float64 if wide else torch.float32, self._means()), meant:
                 return theirs(function, *args, **kwargs)
 
-        return _standing_for(function, held)
+        return standing_for(function, held)
 
     def _run_composite(self, dtype_of, contents, function):
         """A Python callable, held to one precision throughout. One that cannot bear it
@@ -548,7 +548,7 @@ class Reference:
             self._inward = True
             return self._pair(k, delta)
 
-    def _is_bare(self):
+    def _is_bare(self) -> bool:
         """Whether inputs are large and not copied by a run: then those of each are made for it alone."""
         bytes_of = sum(4 * part.data.numel() for part in self.moving.values())
         return bytes_of >= large.LARGE and self._written is not None
@@ -606,7 +606,7 @@ class Reference:
                 with InSteps():
                     return theirs(function, *args, **kwargs)
 
-            found = self._run_composite(widened, None, _standing_for(function, apart))
+            found = self._run_composite(widened, None, standing_for(function, apart))
             self._apart = all(
                 self._is_truth(p, found[p]) for p, t in self.truth.items() if t.is_floating_point() and p in found
             )
@@ -640,7 +640,7 @@ class Reference:
                 ranged.append(noise.ranged)
                 return out
 
-            narrow = self._run_composite(computed, None, _standing_for(function, noisy))
+            narrow = self._run_composite(computed, None, standing_for(function, noisy))
             return {p: (t, any(ranged)) for p, t in narrow.items()}
 
         for i in range(N_NOISES):
@@ -659,7 +659,7 @@ class Reference:
             with InSteps():
                 return theirs(function, *args, **kwargs)
 
-        steps = self._run_composite(computed, None, _standing_for(function, apart)).get(path)
+        steps = self._run_composite(computed, None, standing_for(function, apart)).get(path)
         if steps is None or steps.shape != truth.shape:
             return run
         has = (self.yardstick[path].double() - truth).abs() <= HAS * truth.abs()
@@ -740,7 +740,7 @@ class Reference:
                 with mode:
                     return theirs(function, *args, **kwargs)
 
-            narrow = self._run_composite(computed, None, _standing_for(function, added))
+            narrow = self._run_composite(computed, None, standing_for(function, added))
             return {p: (t if mode.any else None, mode.ranged) for p, t in narrow.items()}
 
         narrow, ranged = self._shared_run(("added", key), path, made)
@@ -762,7 +762,7 @@ class Reference:
 
             if side == DOWN and not found or side == BOTH and found != {UP, DOWN}:
                 return
-            outputs = self._run_composite(computed, None, _standing_for(function, extreme))
+            outputs = self._run_composite(computed, None, standing_for(function, extreme))
             if path not in outputs or outputs[path].shape != self.truth[path].shape:
                 return
             found |= mode.found
@@ -848,14 +848,14 @@ class Reference:
         this CPU's own flushing; inputs flushed and nothing else; every step's result flushed.
         What differs from the yardstick does so by the flushing of a number, never by another
         way of rounding."""
-        with _flushing_to_zero():
+        with flushing_to_zero():
             yield self._flat(self._run(computed))
         zeroed = {k: _without_subnormals(p.data) for k, p in self.parts.items() if _is_float(p)}
         small = any(_differ(t, self.parts[k].data) for k, t in zeroed.items())
         if small:
             yield self._flat(self._run(computed, zeroed))
         flush = Flush()
-        with _flushing_to_zero():
+        with flushing_to_zero():
             given = self._flat(self._run(computed, zeroed, self._in_steps(flush)))
         if small or flush.any:
             plain = self._flat(self._run(computed, None, self._in_steps(InSteps())))
@@ -872,7 +872,7 @@ class Reference:
             with mode:
                 return theirs(function, *args, **kwargs)
 
-        return _standing_for(function, step_by_step)
+        return standing_for(function, step_by_step)
 
     def _where_moved(self, path, flushed, plain):
         """A flushed result, and the yardstick where it is the one that is not flushed."""
@@ -892,7 +892,7 @@ class Reference:
             with watch:
                 return theirs(function, *args, **kwargs)
 
-        self._run(computed, None, _standing_for(function, watched))
+        self._run(computed, None, standing_for(function, watched))
         return watch.overflowed
 
     def never_rounds(self):
@@ -923,12 +923,6 @@ class Reference:
         return self.narrow()
 
 
-def _standing_for(function, wrapper):
-    """A wrapper that runs a function in other steps, or in other precision, and writes no more than it."""
-    wrapper.stands_for = getattr(function, "stands_for", function)
-    return wrapper
-
-
 def _moved_on(state):
     """Whether the CPU's generator has given numbers since it was in that state."""
     return not torch.equal(torch.random.get_rng_state(), state)
@@ -946,16 +940,6 @@ def _is_float(part):
     if part.dtype.is_floating_point and part.dtype.itemsize == 1 and torch.finfo(part.dtype).eps >= 1:
         return False  # powers of two: nothing is between them
     return part.dtype.is_floating_point or part.dtype.is_complex
-
-
-@contextlib.contextmanager
-def _flushing_to_zero():
-    """This CPU flushes subnormals, where it can."""
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(False)
 
 
 def _all_same(a, b):

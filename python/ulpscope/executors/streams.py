@@ -5,6 +5,7 @@ as it was; and its threads. Serves `judges.draws.random_operators`, `reference_r
 import contextlib
 import random
 import sys
+from collections.abc import Iterator
 
 import torch
 
@@ -80,3 +81,13 @@ def _indexed(module, kind, index):
     where = () if kind == "mps" else (index,)  # it has one device and takes no index
     state = module.get_rng_state(*where)
     return lambda: module.set_rng_state(state, *where)
+
+
+@contextlib.contextmanager
+def flushing_to_zero() -> Iterator[None]:
+    """This CPU flushes subnormals, where it can."""
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)

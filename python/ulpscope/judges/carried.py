@@ -3,6 +3,7 @@
 there, and what else is, a case decides (`_core.Case.begin`, carries). Serves `outputs` and `kept`."""
 
 from ..calls.exact import carries
+from ..calls.torch_older import real_dtype
 
 
 def carried(operands, paths):
@@ -24,8 +25,6 @@ def _only_carries(operands):
 def _kept(call, native):
     """Whether all floats have one dtype, on which nothing is rounded on its way."""
     given = {v.dtype for v in call.views.values()}
-    # Not dtype.to_real(): that of torch 2.1 gives a reference away, and the process dies some calls later.
-    real = [torch.view_as_real(torch.empty(0, dtype=d)).dtype if d.is_complex else d for d in given]
-    floats = {d for d in real if d.is_floating_point}
+    floats = {real_dtype(d) for d in given if d.is_floating_point or d.is_complex}
     got = {t.dtype for t in native.values() if t.dtype.is_floating_point}
     return len(floats | got) < 2 and (floats >= got or not given)
