@@ -55,6 +55,7 @@ def accused(calls: list[dict]) -> set[str]:
 
 def without_digits(text: str) -> list[str]:
     """Its words: digits depend on the processor and on the steps, and where a line breaks on them."""
+    text = re.sub(r"\[\d+(, \d+)*\]", "[0]", text)  # of a matrix or a bias
     return re.sub(r"[-+]?[\d][\d.,e-]*", "0", text).split()
 
 
