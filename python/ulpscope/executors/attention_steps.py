@@ -12,7 +12,9 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+FUSED = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)  # torch 2.1 has none
 MOST_WEIGHTS = 1 << 24  # at once
+LARGE = 2.0**20  # of scores: their difference from a logarithm of sums has lost as much
 
 
 def _scores(q, k, attn_mask, is_causal, scale):
@@ -99,6 +101,13 @@ def flash_backward(
     return torch.matmul(of_scores, keys), *shared
 
 
+def _is_sound(q, k, sums, scale):
+    """Whether scores are small enough for the exponential of their difference from `sums`; or these were rounded,
+    so that what the kernel makes of them is what is asked for."""
+    most = q.norm(dim=-1).max() * k.norm(dim=-1).max() * (q.shape[-1] ** -0.5 if scale is None else scale)
+    return not bool(most > LARGE) or sums.dtype != torch.float64 or torch.equal(sums, sums.float().double())
+
+
 def flash_backward_soundly(
     g: torch.Tensor,
     q: torch.Tensor,
@@ -112,8 +121,10 @@ def flash_backward_soundly(
     attn_mask: torch.Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """The same, some queries at a time. The kernel computes a score twice, in two orders, and takes the exponential
-    of the difference: of scores of 1e20 that is anything, in float64 as well."""
+    """The kernel's, or by the formula, some queries at a time. The kernel computes a score twice, in two orders, and
+    takes the exponential of the difference: of scores of 1e20 that is anything, in float64 as well."""
+    if q.numel() == 0 or k.numel() == 0 or _is_sound(q, k, sums, scale):
+        return FUSED(g, q, k, v, out, sums, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     n = max(1, MOST_WEIGHTS // (q.shape[0] * q.shape[1] * k.shape[-2]))
     mask, of_queries, of_others = attn_mask, [], None
     if is_causal:
@@ -130,5 +141,4 @@ def flash_backward_soundly(
     return torch.cat(of_queries, -2), *of_others
 
 
-_FUSED = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None)  # torch 2.1 has none
-IN_FLOAT64 = {} if _FUSED is None else {_FUSED.default: flash_backward_soundly}
+IN_FLOAT64 = {} if FUSED is None else {FUSED.default: flash_backward_soundly}
