@@ -53,6 +53,7 @@ int cmd_port(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_trial(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+int cmd_config(int argc, char **argv);
 
 extern const cli_page cmd_start_page;
 extern const cli_page cmd_capture_page;
@@ -70,6 +71,7 @@ extern const cli_page cmd_repro_page;
 extern const cli_page cmd_fuzz_page;
 extern const cli_page cmd_info_page;
 extern const cli_page cmd_completion_page;
+extern const cli_page cmd_config_page;
 extern const cli_page cmd_loss_page;
 extern const cli_page cmd_watch_page;
 extern const cli_page cmd_bisect_page;

@@ -24,6 +24,7 @@ const cli_page cmd_schema_page = {
 /* What the build makes of schema/NAME.json (cmake/embed.cmake), and whose it is. */
 #define FILES(X)                                                                         \
     X(bisect)                                                                            \
+    X(config)                                                                            \
     X(coverage)                                                                          \
     X(diff)                                                                              \
     X(doctor)                                                                            \

@@ -467,6 +467,8 @@ int cmd_trial(int argc, char **argv)
     if (optind != argc)
         return cli_fail("trial takes no argument '%s'; name a device with --device",
                         argv[optind]);
+    if (setenv("ULPSCOPE_CONFIG", "off", 1) != 0) /* its commands are all that it types */
+        return cli_fail("no memory");
     if (t.device == NULL || t.device[0] == '\0')
         return cli_fail("no device; for example: ulpscope trial --device cuda:0");
     usc_error err;

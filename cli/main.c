@@ -3,6 +3,7 @@
 // differs or flagged, 2 trouble. Reports go to stdout, messages to stderr.
 #include "cli.h"
 #include "common/version.h"
+#include "config/config.h"
 
 #include <ulpscope/version.h>
 #include <ulpscope/x/kernels.h>
@@ -41,6 +42,7 @@ static const cli_command commands[] = {
     {cmd_doctor, "what is wrong with this machine, and what mends it", &cmd_doctor_page},
     {cmd_trial, "whether all of this works on a new device", &cmd_trial_page},
     {cmd_info, "version, instruction set, torch and its devices", &cmd_info_page},
+    {cmd_config, "defaults of options, and where each comes from", &cmd_config_page},
     {cmd_schema, "what a command's JSON holds, for programs", &cmd_schema_page},
     {cmd_completion, "a script for bash, zsh or fish", &cmd_completion_page},
 };
@@ -58,6 +60,9 @@ static int usage(FILE *to)
         (void)fprintf(to, "  %-11s %s\n", commands[i].page->command, commands[i].summary);
     fputs(
         "  help        help on a command: ulpscope help check; as a manual page: --man\n"
+        "\n"
+        "--no-config before a command leaves out the defaults of ulpscope.toml (ulpscope "
+        "help config)\n"
         "\n"
         "examples:\n"
         "  ulpscope start                                  what to type in your case\n"
@@ -152,9 +157,26 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+/* --no-config before the command or right behind it. */
+static bool take_no_config(int *argc, char **argv)
+{
+    for (int i = 1; i < *argc && i < 3; i++)
+        if (strcmp(argv[i], "--no-config") == 0) {
+            memmove(argv + i, argv + i + 1, (size_t)(*argc - i) * sizeof *argv);
+            --*argc;
+            return setenv("ULPSCOPE_CONFIG", "off", 1) == 0;
+        }
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit on files is an error to be told */
+    (void)take_no_config(&argc, argv);
+    static const cli_page *pages[N_COMMANDS + 1];
+    for (int i = 0; i < N_COMMANDS; i++)
+        pages[i] = commands[i].page;
+    cli_config_begin(pages);
     if (argc < 2) {
         usage(stderr);
         return CLI_TROUBLE;
@@ -177,5 +199,7 @@ int main(int argc, char **argv)
     usc_error err;
     if (usc_kernels_select(getenv("ULPSCOPE_ISA"), &err) != USC_OK)
         return cli_fail("ULPSCOPE_ISA: %s", err.text);
-    return command->run(argc - 1, argv + 1);
+    argc--;
+    char **words = cli_config_apply(command->page, &argc, argv + 1);
+    return words != NULL ? command->run(argc, words) : CLI_TROUBLE;
 }

@@ -173,14 +173,18 @@ static int refuse_choice(const cli_page *page, const cli_entry *e, const char *v
     return '?';
 }
 
-int cli_next(const cli_page *page, int argc, char **argv)
+int cli_page_key(const cli_page *page, int argc, char **argv)
 {
     const parser p = parser_of(page);
     opterr = 0;
+    return page->one_dash ? getopt_long_only(argc, argv, p.letters, p.longs, NULL)
+                          : getopt_long(argc, argv, p.letters, p.longs, NULL);
+}
+
+int cli_next(const cli_page *page, int argc, char **argv)
+{
     const int at = optind;
-    const int key = page->one_dash
-                        ? getopt_long_only(argc, argv, p.letters, p.longs, NULL)
-                        : getopt_long(argc, argv, p.letters, p.longs, NULL);
+    const int key = cli_page_key(page, argc, argv);
     const cli_entry *e = entry_of(page, key == '?' || key == ':' ? optopt : key);
     if (key == -1) return -1;
     if (key != '?' && key != ':')

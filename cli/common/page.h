@@ -41,4 +41,7 @@ void cli_page_markdown(const cli_page *page, const char *summary, FILE *to);
  */
 int cli_next(const cli_page *page, int argc, char **argv);
 
+/** The same without a word: what getopt_long gives, '?' or ':' for what is wrong. */
+int cli_page_key(const cli_page *page, int argc, char **argv);
+
 #endif

@@ -17,6 +17,7 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 FILE = {"check", "judge", "report", "result"}  # of which it is a file
 HELD = {  # by whom: what gives schemas.one or each these words
     "bisect": "test_bisect.py",
+    "config": "test_config.py",
     "coverage": "test_coverage.py",
     "diff": "test_diff.py",
     "doctor": "test_doctor.py",
