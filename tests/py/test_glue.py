@@ -83,6 +83,21 @@ def test_what_is_compiled_tells_how_far_it_is_and_is_kept_as_it_grows(tmp_path, 
     assert [p.name for p in glue.path_of("sim").parent.iterdir() if "objects" in p.name] == []
 
 
+def test_another_environment_with_the_same_torch_takes_what_is_compiled(tmp_path, monkeypatch):
+    here = {name: glue.path_of(name) for name in glue.names()}
+    for folder in ("glue", "include"):
+        shutil.copytree(glue.PACKAGE / folder, tmp_path / folder)
+    for library in glue.PACKAGE.glob("libulpscope*.so"):
+        shutil.copy(library, tmp_path)
+    monkeypatch.setattr(glue, "PACKAGE", tmp_path)
+    assert {name: glue.path_of(name) for name in glue.names()} == here
+    (tmp_path / "glue" / "sim" / "more.cpp").touch()
+    assert glue.path_of("sim") != here["sim"] and glue.path_of("intercept") == here["intercept"]
+    for path in here.values():
+        told = subprocess.run(["readelf", "-d", path], capture_output=True, text=True).stdout
+        assert "NEEDED" in told and "PATH" not in told  # it names nobody's folders
+
+
 def test_the_program_names_the_glue_without_torch():
     made = {name: glue.build(name).parent for name in glue.names()}
     program = shutil.which("ulpscope")

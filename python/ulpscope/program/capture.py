@@ -237,7 +237,7 @@ class Recorder:
         from .. import _core
         from . import glue as _glue
 
-        glue = _glue.build("intercept")
+        glue = _glue.ready("intercept")
         if self.births is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         self.session = _core.Capture(

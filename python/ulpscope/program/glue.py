@@ -47,7 +47,7 @@ def names() -> list[str]:
 
 def load(name: str) -> ctypes.CDLL:
     """The glue library ``name``, compiled first where this torch has none yet."""
-    return ctypes.CDLL(str(build(name)))
+    return ctypes.CDLL(str(ready(name)))
 
 
 # ---- what was compiled elsewhere ------------------------------------------------------
@@ -93,19 +93,29 @@ def _why_not_compiled() -> str:
 
 
 def taken(name: str) -> Path | None:
-    """The glue of the companion, where nothing can be compiled. It finds the libraries that it
-    needs among those that are loaded."""
+    """The glue of the companion, where nothing can be compiled."""
     if path_of(name).exists() or not _why_not_compiled():
         return None
-    found = prebuilt(name)
-    if found is not None:
-        import torch  # noqa: F401
+    return prebuilt(name)
 
-        for library in ("ulpscope", "ulpscope_sim"):
-            path = PACKAGE / f"lib{library}.so"
-            if path.exists():
-                ctypes.CDLL(str(path))
-    return found
+
+@functools.cache
+def load_what_it_needs() -> None:
+    """Torch and our own libraries: the glue names them without a path, so that what one environment
+    has compiled serves every other that has the same torch."""
+    import torch  # noqa: F401
+
+    for library in ("ulpscope", "ulpscope_sim"):
+        path = PACKAGE / f"lib{library}.so"
+        if path.exists():
+            ctypes.CDLL(str(path))
+
+
+def ready(name: str) -> Path:
+    """What `build` gives, with all loaded that it needs."""
+    path = build(name)
+    load_what_it_needs()
+    return path
 
 
 def build(name: str, say=None) -> Path:
@@ -226,8 +236,6 @@ def _link_flags() -> list[str]:
         "-ltorch_cpu",
         "-ltorch_python",
         "-lc10",
-        f"-Wl,-rpath,{PACKAGE}",
-        f"-Wl,-rpath,{torch_lib}",
     ]
 
 
@@ -283,8 +291,10 @@ def _public_headers(files: list[Path]) -> list[Path]:
 
 
 def _cache_folder(name: str) -> Path:
-    flags = (_compiler(), _wanted_standard(), _compile_flags(), _link_flags(), _torch_build())
-    digest = hashlib.sha256(repr(flags).encode())
+    flags = [f for f in _FLAGS + _link_flags() if not f.startswith("-L")]  # where these lie does not count
+    digest = hashlib.sha256(
+        repr((_compiler(), _wanted_standard(), sys.version_info[:2], flags, _torch_build())).encode()
+    )
     own = _own(name)
     for path in _public_headers(own) + own:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")

@@ -81,7 +81,7 @@ class Rerouted(_mode.ProgramMode):
                 self.modules.forget()
             return
         self.route = _core.Reroute(
-            str(_glue.build("intercept")),
+            str(_glue.ready("intercept")),
             self.kind,
             self.scope.ops,
             self.dtype,
