@@ -38,18 +38,19 @@ _library.impl("rms_norm", _rms_norm, "CPU")
 _library.impl("rms_norm_backward", _rms_norm_backward, "CPU")
 
 
-def _save(ctx, inputs, output):
-    x, weight, ctx.eps = inputs
-    ctx.save_for_backward(x, weight)
+class _RMSNorm(torch.autograd.Function):
+    """Both operators as one step of autograd, in the way that every torch since 2.0 has."""
 
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.eps = eps
+        return torch.ops.demo.rms_norm(x, weight, eps)
 
-def _gradient(ctx, grad):
-    x, weight = ctx.saved_tensors
-    dx, dw = torch.ops.demo.rms_norm_backward(grad, x, weight, ctx.eps)
-    return dx, dw, None
-
-
-torch.library.register_autograd("demo::rms_norm", _gradient, setup_context=_save)
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        dx, dw = torch.ops.demo.rms_norm_backward(grad, *ctx.saved_tensors, ctx.eps)
+        return dx, dw, None
 
 
 class RMSNorm(nn.Module):
@@ -58,7 +59,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.demo.rms_norm(x, self.weight, 1e-6)
+        return _RMSNorm.apply(x, self.weight, 1e-6)
 
 
 # ---- the model -----------------------------------------------------------------------
@@ -120,6 +121,15 @@ def batches(device: str, batch: int = 8, context: int = 64):
         yield rows[:, :-1].to(device), rows[:, 1:].to(device)
 
 
+def fused_adamw() -> bool:
+    """Whether this torch fuses AdamW on the CPU: before 2.4 it did not."""
+    try:
+        torch.optim.AdamW([torch.zeros(1)], fused=True)
+    except RuntimeError:
+        return False
+    return True
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", help="cpu, sim, cuda, npu, ... (default cpu)")
@@ -132,7 +142,7 @@ def main() -> None:
     torch.manual_seed(0)
     data = batches(args.device)
     model = Transformer(next(data)).to(args.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=fused_adamw())
     losses = []
     for step in range(args.steps):
         tokens, targets = next(data)
