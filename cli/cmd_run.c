@@ -33,7 +33,8 @@ enum {
     OPT_KEEP,
     OPT_TRACE,
     OPT_WATCH,
-    OPT_WATCH_LOG
+    OPT_WATCH_LOG,
+    OPT_TENSORBOARD
 };
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE, OPT_CUDA_AS };
 
@@ -81,6 +82,8 @@ static const cli_entry own_options[] = {
      "NPU_ASD_CONFIG says"},
     {OPT_WATCH_LOG, "watch-log", "FILE", NULL,
      "--watch: file for the numbers that were watched, for ulpscope watch"},
+    {OPT_TENSORBOARD, "tensorboard", "DIR", NULL,
+     "--watch, --check: write the numbers of each step there, for TensorBoard"},
     {OPT_STEPS, "steps", "LIST", NULL,
      "watch these steps alone, from 0, e.g. 2,5-8 (default: all)"},
     {OPT_OPS, "ops", "PATTERN", NULL,
@@ -129,7 +132,7 @@ typedef struct run_options {
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
     const char *distinct, *every, *budget, *out, *force, *keep, *trace;
-    const char *watch, *watch_log, *cuda_as;
+    const char *watch, *watch_log, *tensorboard, *cuda_as;
     bool quiet;     /* what was found is not said */
     char **command; /* ends with NULL */
 } run_options;
@@ -221,6 +224,8 @@ static bool check_idle(const run_options *o)
     for (size_t i = 0; i < sizeof options_of / sizeof options_of[0]; i++)
         if (options_of[i].value != NULL && !has_mode(o, options_of[i].of))
             return fail_idle(options_of[i].option, options_of[i].with);
+    if (o->tensorboard != NULL && !has_mode(o, OPT_CHECK) && !has_mode(o, OPT_WATCH))
+        return fail_idle("--tensorboard", "--watch or --check");
     return o->trace == NULL || o->keep != NULL || fail_idle("--trace", "--keep CALLS");
 }
 
@@ -275,6 +280,9 @@ static bool take(run_options *o, int key)
     case OPT_CUDA_AS:
         o->cuda_as = optarg;
         return true;
+    case OPT_TENSORBOARD:
+        o->tensorboard = optarg;
+        return cli_makeable("--tensorboard", optarg);
     case OPT_WATCH_LOG:
         o->watch_log = optarg;
         return cli_writable("--watch-log", optarg);
@@ -348,11 +356,13 @@ static bool write_options(const run_options *o, const char *reports)
     char path[PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/options", reports);
     const char *const words[][2] = {
-        {"steps", o->steps},       {"ops", o->ops},     {"step_by", o->step_by},
-        {"distinct", o->distinct}, {"every", o->every}, {"budget", o->budget},
-        {"out", o->out},           {"keep", o->keep},   {"trace", o->trace},
-        {"force", o->force},       {"watch", o->watch}, {"watch_log", o->watch_log},
-        {"cuda_as", o->cuda_as}};
+        {"steps", o->steps},     {"ops", o->ops},
+        {"step_by", o->step_by}, {"distinct", o->distinct},
+        {"every", o->every},     {"budget", o->budget},
+        {"out", o->out},         {"keep", o->keep},
+        {"trace", o->trace},     {"force", o->force},
+        {"watch", o->watch},     {"watch_log", o->watch_log},
+        {"cuda_as", o->cuda_as}, {"tensorboard", o->tensorboard}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)

@@ -61,6 +61,7 @@ int py_capture_add(PyObject *module);
 int py_case_add(PyObject *module);
 int py_cause_add(PyObject *module);
 int py_draw_add(PyObject *module);
+int py_events_add(PyObject *module);
 int py_exit_add(PyObject *module);
 int py_finding_add(PyObject *module);
 int py_fuzz_add(PyObject *module);

@@ -16,6 +16,7 @@
     X(case)                                                                              \
     X(cause)                                                                             \
     X(draw)                                                                              \
+    X(events)                                                                            \
     X(exit)                                                                              \
     X(finding)                                                                           \
     X(fuzz)                                                                              \

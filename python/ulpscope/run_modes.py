@@ -98,6 +98,7 @@ class Check:
             budget=float(options["budget"]) if "budget" in options else None,
             output=self.out,
             force="force" in options,
+            scalars=options.get("tensorboard"),
         )
 
     @property
@@ -153,7 +154,7 @@ class Watched:
     """`--watch`, as `Nan`. What was watched goes to a file where one is asked for."""
 
     def __init__(self, options):
-        self.mode = FoundWatches(options.get("watch"), options.get("watch_log"))
+        self.mode = FoundWatches(options.get("watch"), options.get("watch_log"), options.get("tensorboard"))
 
     @property
     def n_calls(self):

@@ -5,6 +5,7 @@
 // a tensor (8) its dtype (1), bytes (4), floats (5) or doubles (6).
 #include <string.h>
 
+#include "base/crc32c.h"
 #include "loss/curve.h"
 
 enum { HEAD = 12, TAIL = 4 };
@@ -19,26 +20,9 @@ static uint64_t little(const char *bytes, int n)
     return value;
 }
 
-/* CRC-32C (Castagnoli), bit by bit over a table of 16. */
-static uint32_t crc32c(const char *bytes, size_t n)
-{
-    static const uint32_t table[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
-                                       0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
-                                       0x82f63b78, 0x92a8fc17, 0xa24bb5a6, 0xb21572c9,
-                                       0xc38d26c4, 0xd3d3e1ab, 0xe330a81a, 0xf36e6f75};
-    uint32_t crc = 0xffffffff;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= (unsigned char)bytes[i];
-        crc = crc >> 4 ^ table[crc & 15];
-        crc = crc >> 4 ^ table[crc & 15];
-    }
-    return ~crc;
-}
-
 static bool crc_fits(const char *bytes, size_t n, const char *masked)
 {
-    const uint32_t crc = crc32c(bytes, n);
-    return (crc >> 15 | crc << 17) + 0xa282ead8u == (uint32_t)little(masked, 4);
+    return usc_crc32c_masked(bytes, n) == (uint32_t)little(masked, 4);
 }
 
 /* ---- protocol buffers ---- */

@@ -11,6 +11,7 @@ import atexit
 import collections
 import contextlib
 import json
+import math
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
 from . import capture as _capture
 from . import program_mode as _mode
+from .scalars import Scalars
 from .live_process import NO_ROOM, Finding, JudgeProcess, end_later  # noqa: F401 - Finding is found here
 
 ROOM = 192 << 20  # bytes that are recorded and not judged
@@ -91,6 +93,10 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     with each finding. `output`: the folder OUT, for `ulpscope report`; of several ranks
     OUT/rank-N each. Results of an earlier live check there are replaced, others with `force`.
 
+    `scalars`: a function that is called as steps end with ({"ulpscope/judged": ..., "ulpscope/unjudged": ...,
+    "ulpscope/accused": ..., "ulpscope/least_bits": ...}, step=step), counts of all steps so far, as wandb.log and
+    mlflow.log_metrics are; or a folder, for TensorBoard. Of several ranks the first tells.
+
     Where it fails the program goes on without: it is said on stderr, and `live.error` holds
     the sentence. Raises ValueError for bad arguments, FileExistsError where OUT holds other results.
     """
@@ -116,6 +122,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         force=False,
         inputs="device",
         imports=(),
+        scalars=None,
     ):
         if inputs not in ("device", "reference"):
             raise ValueError(f"inputs {inputs!r}: 'device' or 'reference'")
@@ -148,6 +155,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             "inputs": inputs,
             "imports": _absolute(imports),
         }
+        self.scalars, self.last_step = Scalars(scalars, self.NOUN), 0
         self.judge = self.recorder = self.out = None
         self.base = 0  # calls of the traces so far
         self.handed = {}  # op -> reference that the judge has
@@ -172,6 +180,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self.judge.wait()
         with self._guarded():
             self._look()
+        self._put_scalars()
         return list(self.judge.found)
 
     def notes(self):
@@ -250,12 +259,24 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         failed = self.recorder.session and self.recorder.session.error()
         if failed:
             raise RuntimeError(failed)
-        counts = self._counts()
+        counts, step = self._counts(), self.recorder.step
         old = time.monotonic() - self.since >= WAIT_S
         stays = goes_on and not old and counts["bytes_copied"] < LEAST
         self.recorder.end(stays)
         if not stays:
             self._hand_over()
+
+        self.last_step = step
+        self._put_scalars()
+
+    def _put_scalars(self):
+        """What has come of the judge, which is behind the step."""
+        if not self.scalars or _capture.rank_and_world()[0] != 0:
+            return
+        found = self.so_far()
+        bits = [f.effective_bits for f in found if math.isfinite(f.effective_bits)]
+        told = {"judged": self.n_judged, "unjudged": self.unjudged, "accused": len(found)}
+        self.scalars.put(told | ({"least_bits": min(bits)} if bits else {}), self.last_step)
 
     def _close(self):
         if self.recorder is not None:

@@ -24,6 +24,7 @@ import torch
 from .. import _core
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted
+from ..program.scalars import Scalars
 from . import (
     watch_audit,
     watch_collective,
@@ -160,7 +161,8 @@ class Watch(Shown):
     """
 
     def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
-                 matmul_every, audit, neighbour, keep_calls, output, exit_code):  # fmt: skip
+                 matmul_every, audit, neighbour, keep_calls, output, exit_code, scalars):  # fmt: skip
+        self.scalars, self.seen = Scalars(scalars, "the watch"), {}
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
         self.weights_every, self.stop_after = weights_every, 0
@@ -538,6 +540,10 @@ class Watch(Shown):
     def _feed(self, step, site, rank, rows, numbers=None):
         """Rows of one rank, of these tensors or of all in turn; they go into the log, too."""
         self.core.feed(step, site, rank, rows, numbers)
+        if self.scalars and site == "grad" and rank == self.rank:
+            told = [row for row in watch_rows.unpacked(rows) if row is not None]
+            norm, odd = math.sqrt(sum(row.sum_sq for row in told)), sum(row.n_nonfinite for row in told)
+            self.seen = {"grad_norm": norm, "grad_nonfinite": odd}
         if self.log is not None:
             numbers = range(len(self.names)) if numbers is None else numbers
             told = [(i, *row) for i, row in zip(numbers, watch_rows.unpacked(rows)) if row is not None]
@@ -548,6 +554,8 @@ class Watch(Shown):
         """Has what was fed of a step decided, and takes the events."""
         for found in self.core.step(step, now() if self._clock is None else self._clock):
             self._take(found)
+        if self.scalars and self.tells():
+            self.scalars.put({**self.seen, "events": self.n_events}, step)
         self._switch_checksum()
 
     def _feed_products(self):
@@ -649,6 +657,7 @@ class Watch(Shown):
         self._closed = True
         if self.exchange is not None:
             self.exchange.forget()
+        self.scalars.close()
         for part in (self.log, self._own_tracker):
             with unhurt():
                 if part is not None:
@@ -707,7 +716,7 @@ def _check_arguments(asked):
 
 def watch(model, optimizer, config=None, process_group=None, *, action=None, on_event=None, log=None,
           weights_every=None, matmul_every=None, audit=None, neighbour=None, keep_calls=None, output=OUTPUT,
-          exit_code=None):  # fmt: skip
+          exit_code=None, scalars=None):  # fmt: skip
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
 
@@ -728,7 +737,9 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
     forward and backward; 0: none. `audit`: one of so many micro-batches is computed again before the
     optimizer's step and its gradients compared bitwise; 0: none. `neighbour`: one of so many by the next
     rank; 0: none; not of one process. `keep_calls`: the last so many calls stay in memory with their data and are
-    written as a trace into `output` where something is abnormal.
+    written as a trace into `output` where something is abnormal. `scalars`: a function that is called at each
+    step with ({"ulpscope/grad_norm": ..., "ulpscope/grad_nonfinite": ..., "ulpscope/events": ...}, step=step), as
+    wandb.log and mlflow.log_metrics are; or a folder, for TensorBoard. Of several ranks the first tells.
 
     Raises ValueError for a bad argument; what goes wrong later is said once, and training goes on.
     """
@@ -743,7 +754,7 @@ def watch(model, optimizer, config=None, process_group=None, *, action=None, on_
         raise ValueError("audit, neighbour: a model whose parameters are whole on each rank is needed; leave them out")
     try:
         made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
-                     matmul_every, audit, neighbour, keep_calls, output, exit_code)  # fmt: skip
+                     matmul_every, audit, neighbour, keep_calls, output, exit_code, scalars)  # fmt: skip
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None and any(p.device.type != "cpu" for p in made.ids):

@@ -31,8 +31,8 @@ def model_of(optimizer):
 class FoundWatches:
     """The mode: a context manager; each optimizer of the process has a watch of its own."""
 
-    def __init__(self, config, log):
-        self.config, self.log = config, log
+    def __init__(self, config, log, scalars=None):
+        self.config, self.log, self.scalars = config, log, scalars
         self.error = None
         self.watches = {}
         self.hook = self.tracker = None
@@ -73,7 +73,8 @@ class FoundWatches:
             return
         with unhurt(self._cannot) as beginning:
             log = self.log if not self.watches or self.log is None else f"{self.log}-{len(self.watches) + 1}"
-            made = watch.watch(model_of(optimizer), optimizer, self.config, log=log, keep_calls=0)
+            first = None if self.watches else self.scalars
+            made = watch.watch(model_of(optimizer), optimizer, self.config, log=log, keep_calls=0, scalars=first)
             made.tracker = self.tracker
             self.watches[id(optimizer)] = made
         if not beginning.failed:
