@@ -35,6 +35,9 @@ static const struct {
     {0, 6, "MATLAB", "a file of MATLAB: save its arrays with numpy.savez"},
     {0, 4, "ARRO", "a table of Arrow"},
     {0, 4, "PAR1", "a table of Parquet"},
+    {0, 4, ":W&B",
+     "the binary log of a W&B run: export its history as CSV from its page, or by "
+     "wandb.Api().run(...).history().to_csv(...)"},
     {0, 2, "\x80\2",
      "a pickle, which runs code when it is opened, and never is: torch.save "
      "tensors, or numpy.savez arrays"},

@@ -4,6 +4,7 @@
 // length.
 #include "files/inflate.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LONGEST_CODE = 15, LITERALS = 288, DISTANCES = 30, END = 256 };
@@ -14,7 +15,7 @@ typedef struct stream {
     int n_bits;
     bool bad; /* it ended, or has what is no code */
     uint8_t *out;
-    size_t n, size;
+    size_t n, size, most; /* most: what the room may grow to; 0: not at all */
 } stream;
 
 typedef struct codes {
@@ -71,9 +72,23 @@ static unsigned take_symbol(stream *s, const codes *c)
     return END;
 }
 
+/* Whether there is room for n more bytes, made where it may be. */
+static bool has_room(stream *s, size_t n)
+{
+    if (n <= s->size - s->n) return true;
+    if (s->n >= s->most || n > s->most - s->n) return false;
+    size_t size = s->size < s->most / 2 ? 2 * s->size : s->most;
+    if (size < s->n + n) size = s->n + n;
+    uint8_t *out = realloc(s->out, size);
+    if (out == NULL) return false;
+    s->out = out;
+    s->size = size;
+    return true;
+}
+
 static void copy_back(stream *s, size_t distance, size_t n)
 {
-    if (distance > s->n || n > s->size - s->n) {
+    if (distance > s->n || !has_room(s, n)) {
         s->bad = true;
         return;
     }
@@ -92,7 +107,7 @@ static void take_block(stream *s, const codes *literals, const codes *distances)
         const unsigned symbol = take_symbol(s, literals);
         if (s->bad || symbol == END) return;
         if (symbol < END) {
-            s->bad = s->n == s->size;
+            s->bad = !has_room(s, 1);
             if (!s->bad) s->out[s->n++] = (uint8_t)symbol;
             continue;
         }
@@ -124,11 +139,11 @@ static void take_stored(stream *s)
     const size_t n = (size_t)s->at[0] | (size_t)s->at[1] << 8;
     const size_t check = (size_t)s->at[2] | (size_t)s->at[3] << 8;
     s->at += 4;
-    if ((n ^ check) != 0xffff || n > (size_t)(s->end - s->at) || n > s->size - s->n) {
+    if ((n ^ check) != 0xffff || n > (size_t)(s->end - s->at) || !has_room(s, n)) {
         s->bad = true;
         return;
     }
-    memcpy(s->out + s->n, s->at, n);
+    if (n > 0) memcpy(s->out + s->n, s->at, n);
     s->at += n;
     s->n += n;
 }
@@ -191,21 +206,93 @@ static void take_own(stream *s)
     take_block(s, &c, &distances);
 }
 
+/* All blocks up to the last one. */
+static void take_blocks(stream *s)
+{
+    for (bool last = false; !last && !s->bad;) {
+        last = take_bits(s, 1) == 1;
+        const unsigned kind = take_bits(s, 2);
+        s->bad |= kind == 3;
+        if (s->bad) return;
+        if (kind == 0)
+            take_stored(s);
+        else if (kind == 1)
+            take_fixed(s);
+        else
+            take_own(s);
+    }
+}
+
 bool usc_inflate(const uint8_t *bytes, size_t n, uint8_t *out, size_t size)
 {
     stream s = {.at = bytes, .end = bytes + n, .out = out, .size = size};
-    for (bool last = false; !last && !s.bad;) {
-        last = take_bits(&s, 1) == 1;
-        const unsigned kind = take_bits(&s, 2);
-        if (s.bad || kind == 3) return false;
-        if (kind == 0)
-            take_stored(&s);
-        else if (kind == 1)
-            take_fixed(&s);
-        else
-            take_own(&s);
-    }
+    take_blocks(&s);
     return !s.bad && s.n == size;
+}
+
+/* ---- gzip ---- */
+
+static uint32_t little(const uint8_t *at)
+{
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* Past a text that a zero ends. */
+static void skip_text(stream *s)
+{
+    const uint8_t *zero = memchr(s->at, 0, (size_t)(s->end - s->at));
+    s->bad |= zero == NULL;
+    s->at = zero != NULL ? zero + 1 : s->end;
+}
+
+static void skip(stream *s, size_t n)
+{
+    const size_t left = (size_t)(s->end - s->at);
+    s->bad |= n > left;
+    s->at += n > left ? left : n;
+}
+
+static void skip_header(stream *s)
+{
+    enum { HEADER = 10, CRC = 2, EXTRA = 4, NAME = 8, COMMENT = 16 };
+    const uint8_t *head = s->at;
+    s->bad |=
+        s->end - s->at < HEADER || head[0] != 0x1f || head[1] != 0x8b || head[2] != 8;
+    if (s->bad) return;
+    const unsigned flags = head[3];
+    skip(s, HEADER);
+    if (flags & EXTRA && s->end - s->at >= 2)
+        skip(s, 2 + (s->at[0] | (size_t)s->at[1] << 8));
+    if (flags & NAME) skip_text(s);
+    if (flags & COMMENT) skip_text(s);
+    if (flags & CRC) skip(s, 2);
+}
+
+static void take_member(stream *s)
+{
+    const size_t before = s->n;
+    skip_header(s);
+    s->bits = 0;
+    s->n_bits = 0;
+    if (!s->bad) take_blocks(s);
+    s->bad |= s->end - s->at < 8;
+    if (s->bad) return;
+    const size_t n = s->n - before;
+    s->bad = little(s->at + 4) != (uint32_t)n ||
+             little(s->at) != usc_crc32(n > 0 ? s->out + before : s->at, n);
+    skip(s, 8);
+}
+
+bool usc_gunzip(const uint8_t *bytes, size_t n, size_t most, uint8_t **out, size_t *size)
+{
+    stream s = {.at = bytes, .end = bytes + n, .most = most};
+    do
+        take_member(&s);
+    while (!s.bad && s.end - s.at >= 2 && s.at[0] == 0x1f && s.at[1] == 0x8b);
+    if (s.bad) free(s.out);
+    *out = s.bad ? NULL : s.out;
+    *size = s.bad ? 0 : s.n;
+    return !s.bad;
 }
 
 uint32_t usc_crc32(const uint8_t *bytes, size_t n)

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/number.h"
+#include "loss/curve_text.h"
 
 /* ---- the curve ---- */
 
@@ -75,6 +76,21 @@ static size_t begins_anew(const usc_curve_maker *m)
     return first == last ? n_equal - 1 : n;
 }
 
+/* Steps that begin anew where each line says its epoch and of how many the step is one:
+ * "Epoch [2][50/2000]". False: not all do. */
+static bool number_by_epoch(usc_curve_maker *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const usc_curve_point *p = &m->points[i];
+        if (p->of <= 0 || p->step > p->of || p->of != m->points[0].of) return false;
+    }
+    for (size_t i = 0; i < m->n; i++)
+        m->points[i].step += m->points[i].epoch * m->points[i].of;
+    usc_curve_note(m, "'%s' begins anew with each epoch: counted on with %lld for each",
+                   m->axis, (long long)m->points[0].of);
+    return true;
+}
+
 /* Places for steps that begin anew; a value that is printed twice, as a progress bar does
  * when it ends, counts once. */
 static void number_by_place(usc_curve_maker *m, size_t n)
@@ -97,7 +113,7 @@ static void number_by_place(usc_curve_maker *m, size_t n)
         m->points[i].step = (int64_t)i;
 }
 
-/* Whether the file gives the steps: most points have one. Those that have none are left
+/* Whether the file gives the steps: at least half of the points have one. Those that have none are left
  * out then, else places stand for steps. */
 static bool number_points(usc_curve_maker *m)
 {
@@ -105,9 +121,9 @@ static bool number_points(usc_curve_maker *m)
     size_t n = 0, kept = 0;
     for (size_t i = 0; i < m->n; i++)
         n += m->points[i].step != USC_NO_STEP;
-    const bool numbered = 2 * n > m->n;
+    const bool numbered = 2 * n >= m->n;
     const size_t n_anew = numbered ? begins_anew(m) : 0;
-    if (n_anew > 0) {
+    if (n_anew > 0 && !number_by_epoch(m)) {
         number_by_place(m, n_anew);
         return false;
     }
@@ -120,6 +136,23 @@ static bool number_points(usc_curve_maker *m)
                        m->n - kept, called(m, room));
     m->n = kept;
     return numbered;
+}
+
+/* Commas are decimal; beside points they may stand between thousands instead. */
+static usc_status look_at_commas(usc_curve_maker *m)
+{
+    char plain[USC_CURVE_NUMBER];
+    if (m->comma[0] == '\0') return USC_OK;
+    if (m->point[0] != '\0')
+        return usc_error_set(
+            m->err, USC_E_RANGE, -1,
+            "%s: some numbers have a comma, '%s', and some a point, '%s': "
+            "which of them is decimal? Write them in one way",
+            m->name, m->comma, m->point);
+    (void)usc_curve_plain(m->comma, strlen(m->comma), plain, sizeof plain);
+    usc_curve_note(m, "numbers have a decimal comma: '%s' is read as %s", m->comma,
+                   plain);
+    return USC_OK;
 }
 
 static void fill(usc_curve_maker *m, made *c)
@@ -177,6 +210,8 @@ static usc_status make(usc_curve_maker *m, usc_curve **out)
 {
     if (m->status != USC_OK) return m->status;
     if (m->n == 0) return none_found(m);
+    m->status = look_at_commas(m);
+    if (m->status != USC_OK) return m->status;
     made *c = calloc(1, sizeof *c);
     if (c == NULL) return usc_no_memory(m->name, m->err);
     const bool numbered = number_points(m);
@@ -221,11 +256,8 @@ static void read_any(usc_curve_maker *m, const char *data, size_t size)
         m->status = usc_error_set(m->err, USC_E_RANGE, -1, "%s is empty", m->name);
     else if (usc_curve_is_events(data, size))
         usc_curve_events(m, data, size);
-    else if (memchr(data, '\0', size < 4096 ? size : 4096) != NULL)
-        m->status = usc_error_set(m->err, USC_E_CORRUPT, -1,
-                                  "%s is binary and no event file of TensorBoard; give "
-                                  "CSV, JSON lines, an event file or a log",
-                                  m->name);
+    else if (usc_curve_is_binary(data, size))
+        m->status = usc_curve_no_text(m->name, data, size, m->err);
     else if (m->options->regex != NULL)
         usc_curve_log(m, data, size);
     else if (usc_curve_is_json(data, size))
@@ -244,11 +276,14 @@ usc_status usc_curve_parse(const char *name, const void *data, size_t size,
     usc_curve_maker m = {.name = name,
                          .options = options != NULL ? options : &usual,
                          .form = "log",
-                         .digest = usc_hash64_bytes(data, size),
                          .err = err};
+    usc_curve_bytes text;
     *out = NULL;
-    read_any(&m, data, size);
+    m.status = usc_curve_text_of(name, data, size, &text, err);
+    m.digest = usc_hash64_bytes(text.data, text.size);
+    if (m.status == USC_OK) read_any(&m, text.data, text.size);
     const usc_status st = make(&m, out);
+    free(text.own);
     free(m.points);
     usc_line_free(&m.notes);
     usc_line_free(&m.names);

@@ -9,12 +9,23 @@
 
 #include "base/line.h"
 
-enum { USC_CURVE_KEY = 256, USC_CURVE_CANDIDATES = 64, USC_NO_STEP = -1 };
+enum {
+    USC_CURVE_KEY = 256,
+    USC_CURVE_CANDIDATES = 64,
+    USC_CURVE_NUMBER = 64, /* of the text of one */
+    USC_NO_STEP = -1
+};
 
 typedef struct usc_curve_point {
     int64_t step, place; /* step: USC_NO_STEP where none was given */
+    int64_t epoch, of;   /* "epoch 3, step 5/100": 3, 100; else of is 0 */
     double value;
 } usc_curve_point;
+
+/* What the line of a log says of where it stands. */
+typedef struct usc_curve_at {
+    int64_t step, epoch, of;
+} usc_curve_at;
 
 /* A name under which there are losses. */
 typedef struct usc_curve_candidate {
@@ -38,7 +49,9 @@ typedef struct usc_curve_maker {
     size_t n, size;
     bool printed; /* as text, with `digits` behind the point at most */
     int digits;
-    usc_line notes, names; /* names: some that were seen, for an error */
+    char comma[USC_CURVE_NUMBER]; /* the first with a decimal comma, "": none */
+    char point[USC_CURVE_NUMBER]; /* and with a decimal point */
+    usc_line notes, names;        /* names: some that were seen, for an error */
     int n_names;
     usc_error *err;
     usc_status status; /* the first failure */
@@ -79,6 +92,7 @@ void usc_curve_axis(usc_curve_maker *m, const char *name, size_t n);
 
 /** Adds a point. */
 void usc_curve_add(usc_curve_maker *m, int64_t step, double value);
+void usc_curve_add_at(usc_curve_maker *m, usc_curve_at at, double value);
 
 /** Takes note of how many digits a number is printed with; text behind it does not
  * matter. */
@@ -91,7 +105,8 @@ void usc_curve_note(usc_curve_maker *m, const char *format, ...) USC_PRINTF(2, 3
  * the end. Progress bars write with "\r". */
 bool usc_curve_line(const char **at, const char *end, const char **line, size_t *n);
 
-/** The number that a text of n bytes is, spaces and quotes around it aside. */
+/** The number that a text of n bytes is, spaces and quotes around it aside; with a decimal
+ * comma, too. */
 bool usc_curve_number(const char *text, size_t n, double *out);
 
 /** The same for a step: a whole number, also 12.0, 1e3 and 5/100. */

@@ -107,8 +107,9 @@ int usc_curve_rank(const usc_curve_options *options, const char *name)
 bool usc_curve_is_step(const char *name, size_t n)
 {
     static const char *const names[] = {
-        "step",      "steps",      "global_step", "_step",       "iter",
-        "iteration", "iterations", "it",          "global step", "global_step/max_steps"};
+        "step",        "steps",       "global_step",          "_step",
+        "iter",        "iteration",   "iterations",           "it",
+        "global step", "num_updates", "global_step/max_steps"};
     static const char *const before[] = {"trainer/", "train/", "training/"};
     if (among(name, n, names, COUNT(names))) return true;
     for (size_t i = 0; i < COUNT(before); i++) {

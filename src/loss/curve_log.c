@@ -10,6 +10,7 @@
 #include "base/number.h"
 #include "loss/curve.h"
 #include "loss/curve_regex.h"
+#include "loss/curve_text.h"
 
 enum { LONGEST = 1 << 14 };
 
@@ -31,22 +32,23 @@ static const char *past_separators(const char *at)
     at = past(at, ":=");
     at = past(at, " \t");
     if (strncmp(at, "tensor(", 7) == 0) at += 7;
-    return past(at, "'\"[(");
+    return past(past(at, "'\"[("), " \t");
 }
 
 static bool number_at(const char *at, double *out)
 {
-    char *end;
+    char plain[USC_CURVE_NUMBER], *end;
     at = past_separators(at);
     if (!isdigit((unsigned char)*at) && strchr("+-.nNiI", *at) == NULL) return false;
     if (*at == '\0') return false;
-    *out = usc_parse_number(at, &end);
-    return end != at && !is_word(*end);
+    (void)usc_curve_plain(at, strnlen(at, sizeof plain), plain, sizeof plain);
+    *out = usc_parse_number(plain, &end);
+    return end != plain && !is_word(*end);
 }
 
 /* ---- steps ---- */
 
-/* "10", "10/100", "1,000"; not "10.5". */
+/* "10", "10/100", "1,000", "10.000"; not "10.5". */
 static bool whole_at(const char *at, int64_t *out)
 {
     int64_t value = 0;
@@ -59,6 +61,7 @@ static bool whole_at(const char *at, int64_t *out)
             !isdigit((unsigned char)at[5]))
             at++;
     }
+    if (n > 0 && *at == '.' && at[1] == '0') at = past(at + 1, "0");
     if (n == 0 || (*at == '.' && isdigit((unsigned char)at[1])) || is_word(*at))
         return false;
     *out = value;
@@ -90,25 +93,77 @@ static const char *past_ratio(const char *at)
     return slash > value && *slash == '/' && isdigit((unsigned char)slash[1]) ? end : at;
 }
 
-static int64_t step_of(usc_curve_maker *m, const char *line)
+/* "5/100", "  5/ 100": what it is one of, above which it does not get. */
+static int64_t of_at(const char *at, int64_t step)
 {
-    static const char *const names[] = {"global_step", "steps", "step", "iteration",
-                                        "iter"};
+    int64_t of;
+    at = past(past(past(at, " \t"), "0123456789"), " \t");
+    if (*at != '/' || !whole_at(past(at + 1, " \t"), &of)) return 0;
+    return step <= of ? of : 0;
+}
+
+/* [  50/2000] or [  50/2000 (  2%)] */
+static bool bracket_step(const char *line, usc_curve_at *out)
+{
+    for (const char *at = line; (at = strchr(at, '[')) != NULL;) {
+        int64_t step;
+        at = past(at + 1, " \t");
+        const int64_t of = whole_at(at, &step) ? of_at(at, step) : 0;
+        if (of == 0) continue;
+        const char *end = past(strchr(at, '/') + 1, " \t0123456789");
+        if (*end != ']' && *end != '(') continue;
+        out->step = step;
+        out->of = of;
+        return true;
+    }
+    return false;
+}
+
+/* "epoch 3", "Epoch(train) [3]", "Epoch: [  3/ 10]"; -1: none, or no whole number. */
+static int64_t epoch_of(const char *line)
+{
+    int64_t epoch;
+    for (const char *at = line; (at = strcasestr(at, "epoch")) != NULL;) {
+        const bool inside = at > line && is_word(at[-1]);
+        at += strlen("epoch");
+        const char *end = *at == '(' ? at + strcspn(at, ")") : at;
+        end += *end == ')';
+        if (!inside && !is_word(*end) && whole_at(past_separators(end), &epoch))
+            return epoch;
+    }
+    return -1;
+}
+
+static int64_t named_step(usc_curve_maker *m, const char *line, int64_t *of)
+{
+    static const char *const names[] = {"global_step", "steps", "step",
+                                        "iteration",   "iter",  "num_updates"};
     int64_t step;
     for (const char *at = line; *at != '\0'; at++) {
         if (at > line && is_word(at[-1])) continue;
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
             const size_t n = strlen(names[i]);
             if (strncasecmp(at, names[i], n) != 0 || is_word(at[n])) continue;
-            const char *end = past_ratio(at + n);
-            if (!whole_at(past(past_separators(end), "#"), &step)) continue;
+            const char *end = past_ratio(at + n), *value = past_separators(end);
+            if (!whole_at(past(value, "#"), &step)) continue;
             usc_curve_axis(m, at, (size_t)(end - at));
+            *of = of_at(value, step);
             return step;
         }
     }
-    if (!bar_step(line, &step)) return USC_NO_STEP;
-    usc_curve_axis(m, "progress bar", 12);
-    return step;
+    return USC_NO_STEP;
+}
+
+static usc_curve_at step_of(usc_curve_maker *m, const char *line)
+{
+    usc_curve_at at = {.epoch = epoch_of(line)};
+    at.step = named_step(m, line, &at.of);
+    if (at.step == USC_NO_STEP && bracket_step(line, &at))
+        usc_curve_axis(m, "[step/steps]", 12);
+    else if (at.step == USC_NO_STEP && bar_step(line, &at.step))
+        usc_curve_axis(m, "progress bar", 12);
+    if (at.step == USC_NO_STEP || at.epoch < 0) at.of = 0;
+    return at;
 }
 
 /* ---- names ---- */
@@ -164,7 +219,7 @@ static void take_line(usc_curve_maker *m, const char *line, bool offer)
             usc_curve_offer(m, number.name, number.n, number.value);
         } else if (usc_curve_is_key(m, number.name, number.n)) {
             usc_curve_printed(m, number.text, strlen(number.text));
-            usc_curve_add(m, step_of(m, line), number.value);
+            usc_curve_add_at(m, step_of(m, line), number.value);
             return;
         }
     }
@@ -175,15 +230,15 @@ static void take_match(usc_curve_maker *m, const usc_curve_regex *regex, const c
     const char *loss, *step;
     size_t n_loss, n_step;
     double value;
-    int64_t number = USC_NO_STEP;
+    usc_curve_at number = {.step = USC_NO_STEP};
     if (!usc_curve_regex_find(regex, line, &loss, &n_loss, &step, &n_step)) return;
     if (!usc_curve_number(loss, n_loss, &value)) return;
-    if (step == NULL || !usc_curve_step(step, n_step, &number))
+    if (step == NULL || !usc_curve_step(step, n_step, &number.step))
         number = step_of(m, line);
     else
         usc_curve_axis(m, "group step", 10);
     usc_curve_printed(m, loss, n_loss);
-    usc_curve_add(m, number, value);
+    usc_curve_add_at(m, number, value);
 }
 
 /* The last byte of what a terminal is told at `i`: ESC [ 31 m, ESC [ K, ESC 7. */

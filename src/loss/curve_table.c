@@ -109,6 +109,8 @@ typedef struct table {
     const char *at, *end; /* the rows */
     char separator;
     int step, loss; /* columns; -1: none */
+    int n_names;    /* 0: none */
+    int64_t n_long; /* rows with more cells than there are names, which are left out */
 } table;
 
 /* The columns of step and loss in a table without names: step, loss or loss alone. */
@@ -123,20 +125,47 @@ static void unnamed(usc_curve_maker *m, int n_columns, table *t)
                        n_columns);
 }
 
+/* Whether something stands in a row behind the last name. */
+static bool is_long(const table *t, const cells *c)
+{
+    for (int i = t->n_names; t->n_names > 0 && i < c->n; i++)
+        if (c->size[i] > 0) return true;
+    return false;
+}
+
 static bool next_row(table *t, cells *c)
 {
     const char *line;
     size_t n;
-    while (usc_curve_line(&t->at, t->end, &line, &n))
-        if (n > 0 && *line != '#') {
-            split(line, n, t->separator, c);
-            return true;
-        }
+    while (usc_curve_line(&t->at, t->end, &line, &n)) {
+        if (n == 0 || *line == '#') continue;
+        split(line, n, t->separator, c);
+        if (!is_long(t, c)) return true;
+        t->n_long++;
+    }
     return false;
 }
 
-/* Offers what lies under the names; of names that do not fit, the names. */
-static void offer_all(usc_curve_maker *m, const cells *names, table rows)
+static void tell_long(usc_curve_maker *m, const table *t)
+{
+    if (t->n_long == 0 || m->status != USC_OK) return;
+    if (m->n == 0)
+        m->status =
+            usc_error_set(m->err, USC_E_RANGE, -1,
+                          "%s: rows hold more than the %d cells that the first line "
+                          "names, as decimal commas between commas give; write it "
+                          "with decimal points, or with ; between cells",
+                          m->name, t->n_names);
+    else
+        usc_curve_note(m,
+                       "%lld rows hold more cells than the first line names and are left "
+                       "out",
+                       (long long)t->n_long);
+}
+
+/* Offers what lies under the names; of names that do not fit, the names. How many rows are
+ * too long. */
+static int64_t offer_all(usc_curve_maker *m, const cells *names, table rows)
 {
     cells c;
     double value;
@@ -145,6 +174,7 @@ static void offer_all(usc_curve_maker *m, const cells *names, table rows)
             if (c.size[i] > 0 && i != rows.step &&
                 usc_curve_number(c.at[i], c.size[i], &value))
                 usc_curve_offer(m, names->at[i], names->size[i], value);
+    return rows.n_long;
 }
 
 /* W&B gives each run a step of its own beside the common one: "run 7 - _step". */
@@ -165,10 +195,11 @@ static void named(usc_curve_maker *m, const cells *names, table *t)
         for (int i = 0; i < names->n && t->step < 0; i++)
             if (is_step_column(names->at[i], names->size[i], k == 1)) t->step = i;
     if (t->step >= 0) usc_curve_axis(m, names->at[t->step], names->size[t->step]);
-    offer_all(m, names, *t);
+    const int64_t n_long = offer_all(m, names, *t);
     usc_curve_choose(m);
     for (int i = 0; i < names->n && t->loss < 0; i++)
         if (usc_curve_is_key(m, names->at[i], names->size[i])) t->loss = i;
+    if (t->loss < 0) t->n_long = n_long;
 }
 
 static void take_rows(usc_curve_maker *m, table *t)
@@ -200,13 +231,15 @@ void usc_curve_table(usc_curve_maker *m, const char *data, size_t size)
     cells c;
     m->form = "CSV";
     if (!first_line(data, size, &line, &n)) return;
-    table t = {data, data + size, separator_of(line, n), -1, -1};
+    table t = {data, data + size, separator_of(line, n), -1, -1, 0, 0};
     split(line, n, t.separator, &c);
     if (all_numbers(&c)) {
         unnamed(m, c.n, &t);
     } else {
         t.at = line + n;
+        t.n_names = c.n;
         named(m, &c, &t);
     }
     if (t.loss >= 0) take_rows(m, &t);
+    tell_long(m, &t);
 }

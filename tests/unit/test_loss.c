@@ -133,6 +133,43 @@ static const sample samples[] = {
      "{'loss': 2, 'global_step/max_steps': '10/100', 'iter/s': 3}\n",
      0, 0, "5:2.5 10:2", 0},
     {"and in a table", "step,loss\n5/100,2.5\n10/100,2\n", 0, 0, "5:2.5 10:2", 0},
+    {"brackets of a step",
+     "epoch: 1 step:[  1/ 200], loss:[2.5/2.75]\n"
+     "epoch: 1 step:[  2/ 200], loss:[2/2.25]\n",
+     0, 0, "1:2.5 2:2", 0},
+    {"steps counted on over epochs",
+     "Epoch(train) [1][ 50/100]  lr: 2e-02  loss: 2.5\n"
+     "Epoch(train) [1][100/100]  lr: 2e-02  loss: 2.25\n"
+     "Epoch(train) [2][ 50/100]  lr: 2e-02  loss: 2\n",
+     0, 0, "150:2.5 200:2.25 250:2", 0},
+    {"and where steps are named",
+     "Epoch [1/3], Step [50/100], Loss: 3\nEpoch [1/3], Step [100/100], Loss: 2\n"
+     "Epoch [2/3], Step [50/100], Loss: 1\n",
+     0, 0, "150:3 200:2 250:1", 0},
+    {"no step: a time in brackets", "| 5/9 [00:12<01:22, loss=2.5, global_step=3.000]\n",
+     0, 0, "3:2.5", 0},
+    {"updates", "epoch 001:    100 / 4000 loss=2.5, nll_loss=1.5, num_updates=101\n", 0,
+     0, "101:2.5", 0},
+    {"a line more for each step",
+     "Iteration 20 (5 iter/s), loss = 2.5\n    Train net output #0: loss = 2.5\n"
+     "Iteration 40 (5 iter/s), loss = 2\n    Train net output #0: loss = 2\n",
+     0, 0, "20:2.5 40:2", 0},
+    {"decimal commas", "step;loss\n1;2,5\n2;2,125\n", 0, 0, "1:2.5 2:2.125", 0},
+    {"decimal commas in a log", "step 1 loss 2,345 lr 0,1\nstep 1,000 loss 1,5\n", 0, 0,
+     "1:2.345 1000:1.5", 0},
+    {"commas between thousands", "step 1 loss 1,234.5\nstep 2 loss 1,234,567\n", 0, 0,
+     "1:1234.5 2:1.23457e+06", 0},
+    {"a list of losses", "loss: 2,3,4\nloss: 2, 3\n", 0, 0, "0:2 1:2", 0},
+    {"commas and points", "step 1 loss 1,234\nstep 2 loss 999.5\n", 0, 0, 0,
+     "some numbers have a comma, '1,234', and some a point, '999.5'"},
+    {"decimal commas between commas", "step,loss\n0,2,5\n1,2,25\n", 0, 0, 0,
+     "more than the 2 cells that the first line names"},
+    {"a row that is too long", "step,loss\n1,2.5\n2,2.25,hello\n3,2,\n", 0, 0,
+     "1:2.5 3:2", 0},
+    {"Excel's mark", "\xef\xbb\xbfstep,loss\n3,2.5\n", 0, 0, "3:2.5", 0},
+    {"zstd", "\x28\xb5\x2f\xfd...", 0, 0, 0, "x is packed by zstd: unpack it first"},
+    {"a run of W&B", ":W&B....", 0, 0, 0, "export its history as CSV"},
+    {"a document", "%PDF-1.7", 0, 0, 0, "x is a PDF document, no curve; give"},
     {"nothing", "", 0, 0, 0, "is empty"},
     {"spaces", " \n\n", 0, 0, 0, "is empty"},
     {"no number", "hello\nworld\n", 0, 0, 0, "no loss with a number in this log"},
@@ -190,6 +227,10 @@ static void test_what_is_odd_is_noted(void **state)
         {"step 1 loss 3\nstep 1 loss 2\n", "'step' begins anew 1 times"},
         {"step 1 loss 3\nloss 9\nstep 2 loss 2\n",
          "1 values of 'loss' stand without a step"},
+        {"step;loss\n1;2,5\n", "a decimal comma: '2,5' is read as 2.5"},
+        {"step,loss\n1,2\n2,2,5\n", "1 rows hold more cells than the first line names"},
+        {"Epoch [1][1/1] loss: 2.5\nEpoch [2][1/1] loss: 2.25\n",
+         "counted on with 1 for each"},
         {"1,2\n2,3\n", ""},
     };
     (void)state;
@@ -260,6 +301,57 @@ static void test_an_event_file(void **state)
     assert_non_null(strstr(err.text, "binary and no event file"));
 }
 
+/* What is no text as it lies there: gzip of two members, UTF-16 of either order. */
+static void test_packed_and_wide(void **state)
+{
+    static const unsigned char gzip[] = {
+        0x1f, 0x8b, 0x8,  0x0,  0x0,  0x0,  0x0,  0x0,  0x2,  0x3,  0x2b, 0x2e, 0x49,
+        0x2d, 0xd0, 0xc9, 0xc9, 0x2f, 0x2e, 0xe6, 0x32, 0xd4, 0x31, 0xd2, 0x33, 0xe5,
+        0x2,  0x0,  0x82, 0xf3, 0x25, 0xed, 0x10, 0x0,  0x0,  0x0,  0x1f, 0x8b, 0x8,
+        0x0,  0x0,  0x0,  0x0,  0x0,  0x2,  0x3,  0x33, 0xd2, 0x31, 0xd2, 0x33, 0x32,
+        0xe5, 0x2,  0x0,  0xf5, 0x87, 0xf9, 0x2c, 0x7,  0x0,  0x0,  0x0};
+    static const char text[] = "step 1 loss 2.5\n";
+    enum { FIRST = 36 };
+    unsigned char wide[2][2 * sizeof text];
+    char points[64];
+    usc_curve *c;
+    usc_error err = {0};
+    (void)state;
+    assert_int_equal(usc_curve_parse("x", gzip, sizeof gzip, NULL, &c, &err), USC_OK);
+    put_points(c, points, sizeof points);
+    assert_string_equal(points, "1:2.5 2:2.25");
+    usc_curve_free(c);
+    for (size_t n = 3; n < sizeof gzip;
+         n++) { /* cut off or damaged anywhere: a sentence */
+        unsigned char bad[sizeof gzip];
+        memcpy(bad, gzip, sizeof bad);
+        bad[n] ^= 0x10;
+        if (usc_curve_parse("x", bad, sizeof bad, NULL, &c, &err) == USC_OK) {
+            put_points(c, points, sizeof points); /* a time, a bit that is none */
+            if (strncmp(points, "1:2.5", 5) != 0) fail_msg("byte %zu: %s", n, points);
+            usc_curve_free(c);
+        }
+        const usc_status st = usc_curve_parse("x", gzip, n, NULL, &c, &err);
+        if (n >= FIRST && n < FIRST + 2)
+            assert_int_equal(st, USC_OK); /* what follows a member is no other one */
+        else
+            assert_non_null(strstr(err.text, "see what gunzip says"));
+        usc_curve_free(c);
+    }
+    for (int big = 0; big < 2; big++) {
+        for (size_t i = 0; i < sizeof text; i++) { /* the zero at its end makes room */
+            const unsigned value = i == 0 ? 0xfeff : (unsigned)text[i - 1];
+            wide[big][2 * i + !big] = (unsigned char)(value >> 8);
+            wide[big][2 * i + (size_t)big] = (unsigned char)value;
+        }
+        assert_int_equal(
+            usc_curve_parse("x", wide[big], sizeof wide[big], NULL, &c, &err), USC_OK);
+        put_points(c, points, sizeof points);
+        assert_string_equal(points, "1:2.5");
+        usc_curve_free(c);
+    }
+}
+
 /* What the first line of a comparison says of a file. */
 static void test_what_was_taken_is_told(void **state)
 {
@@ -292,6 +384,7 @@ int main(void)
         cmocka_unit_test(test_what_is_odd_is_noted),
         cmocka_unit_test(test_the_last_digit_printed_is_known),
         cmocka_unit_test(test_an_event_file),
+        cmocka_unit_test(test_packed_and_wide),
         cmocka_unit_test(test_what_was_taken_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
