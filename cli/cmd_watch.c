@@ -31,8 +31,8 @@ static const cli_entry own_options[] = {
     {OPT_CONFIG, "config", "K:V[,K:V...]", NULL,
      "keys of NPU_ASD_CONFIG and of docs/reference/watch-reference.md, e.g. "
      "mode:asd,strikes_num:2"},
-    {OPT_KEY, "key", "NAME", "grad_norm",
-     "column, JSON key or tag of the gradient norms, where LOG is no log of a watch"},
+    {OPT_KEY, "key", "NAME", "grad_norm, else the loss",
+     "column, JSON key, tag or word of a log where LOG is no log of a watch"},
     {OPT_HTML, "html", "FILE", NULL, "write a page with pictures"},
     {OPT_JSON, "json", NULL, NULL, "one JSON object with all events"},
     {OPT_EXPLAIN, "explain", NULL, NULL,
@@ -56,8 +56,9 @@ const cli_page cmd_watch_page = {
         "tensor, on which rank.\n"
         "\n"
         "LOG is a log of a watch (ulpscope run --watch --watch-log LOG), or gradient "
-        "norms as CSV, JSON lines or an event file "
-        "of TensorBoard; of these the level alone can be judged. What could not is said "
+        "norms, for want of them losses, in whatever ulpscope loss reads: a trainer's "
+        "log, CSV, JSON lines, event files of TensorBoard; of these the level alone can "
+        "be judged. What could not is said "
         "at the "
         "end. COMMAND (python "
         "train.py, torchrun) is run unmodified, watched as by ulpscope run --watch.\n",

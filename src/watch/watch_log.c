@@ -135,24 +135,26 @@ static usc_status open_log(usc_watch_log *log, const char *path, bool *is, usc_e
 
 /* ---- curves ---- */
 
-/* Under a name that is usual, unless one is given. */
+/* Under a name that is usual, unless one is given; for want of them the loss. */
 static usc_status read_curve(usc_watch_log *log, const char *path, const char *key,
                              usc_error *err)
 {
-    static const char *const usual[] = {"grad_norm",     "train/grad_norm", "grad norm",
-                                        "gradient_norm", "total_norm",      "norm",
-                                        "Value"};
+    static const char *const usual[] = {
+        "grad_norm",  "train/grad_norm", "grad norm", "gradient_norm", "global_norm",
+        "total_norm", "gnorm",           "norm",      "Value",         NULL};
     usc_status st = USC_E_RANGE;
     for (size_t i = 0; st == USC_E_RANGE && i < sizeof usual / sizeof usual[0]; i++) {
-        const usc_curve_options options = {.key = key != NULL ? key : usual[i]};
+        const usc_curve_options options = {
+            .key = key != NULL ? key : usual[i]}; /* NULL: loss */
         st = usc_curve_read(path, &options, &log->curve, i == 0 ? err : NULL);
         if (key != NULL) break;
     }
     if (st == USC_E_RANGE && key == NULL)
-        return usc_error_set(err, USC_E_RANGE, -1,
-                             "%s is no log of a watch, and has nothing called grad_norm; "
-                             "say with --key what its gradient norms are called",
-                             path);
+        return usc_error_set(
+            err, USC_E_RANGE, -1,
+            "%s is no log of a watch, and has nothing called grad_norm or "
+            "loss; say with --key what its gradient norms are called",
+            path);
     return st;
 }
 

@@ -100,7 +100,7 @@ static void test_bad_logs_are_refused(void **state)
          "{\"step\": 1, \"rank\": 0, \"site\": \"grad\", \"t\": 1, \"rows\": [[0, 1, 1, "
          "1, 1, 0, 0, \"xyz\"]]}\n",
          "a row is", 2},
-        {"step,loss\n1,2\n", "--key", -2},
+        {"step,acc\n1,2\n", "--key", -2},
         {"", "is empty", -2},
     };
     (void)state;
@@ -237,6 +237,11 @@ static void test_a_curve_is_called_what_it_is(void **state)
         {"step,grad_norm\n", NULL, 82, 40, NULL, true, NULL}, /* as data do */
         {"step,grad_norm\n", NULL, 82, (double)NAN,
          "the gradient norm 'grad_norm' is NaN at step 80", true, NULL},
+        {"step,gnorm\n", NULL, 82, 422,
+         "the gradient norm 'gnorm' became 2^8.7 times larger at step 80: 422", true,
+         NULL},
+        {"step,train_loss\n", NULL, 82, (double)NAN,
+         "the loss 'train_loss' is NaN at step 80", true, NULL},
         {"step,train/loss\n", "train/loss", 82, (double)INFINITY,
          "the loss 'train/loss' is Inf at step 80", true, NULL},
         {"step,train/loss\n", "train/loss", 82, 422, NULL, true, NULL},
