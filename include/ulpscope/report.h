@@ -257,8 +257,8 @@ USC_API USC_NODISCARD usc_status usc_report_write_files(usc_report *report,
 /**
  * What `report` and `check` exit with. 1: at least one call is flagged (crashed, timeout,
  * nonfinite, wrong, reduced, intermittent; strict: also undefined, unjudged, unsupported)
- * and not excused. 2: nothing was selected, nothing could be judged, or the check was
- * interrupted and what it saw so far is clean. Else 0. `options` may be NULL.
+ * and not excused. 2: nothing was selected, nothing could be judged, the check was
+ * interrupted and what it saw so far is clean, or of files one side alone was given. Else 0. `options` may be NULL.
  */
 USC_API int usc_report_exit_code(const usc_report *report,
                                  const usc_report_options *options);

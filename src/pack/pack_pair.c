@@ -2,6 +2,7 @@
 // Tensors against references of the same names: for who has no pack. Neighbour:
 // pack_judge.c, which knows what an operator does.
 #include "base/float_env.h"
+#include "base/words.h"
 #include "files/tensor_set.h"
 #include "pack/pack_operands.h"
 
@@ -68,9 +69,9 @@ static usc_status find_nothing(const usc_safetensor *device,
     if (st != USC_OK) return st;
     *n_odd = r.n_nan + r.n_pos_inf + r.n_neg_inf;
     if (r.n == 0)
-        *why = "it has no elements: nothing is compared";
+        *why = "it has no elements" USC_NOTHING_COMPARED;
     else if (r.n_nan == r.n && d.n_nan == d.n)
-        *why = "all of it is NaN on both sides: nothing is compared";
+        *why = "all of it is NaN on both sides" USC_NOTHING_COMPARED;
     return USC_OK;
 }
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "report/report_model.h"
 
 enum { MOST_TOLD = 4, REASON_SIZE = 200, REMEDY_SIZE = 160 };
@@ -27,7 +28,8 @@ static const struct {
     {"was not kept", "capture it with --data full"},
     {"device and CPU both refuse", ""},
     {"the CPU rejects", ""},
-    {"no reference of that name", ""},
+    {"no reference of that name", "give one, or --allow unjudged:%s"},
+    {USC_NOT_GIVEN, "save it as pack.json names it, or --allow unsupported:%s"},
     {"reference", "write ulpscope.reference.register(\"%s\")"},
     {"unknown",
      "--import the module or file that registers it; live_check(imports=[...])"},

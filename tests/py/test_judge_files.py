@@ -129,8 +129,12 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     assert "2 wrong, 3 pass" in judge(tmp_path, device, truth)[1]
     less = written("npz", tmp_path, "less", {k: v for k, v in TRUTH.items() if k != "stem"})
     text = judge(tmp_path, device, less, "--force")[1]  # nothing ran here, and no operator is to be registered
-    assert "5 tensors of" in text and " of judging (" in text and "(there is no reference of that name)" in text
+    assert "5 tensors of" in text and " of judging (" in text
+    assert "(there is no reference of that name; give one, or --allow unjudged:stem)" in text
     assert "in workers" not in text and "reference.register" not in text and " operators" not in text, text
+    whole = written("npz", tmp_path, "whole", TRUTH)
+    assert judge(tmp_path, whole, less, "--force")[0].returncode == 2, "nobody looked at 'stem'"
+    assert judge(tmp_path, whole, less, "--force", "--allow", "unjudged:stem")[0].returncode == 0
     other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
     done, text = judge(tmp_path, device, other)
     assert "2 wrong, 3 pass" in text and "the i-th tensor stands for the i-th ('stem' for 'out_0')" in text
