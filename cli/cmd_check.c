@@ -327,7 +327,10 @@ static int check_one(const usc_check_options *o, const cli_report *report)
     cli_hooks_begin(&hooks, name);
     hooks.hooks.ranks = shares != NULL ? &shares->ranks : NULL;
     const bool other = shares != NULL && shares->ranks.rank > 0;
-    if (other) hooks.hooks.progress = NULL;
+    if (other) { /* one rank tells */
+        hooks.hooks.progress = NULL;
+        cli_progress_end(&hooks.progress);
+    }
     const usc_status st = usc_check_trace(o, &hooks.hooks, &end, &err);
     cli_hooks_end(&hooks);
     if (shares != NULL) cli_shares_leave(shares, o->out);

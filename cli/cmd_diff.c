@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/hooks.h"
+#include "common/progress.h"
 #include "diff/diff.h"
 
 /* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
@@ -391,8 +392,11 @@ static int compare(arguments *a, usc_trace *const t[2])
         return cli_fail("%s and %s are one trace: two are needed, of two runs",
                         a->words.path[0], a->words.path[1]);
     warn_of_cuts(t, a);
+    cli_progress reads;
+    cli_progress_read(&reads, "diff");
     usc_status st = usc_diff_open(t[0], t[1], &a->diff, &d, &err);
     if (st == USC_OK) st = open_inside(a, d, t, &inside, &err);
+    cli_progress_end(&reads);
     if (st == USC_OK && inside != NULL) st = show_modules(a, d, t, &err);
     const int code =
         st != USC_OK ? cli_fail("%s", err.text) : tell(a, inside != NULL ? inside : d, t);

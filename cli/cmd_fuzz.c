@@ -400,7 +400,7 @@ static int minimize(arguments *a)
     cli_progress reads; /* of the examples of 900 operators: seconds */
     cli_progress_begin(&reads, "fuzz");
     const usc_status st = usc_fuzz_find(a->check.trace, a->fuzz.seed, k, &call, &err);
-    cli_progress_clear(&reads);
+    cli_progress_end(&reads);
     if (st != USC_OK) return cli_fail("%s", err.text);
     (void)snprintf(seed, sizeof seed, "%" PRIu64, a->fuzz.seed);
     (void)snprintf(number, sizeof number, "%" PRId64, k);

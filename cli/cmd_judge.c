@@ -11,6 +11,7 @@
 #include <ulpscope/pack.h>
 
 #include "common/judge_torch.h"
+#include "common/progress.h"
 
 enum { OPT_SCALE = 256, OPT_STANDARD, OPT_FORCE, OPT_DTYPE, OPT_SHAPE };
 
@@ -190,8 +191,11 @@ int cmd_judge(int argc, char **argv)
     if (pack && a.options.scale != NULL)
         return cli_fail(
             "--scale is for two files; a pack knows the scale of each output");
+    cli_progress reads;
+    cli_progress_read(&reads, "judge");
     const usc_status st = pack ? usc_pack_judge(a.first, a.second, &a.options, &err)
                                : judge_pair(&a, &told, &err);
+    cli_progress_end(&reads);
     if (told) return CLI_TROUBLE;
     /* A pack without its manifest is a folder of folders. */
     const bool no_pack = !pack && cli_is_folder(a.first) &&

@@ -9,6 +9,8 @@
 
 #include <ulpscope/x/loss.h>
 
+#include "common/progress.h"
+
 enum {
     OPT_KEY = 256,
     OPT_REGEX,
@@ -175,9 +177,12 @@ static bool read_all(const arguments *a, const char *const *names, int n, bool n
     usc_error err;
     for (int i = 0; i < n; i++) {
         usc_curve_options how = a->read;
+        cli_progress reads;
         if (how.key == NULL) how.key = a->key[noise ? 0 : i];
-        if (usc_curve_read(names[i], &how, &out[i], &err) != USC_OK)
-            return cli_fail("%s", err.text) == 0;
+        cli_progress_read(&reads, "loss");
+        const usc_status st = usc_curve_read(names[i], &how, &out[i], &err);
+        cli_progress_end(&reads);
+        if (st != USC_OK) return cli_fail("%s", err.text) == 0;
         if (out[i]->notes[0] != '\0') (void)fprintf(stderr, "%s\n", out[i]->notes);
     }
     return true;

@@ -9,6 +9,7 @@
 #include <ulpscope/version.h>
 
 #include "common/hooks.h"
+#include "common/progress.h"
 #include "common/scratch.h"
 #include "overflow/overflow.h"
 
@@ -272,8 +273,11 @@ int cmd_overflow(int argc, char **argv)
     usc_error err;
     cli_begin("overflow");
     if (!parse(argc, argv, &a)) return CLI_TROUBLE;
+    cli_progress reads;
+    cli_progress_read(&reads, "overflow");
     usc_status st = usc_trace_open(a.check.trace, NULL, &t, &err);
     if (st == USC_OK) st = overflow_find(t, &found, &err);
+    cli_progress_end(&reads);
     const int code = st == USC_OK ? tell(&a, &found, t) : cli_fail("%s", err.text);
     overflow_free(&found);
     usc_trace_close(t);

@@ -10,6 +10,7 @@
 
 #include <ulpscope/x/watch_log.h>
 
+#include "common/progress.h"
 #include "common/scratch.h"
 #include "run/run.h"
 
@@ -412,8 +413,11 @@ static int replay(const arguments *a)
 {
     usc_error err;
     usc_watch_replay *r;
-    if (usc_watch_replay_run(a->log, a->key, &a->config, &r, &err) != USC_OK)
-        return no_log(a, &err);
+    cli_progress reads;
+    cli_progress_read(&reads, "watch");
+    const usc_status run = usc_watch_replay_run(a->log, a->key, &a->config, &r, &err);
+    cli_progress_end(&reads);
+    if (run != USC_OK) return no_log(a, &err);
     int code = r->n_events > 0 || r->n_lost > 0 ? CLI_DIFFERS
                : r->judged                      ? CLI_SAME
                                                 : CLI_TROUBLE;

@@ -28,6 +28,7 @@ int cli_fail(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
+    cli_progress_hide();
     (void)fprintf(stderr, command != NULL ? "ulpscope %s: " : "ulpscope: ", command);
     (void)vfprintf(stderr, format, args);
     fputc('\n', stderr);

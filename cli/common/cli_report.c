@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/progress.h"
+
 enum {
     OPT_COLOR = 512,
     OPT_ALLOW,
@@ -167,23 +169,25 @@ static usc_status write_files(usc_report *report, const cli_report *r, usc_error
     return st;
 }
 
-/* Everything that the options ask for, the files first. */
+/* What is printed; the files are there by then. */
 static usc_status render(usc_report *report, const cli_report *r, usc_error *err)
 {
     const usc_sink sink = usc_sink_stream(stdout);
-    usc_status st = write_files(report, r, err);
-    if (st == USC_OK && r->annotate)
-        st = usc_report_annotations(report, &r->options, &sink, err);
+    usc_status st = USC_OK;
+    if (r->annotate) st = usc_report_annotations(report, &r->options, &sink, err);
     return st == USC_OK ? usc_report_table(report, &r->options, &sink, err) : st;
 }
 
-static int with_report(const cli_report *r, const char *out,
-                       usc_status (*what)(usc_report *, const cli_report *, usc_error *))
+static int with_report(const cli_report *r, const char *out, bool show)
 {
     usc_error err;
     usc_report *report = NULL;
+    cli_progress reads; /* of many thousand rows: seconds */
+    cli_progress_read(&reads, "report");
     usc_status st = usc_report_open(out, NULL, &report, &err);
-    if (st == USC_OK) st = what(report, r, &err);
+    if (st == USC_OK) st = write_files(report, r, &err);
+    cli_progress_end(&reads);
+    if (st == USC_OK && show) st = render(report, r, &err);
     const int code = st == USC_OK
                          ? cli_close_output(usc_report_exit_code(report, &r->options))
                          : cli_fail("%s", err.text);
@@ -193,12 +197,12 @@ static int with_report(const cli_report *r, const char *out,
 
 static int show_one(const cli_report *r, const char *out)
 {
-    return with_report(r, out, render);
+    return with_report(r, out, true);
 }
 
 int cli_report_write(const cli_report *r, const char *out)
 {
-    return with_report(r, out, write_files);
+    return with_report(r, out, false);
 }
 
 int cli_report_unjudged(const char *out)

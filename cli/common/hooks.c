@@ -21,9 +21,7 @@ static bool is_stopped(void *ctx)
 static void say(void *ctx, const char *text)
 {
     cli_hooks *h = ctx;
-    cli_progress_clear(&h->progress);
-    (void)fprintf(stderr, "ulpscope %s: %s\n", h->progress.command, text);
-    (void)fflush(stderr);
+    cli_progress_say(&h->progress, text);
 }
 
 static void tell(void *ctx, const char *what, int64_t done, int64_t total,
@@ -88,7 +86,7 @@ void cli_hooks_begin(cli_hooks *h, const char *name)
 void cli_hooks_end(cli_hooks *h)
 {
     cli_stop_end();
-    cli_progress_clear(&h->progress);
+    cli_progress_end(&h->progress);
 }
 
 int cli_cores(void)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rate counts from the first that is done: workers take seconds to start.
+// The rate counts from the first that is done: workers take seconds to start. The thread
+// takes no signal, and draws nothing but what cli_progress_wait would.
 #include "common/progress.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +13,25 @@
 #define EVERY_SECONDS 5.0
 #define REDRAW_SECONDS 0.1
 #define PATIENCE_SECONDS 1.0
+#define BEAT_NANOSECONDS 250000000L
+
+/* The one that runs, if any; all of it under the lock. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    pthread_t thread;
+    cli_progress *p;
+} beat = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
+
+static void lock(void)
+{
+    (void)pthread_mutex_lock(&beat.lock);
+}
+
+static void unlock(void)
+{
+    (void)pthread_mutex_unlock(&beat.lock);
+}
 
 double cli_now(void)
 {
@@ -89,8 +111,8 @@ static void show(cli_progress *p, double now, const char *text)
     p->drawn = p->terminal;
 }
 
-void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
-                       int64_t flagged)
+static void tell(cli_progress *p, const char *what, int64_t done, int64_t total,
+                 int64_t flagged)
 {
     const double now = cli_now();
     p->done = done;
@@ -112,6 +134,14 @@ void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t 
     show(p, now, text);
 }
 
+void cli_progress_tell(cli_progress *p, const char *what, int64_t done, int64_t total,
+                       int64_t flagged)
+{
+    lock();
+    tell(p, what, done, total, flagged);
+    unlock();
+}
+
 double cli_progress_clock(void)
 {
     static double begun;
@@ -119,48 +149,123 @@ double cli_progress_clock(void)
     return begun;
 }
 
-void cli_progress_begin(cli_progress *p, const char *command)
-{
-    const double now = cli_now();
-    *p = (cli_progress){.command = command, .begun = cli_progress_clock(), .moved = now};
-    p->terminal = isatty(STDERR_FILENO) != 0;
-    if (!p->terminal) return;
-    char text
-        [80]; /* a trace of many thousand calls takes seconds, before any worker runs */
-    (void)snprintf(text, sizeof text, "ulpscope %s: reading", command);
-    show(p, now, text);
-}
-
 bool cli_progress_waits(const cli_progress *p, double now, char *out, size_t size)
 {
     const bool starts = p->what == NULL || p->done <= p->first;
     const bool again = p->what != NULL && !is_checking(p);
     const double since = now - (!starts ? p->moved : again ? p->start : p->begun);
-    const bool first = starts && !again && !p->waited;
+    const bool first = starts && !again && !p->waited && p->starts;
     char text[200], seconds[32] = "";
     if (since < PATIENCE_SECONDS) return false;
     if (!first && now - p->shown < (p->terminal ? 1 : EVERY_SECONDS)) return false;
     if (!first) (void)snprintf(seconds, sizeof seconds, " (%.0f s)", since);
     if (starts && !again)
-        (void)snprintf(text, sizeof text, "ulpscope %s: workers start, which load torch",
-                       p->command);
+        (void)snprintf(text, sizeof text, "ulpscope %s: %s", p->command,
+                       p->starts ? "workers start, which load torch" : "reading");
     else
         cli_progress_text(p, now, text, sizeof text);
     (void)snprintf(out, size, "%s%s", text, seconds);
     return true;
 }
 
-void cli_progress_wait(cli_progress *p)
+static void wait_on(cli_progress *p)
 {
     const double now = cli_now();
     char text[240];
     if (!cli_progress_waits(p, now, text, sizeof text)) return;
-    p->waited = true;
+    p->waited |= p->starts;
     show(p, now, text);
 }
 
-void cli_progress_clear(cli_progress *p)
+void cli_progress_wait(cli_progress *p)
+{
+    lock();
+    p->starts = true;
+    wait_on(p);
+    unlock();
+}
+
+/* ---- from beginning to end ---- */
+
+static void *watch(void *unused)
+{
+    (void)unused;
+    lock();
+    while (beat.p != NULL) {
+        struct timespec until;
+        (void)clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += BEAT_NANOSECONDS;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        (void)pthread_cond_timedwait(&beat.ended, &beat.lock, &until);
+        if (beat.p != NULL) wait_on(beat.p);
+    }
+    unlock();
+    return NULL;
+}
+
+/* Signals are for the thread that works. Without another thread it is as silent as what it
+ * calls. */
+static void start_watch(cli_progress *p)
+{
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
+    beat.p = p;
+    if (pthread_create(&beat.thread, NULL, watch, NULL) != 0) beat.p = NULL;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void cli_progress_read(cli_progress *p, const char *command)
+{
+    const double now = cli_now();
+    *p = (cli_progress){.command = command, .begun = cli_progress_clock(), .moved = now};
+    p->terminal = isatty(STDERR_FILENO) != 0;
+    p->shown = now;
+    start_watch(p);
+}
+
+void cli_progress_begin(cli_progress *p, const char *command)
+{
+    char text[80]; /* reading many thousand calls takes seconds, before any worker runs */
+    cli_progress_read(p, command);
+    if (!p->terminal) return;
+    (void)snprintf(text, sizeof text, "ulpscope %s: reading", command);
+    lock();
+    show(p, cli_now(), text);
+    unlock();
+}
+
+static void clear(cli_progress *p)
 {
     if (p->drawn) fputs("\r\033[K", stderr);
     p->drawn = false;
+}
+
+void cli_progress_end(cli_progress *p)
+{
+    lock();
+    const bool watched = beat.p == p;
+    if (watched) beat.p = NULL;
+    clear(p);
+    (void)pthread_cond_signal(&beat.ended);
+    unlock();
+    if (watched) (void)pthread_join(beat.thread, NULL);
+}
+
+void cli_progress_hide(void)
+{
+    lock();
+    if (beat.p != NULL) clear(beat.p);
+    unlock();
+}
+
+void cli_progress_say(cli_progress *p, const char *text)
+{
+    lock();
+    clear(p);
+    (void)fprintf(stderr, "ulpscope %s: %s\n", p->command, text);
+    (void)fflush(stderr);
+    if (beat.p == p) p->shown = cli_now();
+    unlock();
 }

@@ -10,6 +10,7 @@
 #include <ulpscope/x/unmatched.h>
 
 #include "cli.h"
+#include "common/progress.h"
 
 enum { MOST_RANKS = 4096 };
 
@@ -133,9 +134,12 @@ static int write_traces(const char *trace, writer *write, const char *file)
     usc_error err;
     rank_traces *all = calloc(1, sizeof *all);
     if (all == NULL) return cli_fail("out of memory");
+    cli_progress reads;
+    cli_progress_read(&reads, write == usc_report_events ? "export" : "report");
     const usc_status st = open_all(all, trace, &err);
-    const int code =
-        st == USC_OK ? write_page(all, write, file) : cli_fail("%s", err.text);
+    int code = st == USC_OK ? write_page(all, write, file) : CLI_TROUBLE;
+    cli_progress_end(&reads);
+    if (st != USC_OK) code = cli_fail("%s", err.text);
     if (code == CLI_SAME) {
         if (all->n > 1)
             (void)printf("%s (%d ranks)\n", file, all->n);

@@ -5,11 +5,13 @@ read out of which file: tests/unit/test_loss.c."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import itertools
 import json
 import math
 import os
+import pty
 import struct
 import subprocess
 from pathlib import Path
@@ -431,3 +433,22 @@ def test_curves_of_real_trainings(tmp_path, model):
         told = json.loads(loss(seeds[0], files[name], "--json").stdout)
         assert told["drifts"] == told["differ"] == drifts and told["noise"] == "differences", (name, told["sentence"])
     assert loss(seeds[0], files["lr_1.5"], "--noise", *seeds[1:], code=1)
+
+
+def test_who_waits_for_a_file_is_told(tmp_path):
+    """On a terminal whatever is read says so within a second or two; here a file that comes when it has."""
+    os.mkfifo(tmp_path / "a")
+    write(tmp_path / "b", curve(2, 100))
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(BUILD / "bin" / "ulpscope", ["ulpscope", "loss", str(tmp_path / "a"), str(tmp_path / "b")])
+    said = b""
+    while b"loss: reading (" not in said:
+        said += os.read(terminal, 4096)
+    write(tmp_path / "a", curve(2, 100)[:99] + [9.0])
+    with contextlib.suppress(OSError):  # the other end is closed
+        while more := os.read(terminal, 4096):
+            said += more
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1 and b"they differ" in said
+    assert b"\r\x1b[K" in said[said.rindex(b"reading (") :], "the line is taken away"

@@ -65,6 +65,13 @@ static void test_who_waits_is_told_for_how_long(void **state)
     char text[240];
     cli_progress p = {.command = "export", .begun = 10, .shown = 10, .terminal = true};
     assert_false(cli_progress_waits(&p, 10.9, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 11.6, text, sizeof text)); /* by its thread */
+    assert_string_equal(text, "ulpscope export: reading (2 s)");
+    p.terminal = false;
+    assert_false(cli_progress_waits(&p, 14.9, text, sizeof text));
+    assert_true(cli_progress_waits(&p, 15, text, sizeof text));
+    p.terminal = true;
+    p.starts = true;
     assert_true(
         cli_progress_waits(&p, 11.6, text, sizeof text)); /* no worker spoke yet */
     assert_string_equal(text, "ulpscope export: workers start, which load torch");
