@@ -103,13 +103,14 @@ class Progress:
 
 def say(text):
     """On stderr, for who waits."""
-    waiting.end()
+    waiting.said()
     print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
 
 
 def record(path, parts):
     """Writes the trace, from what lies in `parts`: of so many entries each, kept as it is done, so that who is
     interrupted goes on from there."""
+    waiting.at("reading torch's operator database")
     entries = operators()
     progress = Progress(len(entries))
     torch.set_num_threads(1)
@@ -121,6 +122,7 @@ def record(path, parts):
         made(
             place, functools.partial(record_part, entries=entries[first : first + PART], first=first, progress=progress)
         )
+    waiting.at("putting the examples together")
     join(list(places.values()), path)
 
 
@@ -133,6 +135,7 @@ def record_part(path, entries, first, progress):
             warnings.simplefilter("ignore")
             for i, entry in enumerate(entries, first):
                 progress.at(i)
+                waiting.at(f"the examples of {entry.name}")
                 for dtype, most in SAMPLES.items():
                     if dtype not in entry.dtypes:
                         continue

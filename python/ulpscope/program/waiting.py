@@ -42,6 +42,11 @@ class Waiting:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
             self.timer, self.drawn = None, False
 
+    def said(self):
+        """A line of somebody else's: whoever waits knows for a while."""
+        self.end()
+        self.last = time.monotonic()
+
     def _later(self, seconds, *said):
         self.timer = threading.Timer(seconds, self._say, said)
         self.timer.daemon = True
