@@ -313,11 +313,17 @@ def test_what_runs_inside_of_others_only_is_told_with_what_to_ask_for(tmp_path):
 def test_the_time_left_is_a_time_and_comes_when_it_is_known(monkeypatch):
     said = []
     monkeypatch.setattr(opdb, "say", said.append)
-    for i in (1, 10):
+    for before, i in ((0, 1), (0, 10), (100, 110)):  # before: what an earlier run left
         progress = opdb.Progress(130)
-        progress.begin -= 9.97  # of 120 more 119.6 s
+        progress.said = float("inf")
+        progress.at(before)
+        progress.said, progress.begin = 0, progress.begin - 9.97  # for each second one
         progress.at(i)
-    assert said == ["1 of 130 operators", "10 of 130 operators, about 2:00 left"]
+    assert said == [
+        "1 of 130 operators",
+        "10 of 130 operators, about 2:00 left",
+        "110 of 130 operators, about 0:20 left",
+    ]
 
 
 def test_the_database_becomes_a_trace(tmp_path, monkeypatch):

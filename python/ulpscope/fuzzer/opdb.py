@@ -87,17 +87,22 @@ class Progress:
 
     def __init__(self, n):
         self.n, self.begin, self.said, self.parent = n, time.monotonic(), 0.0, os.getppid()
+        self.first = None  # what an earlier run left took no time
 
     def at(self, i):
         """Entry `i` of all is next."""
         if os.getppid() != self.parent:
             sys.exit(2)
         now = time.monotonic()
+        if self.first is None:
+            self.first, self.begin = i, now
         if now < self.said + SAID_EVERY_S:
             return
         self.said = now
-        minutes, seconds = divmod(round((now - self.begin) * (self.n - i) / max(i, 1)), 60)
-        left = f", about {minutes}:{seconds:02} left" if i >= 10 else ""  # the first ones load what all need
+        minutes, seconds = divmod(round((now - self.begin) * (self.n - i) / max(i - self.first, 1)), 60)
+        left = (
+            f", about {minutes}:{seconds:02} left" if i - self.first >= 10 else ""
+        )  # the first ones load what all need
         say(f"{i} of {self.n} operators{left}")
 
 
