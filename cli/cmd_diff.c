@@ -66,6 +66,13 @@ static const cli_entry own_options[] = {
 
 static const cli_entry *const options[] = {own_options, NULL};
 
+static const char *const elsewhere[] = {
+    "--live",
+    "a run is held against a trace while it goes by ulpscope capture --until-differs "
+    "TRACE "
+    "-o trace-new -- COMMAND; then ulpscope diff TRACE trace-new",
+    NULL};
+
 const cli_page cmd_diff_page = {
     .command = "diff",
     .usage = "A B [OPTIONS]",
@@ -84,10 +91,18 @@ const cli_page cmd_diff_page = {
         " unpaired  an input was written by a call that the other trace lacks\n"
         " beyond    no call makes it, yet it is more than rounding explains (--amplify)\n"
         "Of two ranks of one job (TRACE/rank-0 TRACE/rank-1) the optimizer's calls are "
-        "compared: weights, and gradients after their reduction.\n",
+        "compared: weights, and gradients after their reduction.\n"
+        "Where the traces differ before they begin, the cause lies in a step that "
+        "neither "
+        "holds: ulpscope capture --until-differs A -o B -- COMMAND runs one of the two "
+        "again, goes on until something differs from A and keeps that step; then diff A "
+        "B.\n",
     .options = options,
+    .elsewhere = elsewhere,
     .examples = "  ulpscope diff trace-cpu trace-npu\n"
                 "  ulpscope diff trace-old trace-new --amplify 3\n"
+                "  ulpscope capture --until-differs A -o B -- python train.py   the live "
+                "way\n"
                 "  ulpscope diff trace-cpu trace-npu --all\n"
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
                 "  ulpscope diff trace-eager trace-compiled --module\n"
@@ -187,11 +202,26 @@ static void see_replicas(arguments *a)
                         "each rank has data of its own";
 }
 
+/* After a sentence where a command is given in place of a trace. */
+static bool is_command(int argc, char **argv)
+{
+    if (optind < 2 || strcmp(argv[optind - 1], "--") != 0 || optind >= argc) return false;
+    const bool trace = cli_is_trace(argv[optind]);
+    if (trace && argc - optind == 2 && cli_is_trace(argv[optind + 1])) return false;
+    cli_fail("a command is held against a trace while it runs by ulpscope capture "
+             "--until-differs %s -o trace-new -- %s ...; then ulpscope diff %s trace-new",
+             trace ? argv[optind] : "TRACE",
+             optind + trace < argc ? argv[optind + trace] : "COMMAND",
+             trace ? argv[optind] : "TRACE");
+    return true;
+}
+
 static bool parse(int argc, char **argv, arguments *a)
 {
     *a = (arguments){.words = {.limit = 20}, .pairs = {.causes = USC_RUN_CAUSES}};
     for (int key; (key = cli_next(&cmd_diff_page, argc, argv)) != -1;)
         if (!take(a, key)) return false;
+    if (is_command(argc, argv)) return false;
     if (argc - optind != 2) {
         cli_fail("two traces are needed, e.g. ulpscope diff trace-cpu trace-npu; see "
                  "ulpscope diff --help");

@@ -141,6 +141,11 @@ static void say_unknown(const cli_page *page, const char *given)
 {
     const char *best = NULL;
     char word[40] = "";
+    for (int i = 0; page->elsewhere != NULL && page->elsewhere[i] != NULL; i += 2)
+        if (strcmp(given, page->elsewhere[i]) == 0) {
+            cli_fail("%s", page->elsewhere[i + 1]);
+            return;
+        }
     if (strncmp(given, "--", 2) == 0)
         (void)snprintf(word, sizeof word, "%.*s", (int)strcspn(given + 2, "="),
                        given + 2);

@@ -26,7 +26,9 @@ typedef struct cli_page {
     const char *examples;            /* lines as they are; NULL: none */
     const char *codes;               /* what follows "exit code: " */
     bool one_dash;                   /* -forward is --forward, as argparse has it */
-    bool stops;                      /* options end at the first word that is none */
+    const char *const *elsewhere; /* options that another command has, and what to type;
+                                     in pairs, ends with NULL; NULL: none */
+    bool stops;                   /* options end at the first word that is none */
 } cli_page;
 
 /** Prints the help of a command. */

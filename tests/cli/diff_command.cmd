@@ -1,0 +1,1 @@
+ulpscope diff trace -- python train.py

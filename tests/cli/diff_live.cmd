@@ -1,0 +1,1 @@
+ulpscope diff --live trace -- python train.py
