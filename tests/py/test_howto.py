@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the README, the tutorial and each page under docs/how-to run, in the order of the page, in a folder
 that holds the files of tests/how-to/PAGE (else the program of the first) and what the page itself says to save; none
-of them ends in trouble (exit code 2 or above)."""
+of them ends in trouble (exit code 2 or above). Its Python runs, too: a page's blocks in one namespace, in which
+what its reader has is there (tests/how-to/names.py), its tests as a test's."""
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,7 +43,7 @@ def words(text):
 def test_the_commands_of_a_page_run(page, tmp_path):
     files, text = FILES / page.stem, page.read_text()
     shutil.copytree(files if files.is_dir() else FILES / "does-it-compute-my-model", tmp_path, dirs_exist_ok=True)
-    for name, code in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, re.S | re.M):
+    for name, code in saved(text):
         (tmp_path / name).write_text(code)
     assert commands(text), "a page shows a command that answers its question"
     printed = ""
@@ -61,3 +64,39 @@ def test_the_commands_of_a_page_run(page, tmp_path):
         printed += done.stdout
     for shown in re.findall(r"^```\n(reduced .*?)^```", text, re.S | re.M):
         assert words(shown) in words(printed), "what the page shows is what it prints"
+
+
+def snippets(text):
+    """Blocks of Python; not those that are to be saved, which the commands of the page run."""
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    return [b for b in blocks if not re.match(r"# \w+\.py\n", b)]
+
+
+def saved(text):
+    """What a page says to save: name and text."""
+    return re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, re.S | re.M)
+
+
+# Whose Python is about what no page can have: a loop over a reader's step, a call of a reader's trace.
+WITHOUT = {"sim", "trace-format"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [p for p in sorted((ROOT / "docs").glob("*/*.md")) if snippets(p.read_text()) and p.stem not in WITHOUT],
+    ids=lambda page: page.stem,
+)
+def test_the_python_of_a_page_runs(page, tmp_path):
+    text = page.read_text()
+    program = (FILES / "names.py").read_text().partition("\n")[2]
+    for block in snippets(text):
+        if "jax" in block and not importlib.util.find_spec("jax"):
+            continue
+        program += f"\n{block}"
+        for name, argument in re.findall(r"^def (test_\w+)\((test_case)?\)", block, re.M):
+            program += f"\n{name}({'None' if argument else ''})\n"
+    for name, code in [("page.py", program), *saved(text)]:
+        (tmp_path / name).write_text(code)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, program + done.stdout + done.stderr

@@ -33,7 +33,7 @@ class Waiting:
             now = time.monotonic()
             self._later(max(PATIENCE_S / 3, self.last + PATIENCE_S - now), what, now, False)
 
-    def end(self):
+    def end(self) -> None:
         """Something else is said now, or it is over."""
         with self.lock:
             if self.timer is not None:
@@ -42,7 +42,7 @@ class Waiting:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
             self.timer, self.drawn = None, False
 
-    def said(self):
+    def said(self) -> None:
         """A line of somebody else's: whoever waits knows for a while."""
         self.end()
         self.last = time.monotonic()
