@@ -26,7 +26,8 @@
 #define SHOWN 8.0       /* roundings of a 16-bit element that no honest row shows */
 /* times fewer elements are off by a factor than without it */
 #define TELLING 6
-enum { BLOCKS = 16, FEWEST = 32, FEWEST_ROWS = 8, FEWEST_SHOWN = 6 };
+/* elements that tell a factor of a result that passes; and one that shows in each */
+enum { BLOCKS = 16, FEWEST = 32, FEWEST_OFF = 8, FEWEST_ROWS = 8, FEWEST_SHOWN = 6 };
 
 static usc_case_stage take_added;
 
@@ -195,7 +196,7 @@ static bool is_times(const usc_case *c, const grouping *g, double more)
         least = fmin(least, fabs(c->r[i]));
         most = fmax(most, fabs(c->r[i]));
     }
-    if (n < FEWEST || most < VARIED * least) return false;
+    if (n < FEWEST_OFF || most < VARIED * least) return false;
     const int64_t n_off = count_off(c, g, more, reach),
                   n_were = count_off(c, g, 0, reach);
     return (double)n_off <= (1 - NEARLY_ALL) * (double)n &&
@@ -282,7 +283,7 @@ static double offset_of(const usc_case *c)
         n_have += isfinite(c->d[i]) && isfinite(c->r[i]) &&
                   usc_case_distance(c, c->d[i], c->r[i] + offset) <= fits &&
                   usc_case_distance(c, c->d[i], c->r[i]) > fits; /* it shows */
-    const bool all = n >= FEWEST && (double)n_have >= NEARLY_ALL * (double)n;
+    const bool all = n >= FEWEST_OFF && (double)n_have >= NEARLY_ALL * (double)n;
     return all && high - low >= fabs(offset) ? offset : 0;
 }
 
@@ -345,10 +346,11 @@ bool usc_case_may_have_factor(const usc_case *c)
 {
     const usc_finding *f = &c->f;
     const bool passes = f->verdict == USC_VERDICT_PASS && !c->o.linear &&
-                        f->judgement.max > base_of(c) && f->judgement.n_ill == 0;
+                        f->judgement.max > base_of(c) && f->judgement.n_ill == 0 &&
+                        c->n >= FEWEST;
     return !c->factor_tried && !c->narrow.weighing && c->kept == NULL && !c->o.bare &&
            !c->o.pairs && usc_case_is_float(&c->device) && c->device.dtype != USC_F64 &&
-           f->numbers == USC_NUMBERS_ALL && !f->judgement.exact && c->n >= FEWEST &&
+           f->numbers == USC_NUMBERS_ALL && !f->judgement.exact && c->n >= FEWEST_OFF &&
            (passes || f->verdict == USC_VERDICT_REDUCED);
 }
 

@@ -4,7 +4,7 @@
 // call is known, runs of float32 on the very inputs, in each order that kernels use, tell
 // what is lost there: who loses several times as much everywhere computes with fewer bits,
 // however ill-conditioned the result is. Neighbours: case_state.h; case_hull.c holds single
-// elements to the same runs, where they are visibly off.
+// elements to the same runs, where they are visibly off, case_part.c rows and heads.
 #include "case/case_kept.h"
 #include "case/case_state.h"
 
@@ -228,18 +228,20 @@ typedef struct loss {
     double runs; /* and of what runs lose, or a rounding */
 } loss;
 
-static loss lost_by_device(const usc_case *c, double typical)
+/* `times`: of each element, in what runs lose; less than nothing: unknown. */
+static loss lost_by_device(const usc_case *c, double typical, double *times)
 {
     const double share = share_of_cut(c, typical);
     loss out = {.i_most = -1};
     double sum = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double scale = scale_of(c, i, typical);
+        times[i] = -1;
         if (!is_known(c, i, scale)) continue;
         const double cut = share > 0 ? share * c->lost.cut[i] : 0;
         const double off =
             isfinite(cut) ? usc_case_distance(c, c->d[i], c->r[i] + cut) : 0;
-        const double q = off / scale;
+        const double q = times[i] = off / scale;
         if (q > out.most) {
             out.most = q;
             out.i_most = i;
@@ -307,10 +309,9 @@ static bool may_be_one(const usc_case *c)
 
 static void accuse_some(usc_case *c, double typical)
 {
-    c->open = usc_case_room(c, c->n, 1);
-    for (int64_t i = 0; i < c->n && c->open != NULL; i++)
+    for (int64_t i = 0; i < c->n; i++)
         c->open[i] = is_beyond(c, i, typical);
-    if (c->open != NULL) usc_case_differ(c, &c->device, &c->truth);
+    usc_case_differ(c, &c->device, &c->truth);
 }
 
 /* What is called ill-conditioned, and loses no more than runs of float32 do, is right: it
@@ -353,7 +354,10 @@ static usc_status weigh(usc_case *c)
 {
     const usc_walk walk = usc_walk_over(&c->truth);
     const double typical = usc_judge_typical(&walk, c->n);
-    const loss l = lost_by_device(c, typical);
+    double *times = usc_case_room(c, c->n, sizeof *times);
+    c->open = usc_case_room(c, c->n, 1);
+    if (times == NULL || c->open == NULL) return USC_OK; /* the driver tells */
+    const loss l = lost_by_device(c, typical, times);
     const bool many = l.n >= FEWEST && l.n_shown >= FEWEST_SHOWN &&
                       (double)l.n_shown >= SHARE * (double)l.n;
     const bool passes = c->f.verdict == USC_VERDICT_PASS;
@@ -364,6 +368,8 @@ static usc_status weigh(usc_case *c)
         accuse_all(c, &l, many && l.mean > most ? 0 : share);
     else if (passes && may_be_one(c) && l.most > MOST_ALONE)
         accuse_some(c, typical);
+    else if (usc_case_part_loses(c, times, c->open))
+        usc_case_differ(c, &c->device, &c->truth);
     else if (!passes && is_right(c, &l))
         acquit(c);
     else if (!passes)

@@ -9,7 +9,7 @@
 // case_keep.c what is asked for an output that is judged later, case_kept.c what is put
 // away of it; case_hull.c which
 // values runs of float32 speak for; case_factor.c what all elements have in common;
-// case_lost.c what they lose together; case_ties.c what is halfway; case_carried.c what
+// case_lost.c what they lose together, case_part.c what a part does; case_ties.c what is halfway; case_carried.c what
 // only carries elements; case_piece.c large calls, piece by piece; case_chain.c a
 // callable's roundings between its operators.
 #ifndef USC_CASE_STATE_H
@@ -380,6 +380,11 @@ usc_case_stage usc_case_factor;
  * same of an output that is kept: then the ties. */
 bool usc_case_may_lose(const usc_case *c);
 usc_case_stage usc_case_lost, usc_case_keep_loss;
+
+/** Marks the parts of an output (rows, columns, heads, some elements side by side) of which
+ * half lose far more than runs of float32 do; false where there is none. `times`: what each
+ * element loses, in what runs lose there; less than nothing: unknown. */
+bool usc_case_part_loses(const usc_case *c, const double *times, uint8_t *marks);
 
 /** Keeps S of the look that ends, for that. */
 usc_status usc_case_lost_scale(usc_case *c, usc_error *err);

@@ -108,6 +108,11 @@ static void say_reduced(line *l, const usc_finding *f, const char *where)
 {
     const bool more = f->numbers == USC_NUMBERS_ALL && f->judgement.yardstick_bound &&
                       f->yardstick_bits < 24;
+    if (f->bits > f->yardstick_bits - 1 &&
+        f->reason[0] != '\0') { /* bits do not tell it */
+        say(l, "is reduced%s: %s", where, f->reason);
+        return;
+    }
     say(l, "computed with %.1f effective bits%s; float32 gives %s%.1f", shown(f->bits),
         where, more ? "at least " : "", shown(f->yardstick_bits));
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all elements of a float32 result lose together is held to what float32 loses in any order on the very
-inputs, also where that is nearly all; single elements of what adds nothing are."""
+inputs, also where that is nearly all; so is a row, a head or part of one, however little the rest loses; single
+elements of what adds nothing are."""
 
 import pytest
 import torch
@@ -127,6 +128,16 @@ def cosine_of(a, n, narrow=False, more=0.0, chord=False):
     return more + (0.5 * (u - v).square().sum(-1) if chord else 1 - (u * v).sum(-1))
 
 
+def attention(q, k, v, bias, worse=(), how=None, apart=False):
+    """`worse`: a place whose results go through `how`. `apart`: rows are shifted, which cancels."""
+    s = q @ k.mT * q.shape[-1] ** -0.5 + bias - 20 * apart
+    p = (s - s.amax(-1, keepdim=True)).exp()
+    out = (p @ v) / p.sum(-1, keepdim=True)
+    if how:
+        out = out.index_put(tuple(map(torch.tensor, worse)), how(out[worse]))
+    return out
+
+
 HEAVY = randn(96, 333) * (2 * randn(96, 333)).exp()
 ROWS = (randn(96, 333) * 4,)
 LOGITS = (randn(150, 400) + 60, torch.randint(0, 400, (150,), generator=DRAW))
@@ -134,6 +145,7 @@ IMAGES = (randn(16, 24, 6, 6) + 1, torch.rand(24, generator=DRAW) + 0.5)
 MATRICES = (randn(24, 2048), randn(2048, 20))
 FAR = (randn(9, 3072) + 1500,)
 NEAR = (randn(72, 200), randn(72, 200) * 1.5e-3)
+HEADS = randn(2, 4, 32, 64) * 2, randn(2, 4, 640, 64) * 2, randn(2, 4, 640, 64), randn(2, 4, 32, 640)
 SIDES = (randn(3000), randn(3000) * torch.exp2(randn(3000) * 6))
 
 # name: (definition, arguments, kernel)
@@ -147,10 +159,32 @@ WRONG = {
     "without the smaller side": (torch.hypot, SIDES, lambda x, y: hypot(x, y, 1 / 500)),
     "one part of 32 is missing": (kurtosis, FAR, lambda x: kurtosis_of(x, of=31)),
     "one side in bfloat16": (cosine, NEAR, lambda a, n: cosine_of(a, n, narrow=True)),
+    "one row of one head through float16": (
+        attention,
+        HEADS,
+        lambda *a: attention(*a, worse=(1, 3, 31), how=lambda row: row.half().float()),
+    ),
+    "sixteen of a row through float16": (
+        attention,
+        HEADS,
+        lambda *a: attention(*a, worse=(0, 1, 7, range(32, 48)), how=lambda part: part.half().float()),
+    ),
+    "one row of a norm through float16, beside a scan": (
+        lambda x: (F.layer_norm(x, x.shape[-1:]), x.cumsum(-1)),
+        ROWS,
+        lambda x: (torch.cat([norm(x[:-1]), norm(x[-1:]).half().float()]), x.cumsum(-1)),
+    ),
     "a millionth more": (cosine, NEAR, lambda a, n: cosine_of(a, n, more=2e-6)),
 }
 
 RIGHT = {
+    "heads, in steps": (attention, HEADS, attention),
+    "heads, beside a number that cancels": (attention, HEADS, lambda *a: attention(*a, apart=True)),
+    "a norm beside a scan": (
+        lambda x: (F.layer_norm(x, x.shape[-1:]), x.cumsum(-1)),
+        ROWS,
+        lambda x: (norm(x), x.cumsum(-1)),
+    ),
     "another order": (F.softmax, (*ROWS, -1), lambda x, _: softmax(x)),
     "powers of 2": (F.softmax, (*ROWS, -1), lambda x, _: softmax(x, base_2=True)),
     "two passes": (lambda x: F.layer_norm(x, x.shape[-1:]), ROWS, norm),

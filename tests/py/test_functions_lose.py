@@ -132,6 +132,28 @@ def test_a_constant_of_seven_digits_is_one_share_everywhere(name):
     assert found.verdict == "wrong" and "one share" in found.sentence, found.sentence
 
 
+def test_each_of_several_outputs_is_held_to_what_made_it():
+    """A product beside them, which a matrix unit may cut off, or an exponential are no matter of functions."""
+    x, w = randn(3).view(20, 30), randn().view(30, 20)
+    fused = lambda x, w: (x @ w, torch.deg2rad(x), x.exp(), torch.acos(x / 30))  # noqa: E731
+    near = lambda x, w: (x @ w, torch.deg2rad(x), off(x.double().exp(), 4), torch.acos(x / 30))  # noqa: E731
+    assert judge_call(fused, (x, w), outputs=near(x, w), cause=False).verdict == "pass"
+    for k, spoilt in ((1, x * (0.017453292519943295 * (1 + 4e-7))), (3, off(torch.acos(x.double() / 30), 16))):
+        out = list(near(x, w))
+        out[k] = spoilt
+        assert judge_call(fused, (x, w), outputs=tuple(out), cause=False).verdict in FLAGGED, k
+
+
+@pytest.mark.parametrize("n", (8, 31))
+def test_few_elements_tell_a_factor_from_a_narrow_format(n):
+    for fn, x in ((F.gelu, randn()[:n]), (torch.exp, randn()[:n].half())):
+        right = fn(x.float()).to(x.dtype)
+        narrow = right.bfloat16().to(x.dtype)
+        for other in ((right * 1.03).to(x.dtype), right.add(0.03).to(x.dtype)):
+            assert said(fn, x, other).verdict == "wrong"
+        assert said(fn, x, narrow).verdict == "reduced"
+
+
 def test_a_tie_of_a_cast_beside_nan_goes_to_the_even_one():
     x = torch.cat([randn(), torch.tensor([1 + 2**-8, -1 - 2**-8, torch.nan])])
     away = ((x.view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).bfloat16()

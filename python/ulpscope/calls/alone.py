@@ -29,6 +29,7 @@ FUNCTIONS = frozenset(
         "sin",
         "sqrt",
         "tan",
+        "xlogy",
     }
 )
 
@@ -65,18 +66,23 @@ def _moves(name):
     return never_rounds(f"aten::{name}")
 
 
-def _names_in(call):
-    """Bare names of the operators in a call, in place or not; none where nobody knows."""
+def names_in(call: object, path: str) -> frozenset:
+    """Bare names of the operators in front of one output of a callable; none where nobody knows."""
+    return call.made_by.get(path) or call.names
+
+
+def _names_in(call, path):
+    """Bare names of the operators in front of an output, in place or not; none where nobody knows."""
     if call.composite:
-        names = getattr(call, "names", None) or ()
+        names = names_in(call, path)
     else:
         names = (name_of_one(call),) if call.schema is not None and call.op.startswith("aten::") else ()
     return {n.removesuffix("_") if not n.startswith("_") else n for n in names}
 
 
-def alone(call: object) -> int:
-    """How far each element of what a call gives is computed by itself: `usc_alone` in case.h."""
-    names = _names_in(call)
+def alone(call: object, path: str) -> int:
+    """How far each element of an output is computed by itself: `usc_alone` in case.h."""
+    names = _names_in(call, path)
     if not names:
         return 0
     if names <= ONE_ROUNDING and name_of_one(call):

@@ -24,6 +24,7 @@ from .flex import in_the_open
 from .foreign import foreign, theirs
 from .indices import INDEX_OPS, chosen_by
 from .kernels import is_extension, kernel_of, overload_of
+from .lineage import Lineage
 from .meaning import Meaning
 from .mode import Asked, Mode, any_complex
 from .replay import (
@@ -67,6 +68,7 @@ class Composite(Call):
     steps: int = 0  # operators that it calls
     rounds: bool = True  # one of them may round its result
     names: frozenset = frozenset()  # bare ones of these operators
+    made_by: dict = field(default_factory=dict)  # path -> those in front of an output
     low: bool = False  # one of them gives 16-bit numbers
     keeps_low: bool = False  # and is held to that
     chained: bool = False  # it is given such numbers or runs under autocast, and calls several operators
@@ -111,7 +113,7 @@ class Log(Mode):
         self.doubles = False  # something was computed in float64
         self.low = False  # or in 16 bits
         self.whole = False  # something may have been read around an argument
-        self.names = set()
+        self.lineage = Lineage()  # bare names of operators
         self.chosen, self.drawn, self.operators = [], [], []
         self.touched = set()  # where storages begin that its operators write
 
@@ -128,7 +130,7 @@ class Log(Mode):
         name, arguments = base_name(call.op)[1], arguments_of(call, {})
         self.touched |= {t.untyped_storage().data_ptr() for t in _written_by(func, arguments)}
         self.whole |= name.startswith("as_strided")
-        self.names.add(name)
+        self.lineage.note(func, args, kwargs or {}, out, (name,))
         self.differentiates |= "backward" in name or graph_task() != -1
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
         if len(self.operators) < 2 and not is_view and name not in self.MOVES:
@@ -371,7 +373,8 @@ def learn(call):
         return
     call.answers = meaning.answers
     call.steps, call.rounds, call.random = log.steps, log.rounds, log.random
-    call.whole, call.low, call.names = log.whole, log.low, frozenset(log.names)
+    call.whole, call.low, call.names = log.whole, log.low, frozenset(log.lineage.all)
+    call.made_by = {path: log.lineage.of(tensor) for path, tensor in outputs.items()}
     given = any(v.dtype in LOW for v in call.views.values())
     several = log.steps > 1 and call.launched is None  # what rounds inside an operator is no business of its caller
     call.chained = log.low and several and (given or asked.autocast or bool(call.autocast))

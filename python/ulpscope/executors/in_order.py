@@ -12,6 +12,7 @@ import torch
 from .. import _core
 from ..calls.exact import never_rounds
 from ..calls.foreign import foreign
+from ..calls.lineage import Lineage
 from .algorithms import DRIFT, MOST_ADDED, MOST_PRODUCTS, MOST_TERMS, PRODUCTS
 from .noise import InSteps
 from .orders import tensors
@@ -29,14 +30,14 @@ class _Watched(InSteps):
 
     def __init__(self, apart):
         super().__init__(apart)
-        self.known = True
+        self.unknown = Lineage()  # names of steps that are not
 
     def _run(self, func, args, kwargs):
         served, out = self._by_formula(func, args, kwargs)
         if served:
             return out
         out = sound(func)(*args, **kwargs)
-        self.known = self.known and _is_known(func, args, kwargs)
+        self.unknown.note(func, args, kwargs, out, () if _is_known(func, args, kwargs) else (func.name(),))
         return out
 
 
@@ -68,20 +69,20 @@ def _is_known(func, args, kwargs):
     return a.shape[-1] <= MOST_TERMS and a.numel() * b.shape[-1] <= MOST_PRODUCTS
 
 
-def all_known(reference: Reference) -> bool:
-    """Whether that holds of all that a call computes."""
+def all_known(reference: Reference, path: str) -> bool:
+    """Whether that holds of all that an output is made of."""
     mode = _Watched(reference.same_apart())
     try:
-        reference.in_float32(mode)
+        outputs = reference.in_float32(mode)
     except Exception as problem:  # whatever an operator raises there
         foreign(problem)
         return False
-    return mode.known
+    return path in outputs and not mode.unknown.of(outputs[path])
 
 
 def runs_in_order(reference: Reference, path: str) -> Iterator[tuple]:
     """(one output of float32, what kind of run it is: `usc_rerun` in case.h); nothing where not all is known."""
-    if not all_known(reference):
+    if not all_known(reference, path):
         return
     yield from ((run, _core.run_otherwise) for run, _ in reference.noises(path))
     yield from ((run, _core.run_otherwise) for run in reference.orders(path))

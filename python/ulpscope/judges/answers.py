@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import _core
-from ..calls.alone import alone
+from ..calls.alone import alone, names_in
 from ..calls.foreign import foreign
 from ..calls.indices import choice_fields, choice_of, leaves_none, name_of_one
 from ..calls.replay import promises_nothing
@@ -56,14 +56,14 @@ def known_of(operands, path, device):
         pairs=path in reference.pairs,
         rounding=discrete.is_rounding(call),
         linear=is_sum_of_products(call),
-        alone=alone(call),
+        alone=alone(call, path),
         never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path),
         single=single,
         admissible=quantizes or (call.composite and call.steps > 1 and not is_settled(call, path)),
         any_float=bool(getattr(call, "any_float", False)),
         chained=bool(getattr(call, "keeps_low", False)),
-        products=any(map(multiplies, getattr(call, "names", None) or (name_of_one(call) or call.op,))),
+        products=any(map(multiplies, (call.composite and names_in(call, path)) or (name_of_one(call) or call.op,))),
     )
 
 
