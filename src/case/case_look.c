@@ -18,6 +18,7 @@
 #define FEWEST_BITS 4.5  /* of what is reduced: no precision in use has fewer */
 #define HOPELESS 64      /* times the limit: no other run of a sum widens its scale so */
 #define NOTHING 0x1p-40  /* of the inputs: a sum that float64 cannot tell from zero */
+#define REACTS 0x1p10    /* times its size: how it reacts to its inputs */
 
 static usc_case_stage feed, at_loss;
 
@@ -261,9 +262,25 @@ static usc_status appeal_flushed(usc_case *c, usc_error *err)
     return usc_case_ask(c, USC_WANT_FLUSHED, k + 1, appeal_flushed);
 }
 
+/* Whether a result reacts to its inputs far more than it is large: rounding does, and no
+ * function of huge inputs. */
+static bool is_noise(usc_case *c, usc_error *err)
+{
+    double *s = usc_case_room(c, c->n, sizeof *s), *n = usc_case_room(c, c->n, sizeof *n);
+    double moved = 0, size = 0;
+    if (s == NULL || n == NULL || usc_judge_sums(c->look.judge, s, n, err) != USC_OK)
+        return false;
+    for (int64_t i = 0; i < c->n; i++) {
+        if (!isfinite(c->r[i]) || !isfinite(s[i])) continue;
+        moved += s[i];
+        size += fabs(c->r[i]);
+    }
+    return moved >= REACTS * size;
+}
+
 /* The size of the inputs where a result is nothing but the rounding of float64 beside
  * them, zero in truth (the gradient of a bias that a norm takes away again). */
-static double natural_size(usc_case *c, double largest)
+static double natural_size(usc_case *c, double largest, usc_error *err)
 {
     double most = 0;
     bool any = false;
@@ -273,14 +290,13 @@ static double natural_size(usc_case *c, double largest)
         any = true;
         most = fmax(most, fabs(c->r[i]));
     }
-    return any && most <= NOTHING * largest ? largest : 0;
+    return any && most <= NOTHING * largest && is_noise(c, err) ? largest : 0;
 }
 
 static usc_status at_fan_in(usc_case *c, usc_error *err)
 {
-    (void)err;
     c->look.fan_in = c->given.number >= 1 ? c->given.number : 1;
-    c->look.natural = natural_size(c, c->given.size);
+    c->look.natural = natural_size(c, c->given.size, err);
     return usc_case_ask(c, USC_WANT_FLUSHED, 0, appeal_flushed);
 }
 

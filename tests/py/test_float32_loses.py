@@ -263,7 +263,7 @@ def test_nothing_passes_where_nobody_knows(size):
 def test_a_factor_that_no_run_has_is_wrong_however_little_is_right():
     near = (NEAR[0], NEAR[1] * 0.6)
     truth = cosine(*(t.double() for t in near))
-    for factor, verdicts in ((1.5, ("wrong",)), (0.6, ("wrong", "unjudged")), (1.3, ("wrong", "unjudged"))):
+    for factor, verdicts in ((1.75, ("wrong",)), (0.6, ("wrong", "unjudged")), (1.3, ("wrong", "unjudged"))):
         found = judge_call(cosine, near, outputs=(truth * factor).float(), cause=False)
         assert found.verdict in verdicts, found.sentence
 
@@ -286,3 +286,34 @@ def test_what_is_off_by_one_number_everywhere_is_wrong(name, share):
     assert found.verdict == "wrong", found.sentence
     noisy = out * (1 + share / 4 * randn(*out.shape))
     assert judge_call(fn, args, outputs=noisy, cause=False).verdict in FLAGGED
+
+
+HUGE = {
+    "softmax": lambda x: F.softmax(x, -1),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[-1:]),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+    "sin": torch.sin,
+    "reciprocal": torch.reciprocal,
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_result_is_not_nothing_beside_huge_inputs(name):
+    """What is a trillionth of its inputs may be rounding, and is not where it follows them."""
+    fn, x = HUGE[name], 1e15 * randn(30, 60)
+    right = fn(x.double()).float()
+    for good in (right, fn(x)):
+        found = judge_call(fn, (x,), outputs=good, cause=False)
+        assert found.verdict == "pass", found.sentence
+    for other in (right * 1.01, 0 * right, right.flip(0)):
+        found = judge_call(fn, (x,), outputs=other, cause=False)
+        assert found.verdict in FLAGGED, found.sentence
+
+
+def test_what_float32_has_nothing_of_is_no_pass():
+    """Squares that overflow leave zero, here as on the CPU; another number is wrong all the same."""
+    x, fn = 1e30 * randn(30, 60), HUGE["normalize"]
+    zeros = judge_call(fn, (x,), outputs=fn(x), cause=False)
+    assert not fn(x).any() and zeros.verdict == "unjudged", zeros.sentence
+    assert judge_call(fn, (x,), outputs=fn(x).index_fill(0, torch.tensor([2]), 0.1), cause=False).verdict == "wrong"
+    assert judge_call(fn, (x,), outputs=fn(x.double()).float(), cause=False).verdict == "pass"

@@ -154,6 +154,15 @@ def test_few_elements_tell_a_factor_from_a_narrow_format(n):
         assert said(fn, x, narrow).verdict == "reduced"
 
 
+@pytest.mark.parametrize("fn", (torch.square, lambda x: x**2, lambda x: x * x))
+def test_a_tie_of_a_square_goes_to_the_even_one(fn):
+    x = randn().bfloat16()
+    square = x.float() * x.float()
+    away = ((square.view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).bfloat16()
+    assert said(fn, x, square.bfloat16()).verdict == "pass" and bool((away != square.bfloat16()).any())
+    assert said(fn, x, away).verdict == "wrong"
+
+
 def test_a_tie_of_a_cast_beside_nan_goes_to_the_even_one():
     x = torch.cat([randn(), torch.tensor([1 + 2**-8, -1 - 2**-8, torch.nan])])
     away = ((x.view(torch.int32) + 0x8000) & ~0xFFFF).view(torch.float32).bfloat16()
