@@ -8,6 +8,7 @@ import pytest
 import torch
 from calls import make_call
 
+from ulpscope import judge_call as judge_callable
 from ulpscope.executors.device import PythonDevice
 from ulpscope.session.judging import judge_call
 
@@ -89,3 +90,42 @@ def test_no_other_nan_passes(kernel):
     for mask in MASKS[: 2 if kernel is lost else 3]:  # no query sees the last key of a causal one
         verdict = judged(kernel, given(mask, ("value", math.nan)))
         assert verdict.verdict in ("nonfinite", "wrong"), (mask, verdict.worst)
+
+
+def through(attention, w):
+    """A callable in which attention is one step, and heads lie last around it."""
+
+    def call(q, k, v, mask=None, p=0.0, causal=False):
+        out = attention(*(t.transpose(1, 2).transpose(1, 2) for t in (q, k, v)), mask, p, causal)
+        return out.transpose(1, 2), out @ w
+
+    return call
+
+
+SQUARE = torch.randn(8, 4, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kernel", [product, unread, lost, elsewhere, infinite])
+def test_attention_inside_a_callable_has_either_form(kernel, mask):
+    arguments, fn = given(mask, ("value", math.nan)), torch.nn.functional.scaled_dot_product_attention
+    if kernel is lost and mask == "causal":
+        return
+    outputs = through(kernel, SQUARE)(*arguments)
+    found = judge_callable(through(fn, SQUARE), arguments, outputs=outputs, cause=False)
+    right = kernel in (product, unread)
+    assert found.verdict == "pass" if right else found.verdict in ("nonfinite", "wrong"), found.sentence
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float16))
+def test_a_query_all_of_whose_keys_weigh_nothing_is_nan_or_zero_inside_a_callable(dtype):
+    q, k, v, *_ = given("causal", ("key", 1.0), dtype)
+    k[0, 0, 0] = torch.tensor([-math.inf, *[1.0] * 7])
+    q[0, 0, 0] = 1.0
+    fn = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
+    zero = fn(q.float(), k.float(), v.float()).to(dtype)
+    for row, verdicts in ((math.nan, ("pass",)), (0.0, ("pass",)), (math.inf, ("nonfinite",)), (0.5, ("wrong",))):
+        out = zero.clone()
+        out[0, 0, 0] = row
+        found = judge_callable(fn, (q, k, v), outputs=out, cause=False)
+        assert found.verdict in verdicts, (row, found.sentence)

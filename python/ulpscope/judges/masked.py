@@ -9,41 +9,64 @@ import copy
 import math
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..calls.arguments import arguments_of
 from ..calls.callable import learn
 from ..calls.replay import base_name, bind_exact
 
+OWN = (
+    torch.ops.aten.scaled_dot_product_attention,
+    torch.ops.aten.scaled_dot_product_attention.default,
+    torch.nn.functional.scaled_dot_product_attention,
+)
 MOST = 1 << 26  # products of weights and values
 NOTE = "NaN or Inf of a hidden key: one form of attention multiplies it by 0, another does not read it"
 
 
 def unread(call):
-    """(the call in the form that reads no hidden key, which elements a hidden one may reach); None where
+    """(the call in the form that reads no hidden key, path -> which elements a hidden one may reach); None where
     nothing hidden is NaN."""
+    if call.composite and call.function not in OWN:
+        return _within(call)
     given = _arguments(call)
-    if given is None:
-        return None
-    if given.get("dropout_p") or not given["query"].is_floating_point():
-        return None
-    reached = _reached(given)
+    reached = given and _reached(given)
     if reached is None or not bool(reached.any()):
         return None
+    return _otherwise(call, _Unread(call.function)), {"out[0]": reached}
+
+
+def _otherwise(call, function):
     other = copy.copy(call)
-    other.function = _Unread(call.function)
+    other.function = function
     if other.composite:
         learn(other)
-    return other, reached
+    return other
+
+
+def _within(call):
+    """The same of a callable that calls attention: what a hidden key may reach is NaN behind it as well."""
+    if not any("scaled_dot_product" in name for name in call.names):
+        return None
+    unread, reached = (_otherwise(call, _Replaced(call.function, form)) for form in (_unread_form, _reached_form))
+    if unread.native is None or reached.native is None:
+        return None
+    kept = {p: t for p, t in reached.native.items() if p in unread.native and t.is_floating_point()}
+    marks = {p: t.isnan() & ~unread.native[p].isnan() for p, t in kept.items()}
+    marks = {p: where for p, where in marks.items() if bool(where.any())}
+    return (unread, marks) if marks else None
+
+
+def _named(args, kwargs):
+    names = OWN[1]._schema.arguments
+    return {a.name: a.default_value for a in names} | dict(zip((a.name for a in names), args)) | kwargs
 
 
 def _arguments(call):
     """The arguments of a call of the operator, of torch's own function for it too; None of all others."""
-    own = torch.ops.aten.scaled_dot_product_attention
     if call.composite:
-        if call.function not in (own, own.default, torch.nn.functional.scaled_dot_product_attention):
-            return None
-        bound, names = bind_exact(call, lambda captured: "cpu"), own.default._schema.arguments
-        return {a.name: a.default_value for a in names} | dict(zip((a.name for a in names), bound.args)) | bound.kwargs
+        bound = bind_exact(call, lambda captured: "cpu")
+        return _named(bound.args, bound.kwargs)
     if call.schema is None or base_name(call.op)[1] != "scaled_dot_product_attention":
         return None
     return arguments_of(call, bind_exact(call, lambda captured: "cpu").tensors)
@@ -73,6 +96,8 @@ def _reached(given):
     """The elements of the result that a hidden key makes NaN in the form that multiplies it by 0: all of a
     query's that is not finite times the key, or may overflow there, and the columns in which its value is not.
     Also those of a query all of whose keys weigh exp(-Inf): 0 / 0, or 0 as where all are hidden."""
+    if given.get("dropout_p") or not given["query"].is_floating_point():
+        return None
     q, scale = given["query"], given["scale"]
     k, v = _shared(q, given["key"], given["value"])
     hidden = _hidden(q, k, given["attn_mask"], given["is_causal"])
@@ -100,6 +125,32 @@ class _Unread:
 
     def __call__(self, *args, **kwargs):
         return _attend(*args, **kwargs)
+
+
+class _Replaced(TorchFunctionMode):
+    """A callable with its attention in another form: (operator, arguments) -> its result."""
+
+    def __init__(self, function, form):
+        super().__init__()
+        self.function, self.form = function, form
+
+    def __call__(self, *args, **kwargs):
+        with self:
+            return self.function(*args, **kwargs)
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return self.form(func, args, kwargs or {}) if func in OWN else func(*args, **(kwargs or {}))
+
+
+def _unread_form(func, args, kwargs):
+    given = _named(args, kwargs)
+    hides = _hidden(given["query"], given["key"], given["attn_mask"], given["is_causal"]) is not None
+    return func(*args, **kwargs) if given["dropout_p"] or not hides else _attend(*args, **kwargs)
+
+
+def _reached_form(func, args, kwargs):
+    reached, out = _reached(_named(args, kwargs)), _unread_form(func, args, kwargs)
+    return out if reached is None else torch.where(reached, math.nan, out)
 
 
 def _attend(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False):

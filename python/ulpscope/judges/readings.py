@@ -52,7 +52,7 @@ class Readings:
         NaN beside; None where nothing is hidden that is NaN."""
         if "unread" not in self._once:
             found = masked.unread(self.call)
-            self._once["unread"] = found and (masked.NOTE, self._begun(found[0]), {"out[0]": found[1]})
+            self._once["unread"] = found and (masked.NOTE, self._begun(found[0]), found[1])
         return _or_raise(self._once["unread"])
 
     def unwritten(self):
