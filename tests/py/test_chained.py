@@ -100,6 +100,11 @@ def convs():
     return nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1))
 
 
+def in_float32(m, x):
+    y = m[0](x).float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
 BLOCKS = {
     "perceptron": lambda: ffn(nn.ReLU),
     "gelu": ffn,
@@ -108,6 +113,8 @@ BLOCKS = {
     "rotary": lambda: Of(rotary, nn.Linear(D, D)),
     "layer norm": lambda: nn.Sequential(nn.LayerNorm(D), nn.Linear(D, D)),
     "rms norm": lambda: nn.Sequential(RMSNorm(), nn.Linear(D, D)),
+    "projection and rms norm": lambda: nn.Sequential(nn.Linear(D, D), RMSNorm()),
+    "projection and a head in float32": lambda: Of(in_float32, nn.Linear(D, D)),
     "swiglu": lambda: Of(lambda m, x: m[2](F.silu(m[0](x)) * m[1](x)), *linears(D, D, D)),
     "lstm cell": lambda: Of(lambda m, x: m[0](x[:, 0])[0], nn.LSTMCell(D, D)),
     "gru cell": lambda: Of(lambda m, x: m[0](x[:, 0]), nn.GRUCell(D, D)),

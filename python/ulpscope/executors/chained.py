@@ -6,6 +6,7 @@ calls of a captured forward."""
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..calls.exact import never_rounds
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from ..calls.replay import is_write, mapped
@@ -46,8 +47,10 @@ class Chain(Mode):
         shows = any(r.alias_info is not None and not is_write(r) for r in func._schema.returns)
         used = not self.any and any(_number(t) in self.lost for t in tensors_in([args, kwargs]))
         if shows or not self._gives_low(func, args, kwargs):
-            self.any = self.any or (used and not shows)
-            return self._forgetting(func, args, kwargs)
+            self.any = self.any or (used and not shows and not never_rounds(func.name()))
+            out = self._forgetting(func, args, kwargs)
+            self._widened(out, used and not shows)
+            return out
         wide, written = self._in_float32(func, args, kwargs)
         kept = self._of_full(func, args, kwargs, wide) if used and not written and not self.any else wide
         out = self._forgetting(func, args, kwargs)
@@ -55,7 +58,16 @@ class Chain(Mode):
             results = zip(tensors_in([out]), tensors_in([wide]), tensors_in([kept]))
             for tensor, full, before in [*results, *self._pairs(func, args, kwargs, written)]:
                 self._round(tensor, full, before, used)
+        self._widened(out, used)
         return out
+
+    def _widened(self, out, used):
+        """Notes that a number which lost something goes on as float32: what computes with it is behind a rounding."""
+        for tensor in tensors_in([out]) if used else ():
+            number = _number(tensor)
+            if tensor.dtype is torch.float32 and number is not None:
+                self.lost.add(number)
+                self.before.setdefault(number, (StorageWeakRef(tensor.untyped_storage()), None))
 
     def in_full(self, tensor):
         """A tensor of the run with the numbers that it had before it was rounded last."""
