@@ -50,6 +50,7 @@ int cmd_coverage(int argc, char **argv);
 int cmd_repro(int argc, char **argv);
 int cmd_fuzz(int argc, char **argv);
 int cmd_port(int argc, char **argv);
+int cmd_ops(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 int cmd_trial(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
@@ -83,6 +84,7 @@ extern const cli_page cmd_doctor_page;
 extern const cli_page cmd_diff_page;
 extern const cli_page cmd_coverage_page;
 extern const cli_page cmd_port_page;
+extern const cli_page cmd_ops_page;
 extern const cli_page cmd_trial_page;
 
 /** What cli_fail says stands for a command from here on: `ulpscope check: ...`. */

@@ -36,6 +36,7 @@ static const cli_command commands[] = {
     {cmd_diff, "where two runs part: the call that makes the difference", &cmd_diff_page},
     {cmd_fuzz, "find wrong operators before a model does: random calls", &cmd_fuzz_page},
     {cmd_port, "sources for CUDA under the names of another device", &cmd_port_page},
+    {cmd_ops, "operators of a device, from YAML to C++", &cmd_ops_page},
     {cmd_coverage, "which operators of a run a device has", &cmd_coverage_page},
     {cmd_repro, "hand on a failing call: a small script, a bug report", &cmd_repro_page},
     {cmd_env, "what numbers depend on here; what two machines differ in", &cmd_env_page},

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# With ULPSCOPE_STATIC: SQLite and jansson (xxHash is all in its header) from the archives of
+# With ULPSCOPE_STATIC: SQLite, jansson and libyaml (xxHash is all in its header) from the archives of
 # the system's packages, and only our own names exported. Their headers are seen through a
 # folder of links, so that a compiler which brings a C library of its own (wheels are linked
 # against an old one) does not meet the system's beside them.
 set(vendored ${CMAKE_BINARY_DIR}/vendored)
 file(MAKE_DIRECTORY ${vendored})
-foreach(name sqlite3.h jansson.h jansson_config.h xxhash.h xxh3.h)
+foreach(name sqlite3.h jansson.h jansson_config.h yaml.h xxhash.h xxh3.h)
   find_file(header_${name} ${name} PATHS /usr/include /usr/include/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu
             REQUIRED)
   file(CREATE_LINK ${header_${name}} ${vendored}/${name} SYMBOLIC)
@@ -13,10 +13,13 @@ endforeach()
 set(usc_triplet ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu) # a compiler of its own knows none
 find_library(archive_sqlite3 libsqlite3.a PATHS /usr/lib/${usc_triplet} REQUIRED)
 find_library(archive_jansson libjansson.a PATHS /usr/lib/${usc_triplet} REQUIRED)
+find_library(archive_yaml libyaml.a PATHS /usr/lib/${usc_triplet} REQUIRED)
 set(SQLite3_INCLUDE_DIR ${vendored})
 set(SQLite3_LIBRARY ${archive_sqlite3})
 set(JANSSON_INCLUDE ${vendored})
 set(JANSSON ${archive_jansson})
+set(LIBYAML_INCLUDE ${vendored})
+set(LIBYAML ${archive_yaml})
 include_directories(SYSTEM ${vendored})
 file(WRITE ${vendored}/exported.map "{ global: usc_*; local: *; };\n")
 # Debian's jansson is not compiled for shared libraries: what it compares with stdin, in a

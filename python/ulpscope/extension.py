@@ -41,6 +41,7 @@ __all__ = [
     "library_paths",
     "load",
     "load_inline",
+    "load_operators",
 ]
 
 _STAMP = "ulpscope-built-for"
@@ -311,3 +312,30 @@ def load_inline(
         is_python_module,
         races,
     )
+
+
+# ---- operators from YAML
+
+
+def load_operators(folder: str | Path) -> None:
+    """Builds and loads what ``ulpscope ops gen -o FOLDER`` wrote, with the sources that it was told of; the same as
+    ``ULPSCOPE_SIM_OPS=FOLDER`` (several with ``:``) where the device is imported. A second one replaces nothing."""
+    folder = Path(folder).absolute()
+    if not (folder / "sim_ops.cpp").is_file():
+        raise ExtensionError(f"{folder} holds no operators: ulpscope ops gen FILE.yaml -o {folder} writes them")
+    sources = [line for line in (folder / "sources.txt").read_text("utf-8").splitlines() if line]
+    gone = [source for source in sources if not Path(source).is_file()]
+    if gone:
+        raise ExtensionError(f"{gone[0]} is not there any more: run ulpscope ops gen again")
+    name = "usc_ops_" + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+    try:
+        load(name, [str(folder / "sim_ops.cpp"), *sources], extra_include_paths=[str(folder)], is_python_module=False)
+    except OSError as problem:
+        found = re.search(r"undefined symbol: (\w+)", str(problem))
+        if found is None:
+            raise
+        done = subprocess.run(["c++filt", found[1]], capture_output=True, text=True)
+        raise ExtensionError(
+            f"no source defines {done.stdout.strip() or found[1]}, which {folder / 'sim_ops.h'} declares: "
+            "give its file by ulpscope ops gen --source, with that signature"
+        ) from problem
