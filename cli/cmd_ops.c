@@ -16,7 +16,8 @@ enum { MOST_FILES = 256 };
 static const cli_entry own_options[] = {
     {'o', "out", "DIR", NULL, "gen: the folder that is written"},
     {OPT_SOURCE, "source", "FILE", NULL,
-     "gen, check: a file that defines kernels (.cpp, .cu); may be given again. A kernel that "
+     "gen, check: a file that defines kernels (.cpp, .cu); may be given again. A kernel "
+     "that "
      "none of them defines is a problem"},
     {OPT_INCLUDE, "include", "FILE", NULL,
      "gen: a header that the written one includes first; may be given again"},
@@ -33,15 +34,19 @@ static const cli_entry *const options[] = {own_options, NULL};
 
 const cli_page cmd_ops_page = {
     .command = "ops",
-    .usage = "gen FILE.yaml -o DIR | check FILE.yaml | why OP... | skeleton OP... [OPTIONS]",
+    .usage =
+        "gen FILE.yaml -o DIR | check FILE.yaml | why OP... | skeleton OP... [OPTIONS]",
     .about =
         "Operators of a device, written down in YAML in the words of torch's "
-        "native_functions.yaml (func, dispatch, structured, precomputed, ...), as C++ that "
+        "native_functions.yaml (func, dispatch, structured, precomputed, ...), as C++ "
+        "that "
         "registers them: `gen` writes sim_ops.h, with what each kernel has to be, and "
-        "sim_ops.cpp, with wrappers and registrations. The schemas are those of the torch "
+        "sim_ops.cpp, with wrappers and registrations. The schemas are those of the "
+        "torch "
         "at hand, which is not imported.\n"
         "\n"
-        "`check` tells each entry's kind, and what is wrong by line and column. `why` tells "
+        "`check` tells each entry's kind, and what is wrong by line and column. `why` "
+        "tells "
         "what an operator is in torch and what to write for it; `skeleton` prints the "
         "entries of its group and the functions to fill in.\n",
     .options = options,
@@ -104,7 +109,9 @@ static bool find_native(arguments *a)
         (void)cli_fail("%s", err.text);
         return false;
     }
-    char flag[] = "-c", code[] =
+    char flag
+        [] = "-c",
+    code[] =
         "import importlib.util as u, os, sys; s = u.find_spec('torchgen'); "
         "p = list(s.submodule_search_locations)[0] if s else ''; "
         "sys.stdout.write(os.path.join(p, 'packaged/ATen/native/native_functions.yaml'))";
@@ -112,9 +119,10 @@ static bool find_native(arguments *a)
     const int rc = cli_run(argv, 30000, false, a->native, sizeof a->native);
     a->ops.native = a->native;
     if (rc == 0 && access(a->native, R_OK) == 0) return true;
-    return cli_fail("the torch of %s has no native_functions.yaml (of its package torchgen); "
-                    "give one by --native FILE",
-                    python.program) == 0;
+    return cli_fail(
+               "the torch of %s has no native_functions.yaml (of its package torchgen); "
+               "give one by --native FILE",
+               python.program) == 0;
 }
 
 /* ---- telling */
@@ -136,9 +144,9 @@ static void put_json(const char *path, const usc_ops_result *r)
     for (int k = 0; k < 2; k++) {
         (void)printf("], \"%s\": [", k == 0 ? "problems" : "left_out");
         for (size_t i = 0; i < n[k]; i++) {
-            (void)printf("%s{\"line\": %lld, \"column\": %lld, \"text\": ",
-                         i > 0 ? ", " : "", (long long)lists[k][i].line,
-                         (long long)lists[k][i].column);
+            (void)printf(
+                "%s{\"line\": %lld, \"column\": %lld, \"text\": ", i > 0 ? ", " : "",
+                (long long)lists[k][i].line, (long long)lists[k][i].column);
             cli_put_text(stdout, lists[k][i].text);
             (void)fputc('}', stdout);
         }
@@ -160,8 +168,8 @@ static int tell(const arguments *a, const char *path, const usc_ops_result *r)
     }
     if (a->out == NULL) put_kinds(r);
     for (size_t i = 0; i < r->n_left_out; i++)
-        (void)fprintf(stderr, "%s:%lld: left out, this torch does not have it: %s\n", path,
-                      (long long)r->left_out[i].line, r->left_out[i].text);
+        (void)fprintf(stderr, "%s:%lld: left out, this torch does not have it: %s\n",
+                      path, (long long)r->left_out[i].line, r->left_out[i].text);
     (void)fflush(stdout);
     for (size_t i = 0; i < r->n_problems; i++)
         (void)fprintf(stderr, "%s:%lld:%lld: %s\n", path, (long long)r->problem[i].line,
@@ -219,10 +227,11 @@ static int run_skeleton(const arguments *a, char **words, int n)
                                            a->ops.native, stdout, cxx, &err);
     (void)fclose(cxx);
     if (st == USC_OK && size > 0)
-        (void)printf("// kernels.cpp\n#include \"sim_ops.h\"\n\nnamespace %s\n{\n\n%s} // "
-                     "namespace %s\n",
-                     a->ops.cxx_space != NULL ? a->ops.cxx_space : "at::sim", code,
-                     a->ops.cxx_space != NULL ? a->ops.cxx_space : "at::sim");
+        (void)printf(
+            "// kernels.cpp\n#include \"sim_ops.h\"\n\nnamespace %s\n{\n\n%s} // "
+            "namespace %s\n",
+            a->ops.cxx_space != NULL ? a->ops.cxx_space : "at::sim", code,
+            a->ops.cxx_space != NULL ? a->ops.cxx_space : "at::sim");
     free(code);
     return st == USC_OK ? CLI_SAME : cli_fail("%s", err.text);
 }

@@ -16,9 +16,8 @@ void lerp_scalar(at::TensorIteratorBase &iter, const c10::Scalar &weight)
     const usc_ops::Open open(iter);
     AT_DISPATCH_FLOATING_TYPES(iter.common_dtype(), "lerp", [&] {
         const auto w = weight.to<scalar_t>();
-        cpu_kernel(iter, [w](scalar_t a, scalar_t b) -> scalar_t {
-            return lerp(a, b, w);
-        });
+        cpu_kernel(iter,
+                   [w](scalar_t a, scalar_t b) -> scalar_t { return lerp(a, b, w); });
     });
 }
 

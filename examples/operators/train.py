@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model that trains with the operators of ops.yaml: a layer that sees nothing to its right, swish, a running mean.
 
-    ulpscope ops gen ops.yaml --source kernels.cu --source functions.cpp -o build/ops
-    ULPSCOPE_SIM_OPS=build/ops python train.py sim
+ulpscope ops gen ops.yaml --source kernels.cu --source functions.cpp -o build/ops
+ULPSCOPE_SIM_OPS=build/ops python train.py sim
 """
 
 import sys

@@ -64,7 +64,8 @@ inline at::OptionalTensorRef maybe(const std::optional<at::Tensor> &t)
 class Open
 {
   public:
-    Open(std::initializer_list<at::Tensor> read, std::initializer_list<at::Tensor> written)
+    Open(std::initializer_list<at::Tensor> read,
+         std::initializer_list<at::Tensor> written)
     {
         for (const at::Tensor &t : read)
             add(t, USC_SIM_READ);
@@ -352,9 +353,9 @@ template <class Op> struct inplace final : Op {
     void look(int64_t, at::IntArrayRef sizes, at::IntArrayRef,
               const at::TensorOptions &options)
     {
-        TORCH_CHECK(options.dtype() == self_.dtype(), "Bad in-place call: input tensor dtype ",
-                    self_.dtype(), " and output tensor dtype ", options.dtype(),
-                    " should match");
+        TORCH_CHECK(options.dtype() == self_.dtype(),
+                    "Bad in-place call: input tensor dtype ", self_.dtype(),
+                    " and output tensor dtype ", options.dtype(), " should match");
         TORCH_CHECK(options.device() == self_.device(),
                     "Bad in-place call: input tensor device ", self_.device(),
                     " and output tensor device ", options.device(), " should match");

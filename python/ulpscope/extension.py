@@ -317,6 +317,11 @@ def load_inline(
 # ---- operators from YAML
 
 
+def _load_wanted() -> None:
+    for folder in filter(None, os.environ.get("ULPSCOPE_SIM_OPS", "").split(":")):
+        load_operators(folder)
+
+
 def load_operators(folder: str | Path) -> None:
     """Builds and loads what ``ulpscope ops gen -o FOLDER`` wrote, with the sources that it was told of; the same as
     ``ULPSCOPE_SIM_OPS=FOLDER`` (several with ``:``) where the device is imported. A second one replaces nothing."""
@@ -331,7 +336,7 @@ def load_operators(folder: str | Path) -> None:
     try:
         load(name, [str(folder / "sim_ops.cpp"), *sources], extra_include_paths=[str(folder)], is_python_module=False)
     except OSError as problem:
-        found = re.search(r"undefined symbol: (\w+)", str(problem))
+        found = re.search(r"undefined symbol: (\w+)", f"{problem} {problem.__cause__}")
         if found is None:
             raise
         done = subprocess.run(["c++filt", found[1]], capture_output=True, text=True)

@@ -447,7 +447,7 @@ if _planted():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
 atexit.register(_finish)
-for _folder in filter(None, os.environ.get("ULPSCOPE_SIM_OPS", "").split(":")):
-    from .extension import load_operators
+if os.environ.get("ULPSCOPE_SIM_OPS"):
+    from . import extension
 
-    load_operators(_folder)
+    extension._load_wanted()

@@ -43,9 +43,9 @@ static const usc_ops_operator *keep_operators(usc_arena *a, const usc_ops_book *
         const usc_ops_entry *e = &b->entry[i];
         usc_line name = {0};
         usc_line_add(&name, "%s::%s", e->space, e->name);
-        kept[i] = (usc_ops_operator){
-            name.text != NULL ? usc_arena_text(a, name.text) : NULL, e->kind,
-            e->node->line};
+        kept[i] =
+            (usc_ops_operator){name.text != NULL ? usc_arena_text(a, name.text) : NULL,
+                               e->kind, e->node->line};
         if (kept[i].name == NULL) a->failed = true;
         usc_line_free(&name);
     }

@@ -115,7 +115,8 @@ static void put_class(usc_ops_writer *w, const usc_ops_entry *e)
 {
     usc_line *l = w->source;
     const char *name = usc_ops_cxx_name(e->name, w->arena);
-    usc_line_add(l, "struct autograd_%s : public torch::autograd::Function<autograd_%s> {\n",
+    usc_line_add(l,
+                 "struct autograd_%s : public torch::autograd::Function<autograd_%s> {\n",
                  name, name);
     put_forward(w, e);
     put_backward(w, e);
@@ -161,7 +162,8 @@ void usc_ops_put_autograd(usc_ops_writer *w, const char *space)
         if (b->entry[i].kind == USC_OPS_NEW && b->entry[i].backward != NULL &&
             strcmp(b->entry[i].space, space) == 0)
             put_class(w, &b->entry[i]);
-    usc_line_add(l, "} // namespace\n\nTORCH_LIBRARY_IMPL(%s, AutogradPrivateUse1, m)\n{\n",
+    usc_line_add(l,
+                 "} // namespace\n\nTORCH_LIBRARY_IMPL(%s, AutogradPrivateUse1, m)\n{\n",
                  space);
     for (size_t i = 0; i < b->n; i++) {
         const usc_ops_entry *e = &b->entry[i];

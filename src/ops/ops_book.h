@@ -57,10 +57,10 @@ typedef struct usc_ops_book {
     const char *path;
     usc_ops_entry *entry;
     size_t n;
-    usc_keys by_name; /* of space::name */
+    usc_keys by_name;   /* of space::name */
     usc_keys generated; /* names that torch generates: autogen lines */
     const char *cxx_space;
-    bool external;     /* torchgen's form for backends elsewhere: a map */
+    bool external;          /* torchgen's form for backends elsewhere: a map */
     const char *class_name; /* of that form: the struct that has the kernels */
 
     usc_ops_problem *problem, *left_out;

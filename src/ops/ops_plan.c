@@ -39,7 +39,7 @@ static void put_member(usc_ops_group *g, const usc_ops_entry *e)
 usc_ops_group usc_ops_group_of(const usc_ops_book *native, const usc_ops_entry *e)
 {
     usc_ops_group g = {0};
-    g.out = is_yes(e->structured)   ? e
+    g.out = is_yes(e->structured) ? e
             : e->delegate != NULL ? usc_ops_find(native, e->delegate)
                                   : NULL;
     for (size_t i = 0; g.out != NULL && i < native->n; i++) {
@@ -112,8 +112,7 @@ static bool read_computed(usc_ops_book *b, usc_ops_precomputed *p, const char *t
 static void compute(usc_ops_book *b, usc_ops_entry *e, const usc_yaml *list, bool own)
 {
     if (list == NULL || is_no(list->text)) return;
-    e->computed =
-        usc_arena_take(&b->arena, USC_OPS_MOST_COMPUTED * sizeof *e->computed);
+    e->computed = usc_arena_take(&b->arena, USC_OPS_MOST_COMPUTED * sizeof *e->computed);
     if (list->kind != USC_YAML_LIST || list->n > USC_OPS_MOST_COMPUTED) {
         usc_ops_say(b, list, "precomputed is a list of up to %d: '- dim -> int dim'",
                     USC_OPS_MOST_COMPUTED);
@@ -179,7 +178,7 @@ static void plan_out(usc_ops_book *b, usc_ops_entry *e)
     const usc_ops_entry *t = e->torch_has;
     const bool inherits = e->inherits != NULL && !is_no(e->inherits);
     const bool computes = e->precomputed != NULL && !is_no(e->precomputed->text);
-    e->kind = e->n_dispatch == 0      ? USC_OPS_LEGACY
+    e->kind = e->n_dispatch == 0     ? USC_OPS_LEGACY
               : inherits || computes ? USC_OPS_CUSTOMIZED
                                      : USC_OPS_LEGACY_META;
     if (e->kind == USC_OPS_LEGACY && (inherits || computes))
@@ -205,10 +204,11 @@ static void plan_structured(usc_ops_book *b, usc_ops_entry *e)
         return;
     }
     if (e->n_dispatch > 0)
-        usc_ops_say(b, e->dispatch[0].at,
-                    "the kernel of a structured group stands at %s; leave it out here, or "
-                    "say 'structured: false' there",
-                    e->torch_group.out->name);
+        usc_ops_say(
+            b, e->dispatch[0].at,
+            "the kernel of a structured group stands at %s; leave it out here, or "
+            "say 'structured: false' there",
+            e->torch_group.out->name);
     e->kind = USC_OPS_LEGACY; /* its out= variant's, in fact: see below */
 }
 
@@ -222,7 +222,8 @@ static void plan_grouped(usc_ops_book *b, usc_ops_entry *e)
     e->group = own_group(b, &e->torch_group);
     const bool is_out = e->schema->variant == USC_OPS_OUT;
     if (e->structured != NULL && !is_out && !b->external)
-        usc_ops_say(b, e->func, "'structured' is said at %s, the out= variant of the group",
+        usc_ops_say(b, e->func,
+                    "'structured' is said at %s, the out= variant of the group",
                     e->torch_group.out->name);
     const bool taken_apart = is_no(e->structured) || is_no(e->delegate) ||
                              (e->group.out != NULL && is_no(e->group.out->structured)) ||
@@ -275,9 +276,10 @@ static void check_backward(usc_ops_book *b, const usc_ops_entry *e)
     if (e->torch_has != NULL || map->kind != USC_YAML_MAP || e->schema->n_returned != 1 ||
         !usc_ops_is_tensor(&e->schema->returned[0].type) ||
         e->schema->variant != USC_OPS_FUNCTIONAL) {
-        usc_ops_say(b, map,
-                    "backward is a map of arguments and expressions, 'x: SwishBackward(grad, "
-                    "x)', of a new operator that returns one tensor");
+        usc_ops_say(
+            b, map,
+            "backward is a map of arguments and expressions, 'x: SwishBackward(grad, "
+            "x)', of a new operator that returns one tensor");
         return;
     }
     for (size_t i = 0; i + 1 < map->n; i += 2)
@@ -376,7 +378,8 @@ void usc_ops_plan(usc_ops_book *b, const usc_ops_book *native,
     }
     for (size_t i = 0; i < b->n; i++) { /* members are of their group's kind */
         usc_ops_entry *e = &b->entry[i];
-        if (e->kind == USC_OPS_LEGACY && e->group.out != NULL) e->kind = e->group.out->kind;
+        if (e->kind == USC_OPS_LEGACY && e->group.out != NULL)
+            e->kind = e->group.out->kind;
     }
     check_sources(b, options);
 }

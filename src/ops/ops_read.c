@@ -12,14 +12,14 @@
 enum { NEAR_PERCENT = 65 };
 
 static const char *const fields[] = {
-    "func",         "dispatch",     "structured",  "structured_delegate",
-    "precomputed",  "device_guard", "device_check", "structured_inherits",
-    "tags",         "autogen",      "backward",    "variants",
+    "func",        "dispatch",     "structured",   "structured_delegate",
+    "precomputed", "device_guard", "device_check", "structured_inherits",
+    "tags",        "autogen",      "backward",     "variants",
 };
 
 static const char *const device_keys[] = {
-    "PrivateUse1",           "QuantizedPrivateUse1",    "SparsePrivateUse1",
-    "SparseCsrPrivateUse1",  "NestedTensorPrivateUse1",
+    "PrivateUse1",          "QuantizedPrivateUse1",    "SparsePrivateUse1",
+    "SparseCsrPrivateUse1", "NestedTensorPrivateUse1",
 };
 
 #define N_OF(list) (sizeof(list) / sizeof *(list))
@@ -30,7 +30,8 @@ static void add_problem(usc_ops_book *b, usc_ops_problem **list, size_t *n, size
                         usc_ops_problem p)
 {
     if (*n == *size) {
-        usc_ops_problem *grown = usc_arena_grow(&b->arena, *list, *n, size, sizeof **list);
+        usc_ops_problem *grown =
+            usc_arena_grow(&b->arena, *list, *n, size, sizeof **list);
         if (grown == NULL) return;
         *list = grown;
     }
@@ -181,9 +182,8 @@ static void note_generated(usc_ops_book *b, const usc_ops_entry *e)
 static usc_status begin(usc_ops_book *b, const char *path, usc_yaml **root,
                         usc_error *err)
 {
-    *b = (usc_ops_book){.arena = {.alloc = usc_libc_alloc},
-                        .path = path,
-                        .cxx_space = "at::sim"};
+    *b = (usc_ops_book){
+        .arena = {.alloc = usc_libc_alloc}, .path = path, .cxx_space = "at::sim"};
     return usc_yaml_read(path, &b->arena, root, err);
 }
 
@@ -252,8 +252,8 @@ static void check_keys(usc_ops_book *b, const usc_ops_entry *e)
         while (k < N_OF(device_keys) && strcmp(device_keys[k], key) != 0)
             k++;
         if (k < N_OF(device_keys)) continue;
-        usc_ops_say(b, map, "there is no key '%.60s' of a device; did you mean '%s'?", key,
-                    nearest_of(key, device_keys, N_OF(device_keys)));
+        usc_ops_say(b, map, "there is no key '%.60s' of a device; did you mean '%s'?",
+                    key, nearest_of(key, device_keys, N_OF(device_keys)));
     }
 }
 
@@ -308,11 +308,12 @@ static bool read_full(usc_ops_book *b, const usc_ops_book *native, usc_ops_entry
         e->schema = e->torch_has->schema;
     } else if (strcmp(e->space, "aten") == 0) {
         const char *near = usc_ops_nearest(native, e->name);
-        usc_ops_say(b, e->func,
-                    "this torch has no operator %s%s%s%s; one of your own has a name space "
-                    "of its own, 'mine::%s(...)'",
-                    e->name, near != NULL ? "; did you mean '" : "",
-                    near != NULL ? near : "", near != NULL ? "'?" : "", e->name);
+        usc_ops_say(
+            b, e->func,
+            "this torch has no operator %s%s%s%s; one of your own has a name space "
+            "of its own, 'mine::%s(...)'",
+            e->name, near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+            near != NULL ? "'?" : "", e->name);
         return false;
     }
     return true;
@@ -422,8 +423,9 @@ static void read_map(usc_ops_book *b, const usc_ops_book *native, const usc_yaml
     const char *backend = text_of(root, "backend"), *name = text_of(root, "class_name");
     if (space != NULL) b->cxx_space = space;
     if (backend == NULL || strcmp(backend, "PrivateUse1") != 0)
-        usc_ops_say(b, usc_yaml_get(root, "backend"),
-                    "backend is PrivateUse1, the device that torch does not know by name");
+        usc_ops_say(
+            b, usc_yaml_get(root, "backend"),
+            "backend is PrivateUse1, the device that torch does not know by name");
     b->class_name = name != NULL ? name : "PrivateUse1NativeFunctions";
     static const char *const lists[][2] = {{"supported", "PrivateUse1"},
                                            {"autograd", "AutogradPrivateUse1"}};

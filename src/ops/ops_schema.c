@@ -106,8 +106,8 @@ typedef struct argument_list {
 } argument_list;
 
 /* The parts of what stands in parentheses. */
-static bool read_arguments(const char *at, size_t n, argument_list *l, usc_arena *arena,
-                           const char **why)
+static bool read_arguments(const char *at, size_t n, bool named, argument_list *l,
+                           usc_arena *arena, const char **why)
 {
     bool by_name = false;
     for (size_t i = 0; i < n;) {
@@ -125,7 +125,8 @@ static bool read_arguments(const char *at, size_t n, argument_list *l, usc_arena
         }
         usc_ops_argument *a = &l->at[l->n++];
         *a = (usc_ops_argument){.by_name = by_name};
-        if (!read_argument(part, strlen(part), a, arena)) {
+        if (!read_argument(part, strlen(part), a, arena) ||
+            (named && a->name[0] == '\0')) {
             *why = "an argument is a type and a name: 'Tensor self', 'int dim=0'";
             return false;
         }
@@ -196,7 +197,7 @@ static bool read_returned(usc_ops_schema *s, const char *at, usc_arena *arena,
         at++;
         n -= 2;
     }
-    if (!read_arguments(at, n, &l, arena, why)) return false;
+    if (!read_arguments(at, n, false, &l, arena, why)) return false;
     s->returned = keep(l.at, l.n, arena);
     s->n_returned = l.n;
     return s->returned != NULL;
@@ -223,7 +224,7 @@ usc_ops_schema *usc_ops_schema_read(const char *text, usc_arena *arena, const ch
     *s = (usc_ops_schema){0};
     argument_list l = {.n = 0};
     if (!read_name(s, text, (size_t)(open - text), arena) ||
-        !read_arguments(open + 1, (size_t)(end - open) - 1, &l, arena, why))
+        !read_arguments(open + 1, (size_t)(end - open) - 1, true, &l, arena, why))
         return NULL;
     s->in = keep(l.at, l.n, arena);
     if (s->in == NULL) return NULL;

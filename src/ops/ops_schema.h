@@ -19,7 +19,7 @@ typedef struct usc_ops_type {
 
 typedef struct usc_ops_argument {
     usc_ops_type type;
-    const char *name;     /* "" of a return without one */
+    const char *name;      /* "" of a return without one */
     const char *otherwise; /* its default; NULL: none */
     bool by_name;          /* behind the star */
 } usc_ops_argument;
@@ -31,10 +31,10 @@ typedef enum usc_ops_variant {
 } usc_ops_variant;
 
 typedef struct usc_ops_schema {
-    const char *space;    /* "aten" */
-    const char *base;     /* "tril_" */
-    const char *overload; /* "" where it has none */
-    const char *name;     /* "tril.out", without aten:: */
+    const char *space;          /* "aten" */
+    const char *base;           /* "tril_" */
+    const char *overload;       /* "" where it has none */
+    const char *name;           /* "tril.out", without aten:: */
     usc_ops_argument *in, *out; /* arguments without and with what out= variants write */
     size_t n_in, n_out;
     usc_ops_argument *returned;
@@ -43,8 +43,7 @@ typedef struct usc_ops_schema {
 } usc_ops_schema;
 
 /** Reads a schema; NULL with a sentence in `why` where it is none, or without memory. */
-usc_ops_schema *usc_ops_schema_read(const char *text, usc_arena *arena,
-                                    const char **why);
+usc_ops_schema *usc_ops_schema_read(const char *text, usc_arena *arena, const char **why);
 
 /** Whether a value is written: the alias says !. */
 bool usc_ops_is_written(const usc_ops_type *t);

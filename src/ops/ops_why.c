@@ -12,9 +12,10 @@ static usc_status find(const usc_ops_book *native, const char *op,
     *out = usc_ops_find(native, op);
     if (*out != NULL) return USC_OK;
     const char *near = usc_ops_nearest(native, op);
-    return usc_error_set(err, USC_E_NOT_FOUND, -1, "this torch has no operator '%.80s'%s%s%s",
-                         op, near != NULL ? "; did you mean '" : "",
-                         near != NULL ? near : "", near != NULL ? "'?" : "");
+    return usc_error_set(err, USC_E_NOT_FOUND, -1,
+                         "this torch has no operator '%.80s'%s%s%s", op,
+                         near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                         near != NULL ? "'?" : "");
 }
 
 static void put_members(const usc_ops_group *g, FILE *to)
@@ -49,10 +50,11 @@ static void put_why(const usc_ops_book *native, const usc_ops_entry *e, FILE *to
         put_members(&g, to);
         (void)fputc('\n', to);
         put_kernels(g.out, to);
-        (void)fprintf(to,
-                      "  write: the kernel at %s (TORCH_IMPL_FUNC over torch's shapes), or "
-                      "nothing there and a kernel behind torch's dispatch stub\n",
-                      g.out->name);
+        (void)fprintf(
+            to,
+            "  write: the kernel at %s (TORCH_IMPL_FUNC over torch's shapes), or "
+            "nothing there and a kernel behind torch's dispatch stub\n",
+            g.out->name);
     } else if (usc_ops_is_composite(e)) {
         (void)fputs("  composite: torch makes it of other operators; a device needs "
                     "nothing\n",
@@ -98,8 +100,7 @@ static void put_kernel_name(FILE *to, const usc_ops_entry *e)
     bool up = true;
     for (const char *c = e->name; *c != '\0'; c++) {
         const bool mark = *c == '.' || (*c == '_' && c[1] != '\0' && c[1] != '.');
-        if (!mark)
-            (void)fputc(up && *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c, to);
+        if (!mark) (void)fputc(up && *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c, to);
         up = mark;
     }
 }
@@ -117,12 +118,14 @@ static void put_group(const usc_ops_group *g, FILE *yaml, FILE *cxx, usc_arena *
     (void)fputs(")(", cxx);
     const usc_ops_schema *s = g->out->schema;
     for (size_t i = 0; i < s->n_in + s->n_out; i++) {
-        const char *type = usc_ops_cxx_type(&s->in[i].type, USC_OPS_STRUCTURED, true, arena);
+        const char *type =
+            usc_ops_cxx_type(&s->in[i].type, USC_OPS_STRUCTURED, true, arena);
         if (type == NULL) type = "?";
         (void)fprintf(cxx, "%s%s%s%s", i > 0 ? ", " : "", type,
                       type[strlen(type) - 1] == '&' ? "" : " ", s->in[i].name);
     }
-    (void)fputs(")\n{\n    const usc_ops::Open open({}, {}); // read, written\n}\n\n", cxx);
+    (void)fputs(")\n{\n    const usc_ops::Open open({}, {}); // read, written\n}\n\n",
+                cxx);
 }
 
 static void put_function(const usc_ops_entry *e, FILE *yaml, FILE *cxx, usc_arena *arena)

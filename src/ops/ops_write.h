@@ -15,6 +15,31 @@ typedef struct usc_ops_writer {
     bool failed;
 } usc_ops_writer;
 
+/** Adds NAME of ATen/ops/NAME_native.h. */
+void usc_ops_put_root(usc_line *l, const usc_ops_schema *s);
+
+/** Adds the kernel's name from everywhere. */
+void usc_ops_put_qualified(usc_ops_writer *w, usc_line *l, const char *kernel);
+
+bool usc_ops_is_structured(const usc_ops_entry *e);
+
+/** Whether torch has it in a structured group: lists of tensors have another type then. */
+bool usc_ops_in_group(const usc_ops_entry *e);
+
+/** lerp_Scalar of at::meta::structured_lerp_Scalar, for an out= variant. */
+const char *usc_ops_meta_name(usc_ops_writer *w, const usc_ops_entry *out);
+
+/** Adds the class whose meta() and impl() are called. */
+void usc_ops_put_class(usc_ops_writer *w, usc_line *l, const usc_ops_entry *out);
+
+/** What a structured kernel gets in place of an argument; NULL: that. Of NULL: what comes
+ * behind all. */
+const usc_ops_precomputed *usc_ops_computed_of(const usc_ops_entry *out,
+                                               const char *name);
+
+/** Writes the header. */
+void usc_ops_put_header(usc_ops_writer *w);
+
 /** SymInt where a kernel's name ends with _symint, as torch's own do. */
 usc_ops_spelling usc_ops_spelling_of(const char *kernel);
 

@@ -106,9 +106,11 @@ static usc_status take(reader *r, open_nodes *o, const yaml_event_t *e)
         return wrong(r, &e->start_mark, "anchors, aliases and tags are not read here");
     const bool list = e->type == YAML_SEQUENCE_START_EVENT;
     const bool map = e->type == YAML_MAPPING_START_EVENT;
-    usc_yaml *n = node_of(r, list  ? USC_YAML_LIST
-                             : map ? USC_YAML_MAP
-                                   : USC_YAML_TEXT, e);
+    usc_yaml *n = node_of(r,
+                          list  ? USC_YAML_LIST
+                          : map ? USC_YAML_MAP
+                                : USC_YAML_TEXT,
+                          e);
     if (n == NULL) return usc_no_memory(r->path, r->err);
     usc_yaml *above = o->n > 0 ? o->at[o->n - 1] : NULL;
     if (above == NULL) {
@@ -168,7 +170,8 @@ usc_status usc_yaml_read(const char *path, usc_arena *arena, usc_yaml **out,
     usc_status st = USC_OK;
     if (fseek(f, 0, SEEK_END) != 0 || ftell(f) > MOST_BYTES)
         st = usc_error_set(err, USC_E_RANGE, -1,
-                           "%s: more than 8 MiB; give a part of it, or another file", path);
+                           "%s: more than 8 MiB; give a part of it, or another file",
+                           path);
     rewind(f);
     reader r = {.path = path, .arena = arena, .err = err};
     if (st == USC_OK && yaml_parser_initialize(&r.parser) == 0)

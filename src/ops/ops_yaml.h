@@ -8,11 +8,7 @@
 
 #include "base/arena.h"
 
-typedef enum usc_yaml_kind {
-    USC_YAML_TEXT,
-    USC_YAML_LIST,
-    USC_YAML_MAP
-} usc_yaml_kind;
+typedef enum usc_yaml_kind { USC_YAML_TEXT, USC_YAML_LIST, USC_YAML_MAP } usc_yaml_kind;
 
 typedef struct usc_yaml usc_yaml;
 struct usc_yaml {

@@ -173,7 +173,7 @@ def test_simulated_device_knows_no_torch_and_only_base_and_tensor():
 
 def test_cplusplus_lives_in_glue_only():
     for path in sources(ROOT, ".cpp", ".cc", ".hpp", ".cxx"):
-        assert path.relative_to(ROOT).parts[0] in ("glue", "build"), path
+        assert path.relative_to(ROOT).parts[0] in ("glue", "build", "examples"), path  # what users write
 
 
 FORBIDDEN = re.compile(r"\b(printf|puts|exit|abort|getenv|_exit|perror)\s*\(|\bstd(out|err)\b")

@@ -25,6 +25,7 @@ HELD = {  # by whom: what gives schemas.one or each these words
     "fuzz": "test_fuzz_sides.py",
     "info": "test_surroundings.py",
     "loss": "test_loss.py",
+    "ops": "test_operators_yaml.py",
     "overflow": "test_overflow.py",
     "trial": "test_trial.py",
     "watch": "test_watch_explain.py",

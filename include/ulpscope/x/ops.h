@@ -20,7 +20,8 @@ USC_BEGIN_DECLS
     X(NONE, "none", "")                                                                  \
     X(LEGACY, "structured, legacy", "the kernel behind torch's dispatch stub")           \
     X(LEGACY_META, "structured, own kernel", "TORCH_IMPL_FUNC")                          \
-    X(CUSTOMIZED, "structured, own shapes and kernel", "TORCH_META_FUNC, TORCH_IMPL_FUNC") \
+    X(CUSTOMIZED, "structured, own shapes and kernel",                                   \
+      "TORCH_META_FUNC, TORCH_IMPL_FUNC")                                                \
     X(UNSTRUCTURED, "made unstructured", "a function for each variant")                  \
     X(FUNCTION_LEGACY, "torch's function", "nothing")                                    \
     X(FUNCTION, "own function", "a function")                                            \
@@ -34,8 +35,8 @@ typedef enum usc_ops_kind {
 } usc_ops_kind;
 
 typedef struct usc_ops_options {
-    const char *native;     /* torch's native_functions.yaml */
-    const char *cxx_space;  /* of the kernels; NULL: the file's, else at::sim */
+    const char *native;         /* torch's native_functions.yaml */
+    const char *cxx_space;      /* of the kernels; NULL: the file's, else at::sim */
     const char *const *include; /* headers that the generated one includes first */
     size_t n_include;
     const char *const *source; /* where the kernels are defined; none: not looked for */
@@ -84,6 +85,7 @@ USC_API USC_NODISCARD usc_status usc_ops_check(const char *path,
  * into a folder, which is made. The same input gives the same bytes; a file whose bytes
  * stay is not touched.
  *
+ * Memory:  as usc_ops_check.
  * Errors:  as usc_ops_check.
  */
 USC_API USC_NODISCARD usc_status usc_ops_generate(const char *path, const char *folder,
