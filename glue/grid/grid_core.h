@@ -113,10 +113,15 @@ struct const_probe {
     operator T *() const;
 };
 
+// Goes nowhere but where any type does: a parameter whose type is deduced says nothing.
+struct any_probe {
+};
+
 template <class F, size_t I, size_t... K, class... A>
 constexpr bool reads_only(std::index_sequence<K...>, const std::tuple<A...> *)
 {
-    return std::is_invocable_v<F, std::conditional_t<K == I, const_probe, A> &...>;
+    return std::is_invocable_v<F, std::conditional_t<K == I, const_probe, A> &...> &&
+           !std::is_invocable_v<F, std::conditional_t<K == I, any_probe, A> &...>;
 }
 
 template <class F, size_t I, class... A>

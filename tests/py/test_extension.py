@@ -35,7 +35,7 @@ def ported(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ops(ported):
-    sources = [str(ported / name) for name in ("scale.cu", "row_sum.cu", "softmax.cu")]
+    sources = [str(ported / name) for name in ("scale.cu", "row_sum.cu", "softmax.cu", "library.cu")]
     extension.load("cuda_examples", sources, build_directory=ported / "büild", is_python_module=False)
     return torch.ops.cuda_examples
 
@@ -79,6 +79,17 @@ def test_reductions_in_shared_memory_and_by_shuffles(ops):
     assert_accurate(ops.row_sum, lambda x: x.sum(1), on_sim(5, 3000))
     assert_accurate(ops.softmax, lambda x: torch.softmax(x, -1), on_sim(9, 517))
     assert ops.row_sum(on_sim(3, 0)).tolist() == [0, 0, 0]
+
+
+def test_libraries_for_kernels(ops):
+    x = on_sim(7, 300)
+    assert_accurate(ops.cumsum, lambda x: torch.cumsum(x, 1), x)
+    assert torch.equal(ops.row_max(x).cpu(), x.cpu().max(1).values)
+    assert torch.equal(ops.sort(x.flatten()).cpu(), x.cpu().flatten().sort().values)
+    kept = ops.dropout(torch.ones(4001).to("sim"), 0.25, 3).cpu()
+    assert torch.equal(kept, ops.dropout(torch.ones(4001).to("sim"), 0.25, 3).cpu())
+    assert set(kept.unique().tolist()) == {0.0, torch.tensor(1 / 0.75).item()}
+    assert abs((kept == 0).float().mean().item() - 0.25) < 0.03
 
 
 def test_a_launch_waits_for_its_stream(ops):
@@ -142,6 +153,13 @@ def test_a_missing_barrier_is_found(wrong):
         r"memory .*wrong.cu:21 what thread \(\d+,0,0\) (reads|writes) at wrong.cu:21",
     ):
         wrong[1].block_sum(x, False).cpu()
+
+
+def test_storage_of_cub_that_is_used_again_at_once_is_found(wrong):
+    x = on_sim(64)
+    wrong[1].reuse(x, True).cpu()
+    with pytest.raises(RuntimeError, match=r"kernel reuse.*shared memory"):
+        wrong[1].reuse(x, False).cpu()
 
 
 def test_barriers_that_part_the_block_end_in_a_sentence(wrong):

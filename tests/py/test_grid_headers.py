@@ -11,21 +11,22 @@ import pytest
 from ulpscope.program import glue
 from ulpscope.program.lowered import Lowering
 
-SOURCE = Path(__file__).parent / "grid" / "kernels.cu"
+SOURCES = Path(__file__).parent / "grid"
 
 
+@pytest.mark.parametrize("name", ["kernels", "libraries"])  # cub, cooperative groups, curand
 @pytest.mark.parametrize(
     "flags", [["-O2"], ["-O1", "-DULPSCOPE_SIM_WARP=64"], ["-O1", "-fsanitize=thread", "-DULPSCOPE_SIM_RACES"]]
 )
-def test_all_that_kernels_may_use(tmp_path, flags):
+def test_all_that_kernels_may_use(tmp_path, flags, name):
     lowering = Lowering(tmp_path, [])
-    source = lowering.source(SOURCE)
+    source = lowering.source(SOURCES / f"{name}.cu")
     lowering.check()
     grid, program = glue.PACKAGE / "glue" / "grid", tmp_path / "kernels"
     base = [os.environ.get("CXX", "g++"), "-std=c++17", "-w", f"-I{grid}", f"-I{glue.PACKAGE / 'include'}", *flags]
-    for name, code in (("kernels", source), ("module", str(grid / "grid_module.cc"))):
+    for part, code in (("kernels", source), ("module", str(grid / "grid_module.cc"))):
         done = subprocess.run(
-            [*base, "-fPIC", "-c", code, "-o", str(tmp_path / f"{name}.o")], capture_output=True, text=True
+            [*base, "-fPIC", "-c", code, "-o", str(tmp_path / f"{part}.o")], capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[:3000]
     link = [f"-L{glue.PACKAGE}", "-lulpscope_sim", "-lulpscope", f"-Wl,-rpath,{glue.PACKAGE}", "-o", str(program)]

@@ -37,7 +37,8 @@ template <class T> struct Buffer {
 __global__ void places(int *out)
 {
     const int block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+    const int thread =
+        threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     out[block * blockDim.x * blockDim.y * blockDim.z + thread] += thread + 100 * block;
 }
 
@@ -106,6 +107,21 @@ static void test_shared()
                          60000);
     reverses<int, 64><<<1, 64, 60000>>>(x.at);
     CHECK(x[63] == 2);
+}
+
+// ---- a parameter of any type is no promise to read alone
+
+template <class In, class Out> __global__ void copies(In in, Out out)
+{
+    out[threadIdx.x] = in[threadIdx.x];
+}
+
+static void test_any_type()
+{
+    Buffer<int> x(8), y(8);
+    numbers<<<1, 8>>>(x.at);
+    copies<<<1, 8>>>((const int *)x.at, y.at);
+    CHECK(y[7] == 7);
 }
 
 // ---- warps
@@ -195,16 +211,19 @@ __global__ void types(const float4 *v, float *out)
 {
     const float4 x = __ldg(v);
     const float2 y = make_float2(x.x, x.y);
-    out[0] = x.x * weights[0] + x.y * weights[1] + x.z * weights[2] + x.w * weights[3] + y.y;
+    out[0] =
+        x.x * weights[0] + x.y * weights[1] + x.z * weights[2] + x.w * weights[3] + y.y;
     out[1] = __half2float(__hadd(__float2half(1.0f), __float2half(0x1p-11f)));
-    out[2] = __half2float(__hfma(__float2half(3.0f), __float2half(5.0f), __float2half(1.0f)));
+    out[2] =
+        __half2float(__hfma(__float2half(3.0f), __float2half(5.0f), __float2half(1.0f)));
     const __half2 two = __hmul2(__floats2half2_rn(1.5f, -2.0f), __float2half2_rn(2.0f));
     out[3] = __low2float(two) + 10 * __high2float(two);
     out[4] = __bfloat162float(__float2bfloat16(1.00390625f)); // a tie goes to even
     out[5] = (float)(half(70000.0f));
     out[6] = (float)(half(1e-7f) + half(0));
     out[7] = max(1, 2.5f) + min(3u, 7) + rsqrtf(4.0f) + __expf(0.0f);
-    out[8] = (half(1.0f) < half(2.0f)) + __hgt(half(3.0f), half(2.0f)) + __clz(1) + __ffs(8);
+    out[8] =
+        (half(1.0f) < half(2.0f)) + __hgt(half(3.0f), half(2.0f)) + __clz(1) + __ffs(8);
     out[9] = __int_as_float(__float_as_int(1.25f)) + __popc(255u) + (float)__brev(1u);
     atomicAdd(&counter, 1);
 }
@@ -248,6 +267,7 @@ int main()
     test_places();
     test_barriers();
     test_shared();
+    test_any_type();
     test_warps();
     test_atomics();
     test_types();
