@@ -3,7 +3,7 @@
 // through them. Asked for the size of their temporary storage (with nullptr) they say 1.
 #pragma once
 
-#include "grid_cub.h"
+#include "grid_cub_items.h"
 
 #include <limits>
 
