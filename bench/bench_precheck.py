@@ -159,7 +159,7 @@ def peer_check_part(dump, out, faults):
     acc_check._acc_check_parser(parser)
     planted = sim.plant(faults)
     acc_check.acc_check_command(parser.parse_args(["-api_info", dump, "-o", out]))
-    print(json.dumps([f.n_changed > 0 for f in sim._planted() if f.id in planted._ids]))
+    print(json.dumps([one["changed"] > 0 for one in planted.fired()]))
 
 
 # ---- the two tools ------------------------------------------------------------------------

@@ -71,7 +71,7 @@ static const cli_entry options[] = {
     {OPT_FAULTS, "faults", "SPEC", NULL,
      "plant faults in the simulated device: PATTERN:KIND[:key=value]..., ';' between "
      "them, "
-     "e.g. 'mm:tf32;*norm*:scale:nth=2' (docs/reference/sim.md)"},
+     "e.g. 'mm:tf32;*norm*:scale:nth=2' (docs/reference/faults.md)"},
     {OPT_BUDGET, "budget", "TIME", NULL,
      "stop after 90s, 10m or 1h, the most telling calls first: one per signature (rare "
      "operators before others), one per signature and module class, then those of the "

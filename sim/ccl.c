@@ -354,5 +354,6 @@ void usc_ccl_close(usc_ccl *c)
     if (c == NULL) return;
     if (c->base != NULL) munmap(c->base, c->mapped_size);
     if (c->fd >= 0) close(c->fd);
+    free(c->last.at);
     free(c);
 }

@@ -227,13 +227,14 @@ static void take(const run *r, uint64_t k)
 
 static void reduce_piece(const run *r, size_t piece, size_t at, size_t n, void *to)
 {
-    const void *sources[USC_CCL_MAX_RANKS];
+    const void *sources[2 * USC_CCL_MAX_RANKS];
     int n_sources = 0;
-    for (int i = 0; i < r->c->size; i++)
-        if (i != r->faults->lost || r->c->size == 1)
-            sources[n_sources++] = piece_of(r, i, piece) + at;
-    ccl_reduce(r->call->op, r->call->dtype, r->faults->in_bf16, sources, n_sources, to,
-               n / r->element);
+    for (int again = 0; again <= r->faults->is_twice; again++)
+        for (int i = 0; i < r->c->size; i++)
+            if (i != r->faults->lost || r->c->size == 1)
+                sources[n_sources++] = piece_of(r, i, piece) + at;
+    ccl_reduce(r->faults->is_sum ? USC_CCL_OP_SUM : r->call->op, r->call->dtype,
+               r->faults->in_bf16, sources, n_sources, to, n / r->element);
 }
 
 /* Where rank i's share of n bytes begins. */
@@ -337,7 +338,9 @@ usc_status usc_ccl_run(usc_ccl *c, const usc_ccl_call *call, usc_error *err)
     st = open_all(call->from, call->n_from, USC_SIM_READ, &n_from, err);
     if (st == USC_OK) st = open_all(call->to, call->n_to, USC_SIM_WRITE, &n_to, err);
     if (st == USC_OK) st = run_open(&r, err);
-    if (st == USC_OK) ccl_faults_end(&faults, call->dtype, call->to, call->n_to);
+    if (st == USC_OK)
+        ccl_faults_end(&faults, call->dtype, call->to, call->n_to, &c->last);
+    ccl_faults_drop(&faults);
     close_all(call->to, n_to, USC_SIM_WRITE);
     close_all(call->from, n_from, USC_SIM_READ);
     return st;

@@ -48,6 +48,12 @@ typedef struct ccl_channel {
     _Alignas(64) ccl_piece piece[2];
 } ccl_channel; /* its two halves follow */
 
+/* What a communicator's last collective gave here, kept while a fault asks for it. */
+typedef struct ccl_last {
+    char *at;
+    size_t size;
+} ccl_last;
+
 struct usc_ccl {
     int rank, size, fd;
     pid_t pid; /* who opened it: a forked child must not use it */
@@ -60,6 +66,7 @@ struct usc_ccl {
     unsigned n_met;    /* meetings so far */
     unsigned n_chunks; /* chunks so far: odd ones lie in the second half */
     uint64_t n_calls;
+    ccl_last last;
 };
 
 /* ---- where things lie */
@@ -94,12 +101,12 @@ bool ccl_rank_lives(const usc_ccl *c, int rank);
 
 /* The faults that fire on one call, and what they make of it. */
 typedef struct ccl_faults {
-    usc_sim_fault hits[USC_SIM_MAX_FAULTS];
-    int results[USC_SIM_MAX_FAULTS]; /* as usc_sim_fault_apply() says; the largest */
+    usc_sim_fault *hits;
+    int *results; /* as usc_sim_fault_apply() says; the largest */
     size_t n;
     int lost;           /* rank; -1: none */
     int twice, instead; /* ranks; -1: none */
-    bool in_bf16, is_stale;
+    bool in_bf16, is_stale, is_sum, is_twice, is_last;
 } ccl_faults;
 
 /* Selects for "simccl::<kind>"; crashes or hangs where that is planted. USC_E_UNSUPPORTED
@@ -107,9 +114,11 @@ typedef struct ccl_faults {
 usc_status ccl_faults_begin(ccl_faults *f, usc_ccl_kind kind, usc_error *err);
 /* What this rank gives, as it lies in its slot; `dtype` NONE: nothing is done. */
 void ccl_faults_input(ccl_faults *f, usc_dtype dtype, void *data, size_t size);
-/* What this rank got, whole; counts what fired. */
-void ccl_faults_end(ccl_faults *f, usc_dtype dtype, const usc_ccl_buffer *to,
-                    size_t n_to);
+/* What this rank got, whole; counts what fired. `last` is what it got the time before. */
+void ccl_faults_end(ccl_faults *f, usc_dtype dtype, const usc_ccl_buffer *to, size_t n_to,
+                    ccl_last *last);
+/* In place of it, where the collective failed. */
+void ccl_faults_drop(ccl_faults *f);
 
 /* ---- arithmetic (ccl_sum.c) */
 

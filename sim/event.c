@@ -109,7 +109,8 @@ usc_status usc_sim_stream_wait(usc_sim_stream s, usc_sim_event *event, usc_error
     queue *q;
     usc_sim_lock();
     usc_status st = find(s, &q, err);
-    if (st == USC_OK) st = queue_waits(q, event->last, err);
+    if (st == USC_OK && !usc_sim_fault_early("sim::wait_event", s.id))
+        st = queue_waits(q, event->last, err);
     usc_sim_unlock();
     return st;
 }
@@ -121,7 +122,7 @@ usc_status usc_sim_stream_wait_stream(usc_sim_stream s, usc_sim_stream other,
     usc_sim_lock();
     usc_status st = find(s, &q, err);
     if (st == USC_OK) st = find(other, &from, err);
-    if (st == USC_OK && q != from) {
+    if (st == USC_OK && q != from && !usc_sim_fault_early("sim::wait_stream", s.id)) {
         mark *m = record(from, &st, err);
         if (m != NULL) st = queue_waits(q, m, err);
         usc_sim_mark_drop(m);
@@ -149,7 +150,7 @@ usc_status usc_sim_event_synchronize(usc_sim_event *event, usc_error *err)
     usc_sim_lock();
     mark *m = event->last;
     usc_status st = USC_OK;
-    if (m != NULL) {
+    if (m != NULL && !usc_sim_fault_early("sim::synchronize", m->stream.id)) {
         m->n_refs++;
         st = usc_sim_may_wait(err);
         if (st == USC_OK) {

@@ -132,10 +132,9 @@ static double in_random_order(const terms *t, size_t count, uint64_t seed)
     return sum;
 }
 
-double usc_sim_sum(const usc_sim_numerics *n, usc_dtype dtype, const double *a,
-                   const double *b, size_t count)
+static double whole_sum(const usc_sim_numerics *n, const terms *all, size_t count)
 {
-    const terms t = {a, b, sum_dtype(n, dtype), n->fma};
+    const terms t = *all;
     const size_t parts = n->n_parts < 1            ? 1
                          : n->n_parts > MOST_PARTS ? MOST_PARTS
                                                    : (size_t)n->n_parts;
@@ -154,6 +153,18 @@ double usc_sim_sum(const usc_sim_numerics *n, usc_dtype dtype, const double *a,
     default:
         return serial(&t, 0, count);
     }
+}
+
+double usc_sim_sum(const usc_sim_numerics *n, usc_dtype dtype, const double *a,
+                   const double *b, size_t count)
+{
+    const terms t = {a, b, sum_dtype(n, dtype), n->fma};
+    if (n->group > 0) count -= count % (size_t)n->group;
+    const double sum = whole_sum(n, &t, count);
+    if (!n->lacks_term && !n->has_twice) return sum;
+    if (n->term < 0 || (size_t)n->term >= count) return sum;
+    const double term = added(&t, 0, (size_t)n->term);
+    return rounded(t.kept, n->has_twice ? sum + term : sum - term);
 }
 
 void usc_sim_products(const usc_sim_numerics *n, usc_dtype dtype, const double *a,

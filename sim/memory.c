@@ -165,6 +165,7 @@ usc_status usc_sim_record_stream(const void *address, usc_sim_stream stream,
     if (!usc_sim_stream_exists(stream))
         return usc_error_set(err, USC_E_ARG, -1, "sim:%d has no stream %lld",
                              stream.device, (long long)stream.id);
+    if (usc_sim_fault_early("sim::record_stream", stream.id)) return USC_OK;
     use *u = malloc(sizeof *u);
     if (u == NULL)
         return usc_error_set(err, USC_E_NOMEM, -1, "sim: no memory to note a stream");

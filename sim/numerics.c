@@ -3,6 +3,7 @@
 #include <ulpscope_sim/numerics.h>
 
 #include "base/number.h"
+#include "nearest.h"
 
 #include <ulpscope/x/pattern.h>
 
@@ -33,6 +34,16 @@ static const struct {
      "NVIDIA, Faster Parallel Reductions on Kepler: a lane each, then a tree"},
     {"like:atomics", "accumulate=float32 order=random",
      "NVIDIA, CUDA C++ Programming Guide, Atomic Functions: no order is promised"},
+    {"like:flash-attention", "accumulate=float32 tile=64",
+     "Dao et al., FlashAttention (2022), algorithm 1: tiles of keys, softmax rescaled"},
+    {"like:welford-norm", "accumulate=float32 variance=welford",
+     "Welford (1962), Technometrics 4(3); PyTorch's layer_norm_kernel.cu"},
+    {"like:apex-norm", "accumulate=float32 variance=chunks order=lanes:32",
+     "NVIDIA Apex, csrc/layer_norm_cuda_kernel.cu: Welford a lane, then Chan's merge"},
+    {"like:online-softmax", "accumulate=float32 online=1",
+     "Milakov, Gimelshein, Online normalizer calculation for softmax (2018)"},
+    {"like:moments-norm", "accumulate=float32 variance=moments",
+     "Ba et al., LayerNorm in one pass; as MLX issue 2238 tells of it"},
     {"like:fp16-accumulate", "factors=float16 accumulate=float16 order=blocks:16",
      "NVIDIA, PTX ISA, mma with .f16 accumulators"},
 };
@@ -50,7 +61,7 @@ bool usc_sim_numerics_row(size_t i, const char **name, const char **chooses,
 usc_status usc_sim_numerics_begin(const char *pattern, usc_sim_numerics *out,
                                   usc_error *err)
 {
-    *out = (usc_sim_numerics){.accumulate = USC_DTYPE_NONE};
+    *out = (usc_sim_numerics){.accumulate = USC_DTYPE_NONE, .scale = USC_DTYPE_NONE};
     if (strlen(pattern) >= sizeof out->pattern)
         return usc_error_set(err, USC_E_ARG, -1, "sim: a pattern of %zu characters",
                              strlen(pattern));
@@ -69,13 +80,43 @@ static usc_status refuse(const char *key, const char *value, const char *known,
                          value, known);
 }
 
-static usc_status choose_accumulate(usc_sim_numerics *n, const char *value,
-                                    usc_error *err)
+static usc_status choose_dtype(usc_dtype *to, const char *key, const char *value,
+                               usc_error *err)
 {
     const usc_dtype dtype = usc_dtype_by_name(value);
     if (dtype != USC_F64 && dtype != USC_F32 && dtype != USC_F16 && dtype != USC_BF16)
-        return refuse("accumulate", value, "float64, float32, float16, bfloat16", err);
-    n->accumulate = dtype;
+        return refuse(key, value, "float64, float32, float16, bfloat16", err);
+    *to = dtype;
+    return USC_OK;
+}
+
+static usc_status choose_variance(usc_sim_numerics *n, const char *value, usc_error *err)
+{
+    static const char *names[] = {"two-pass", "welford", "chunks", "moments", "unbiased"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(value, names[i]) == 0) {
+            n->variance = (usc_sim_variance)i;
+            return USC_OK;
+        }
+    return refuse("variance", value, "two-pass, welford, chunks, moments, unbiased", err);
+}
+
+static usc_status choose_epsilon(usc_sim_numerics *n, const char *value, usc_error *err)
+{
+    n->epsilon_outside = strcmp(value, "outside") == 0;
+    return n->epsilon_outside || strcmp(value, "inside") == 0
+               ? USC_OK
+               : refuse("epsilon", value, "inside, outside", err);
+}
+
+static usc_status choose_tile(usc_sim_numerics *n, const char *value, usc_error *err)
+{
+    char *end;
+    const double tile = usc_parse_number(value, &end);
+    if (end == value || *end != '\0' || !(tile >= 0 && tile <= 4096) ||
+        (double)(int64_t)tile < tile)
+        return refuse("tile", value, "0 (none) to 4096", err);
+    n->tile = (int64_t)tile;
     return USC_OK;
 }
 
@@ -140,7 +181,7 @@ static usc_status choose_switch(bool *on, const char *key, const char *value,
 
 static usc_status choose_set(usc_sim_numerics *n, const char *value, usc_error *err)
 {
-    char known[256] = "";
+    char known[512] = "";
     for (size_t i = 0, at = 0; i < sizeof sets / sizeof sets[0]; i++) {
         const char *name = sets[i].name + strlen("like:");
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i > 0 ? ", " : "",
@@ -159,16 +200,72 @@ static usc_status choose_set(usc_sim_numerics *n, const char *value, usc_error *
     return refuse("set", value, known, err);
 }
 
+static const char *choice_name(const void *ctx, size_t i)
+{
+    static const char *names[] = {"accumulate", "order",   "factors", "fma",  "online",
+                                  "variance",   "epsilon", "scale",   "tile", "like"};
+    (void)ctx;
+    return i < sizeof names / sizeof names[0] ? names[i] : NULL;
+}
+
 usc_status usc_sim_numerics_choose(usc_sim_numerics *n, const char *key,
                                    const char *value, usc_error *err)
 {
-    if (strcmp(key, "accumulate") == 0) return choose_accumulate(n, value, err);
+    if (strcmp(key, "accumulate") == 0)
+        return choose_dtype(&n->accumulate, key, value, err);
+    if (strcmp(key, "scale") == 0) return choose_dtype(&n->scale, key, value, err);
+    if (strcmp(key, "variance") == 0) return choose_variance(n, value, err);
+    if (strcmp(key, "epsilon") == 0) return choose_epsilon(n, value, err);
+    if (strcmp(key, "tile") == 0) return choose_tile(n, value, err);
     if (strcmp(key, "order") == 0) return choose_order(n, value, err);
     if (strcmp(key, "factors") == 0) return choose_factors(n, value, err);
     if (strcmp(key, "fma") == 0) return choose_switch(&n->fma, key, value, err);
     if (strcmp(key, "online") == 0) return choose_switch(&n->online, key, value, err);
     if (strcmp(key, "like") == 0) return choose_set(n, value, err);
-    return refuse("choice", key, "accumulate, order, factors, fma, online, like", err);
+    return usc_error_set(
+        err, USC_E_ARG, -1,
+        "sim: numerics: there is no choice '%.60s', the nearest is '%s'; "
+        "there are accumulate, order, factors, fma, online, variance, "
+        "epsilon, scale, tile, like",
+        key, sim_nearest(key, strlen(key), choice_name, NULL));
+}
+
+bool usc_sim_numerics_break(usc_sim_numerics *n, const usc_sim_fault *fault)
+{
+    switch ((int)fault->kind) {
+    case USC_SIM_FAULT_ACCUMULATE_BF16:
+        n->accumulate = USC_BF16;
+        return true;
+    case USC_SIM_FAULT_ACCUMULATE_FP16:
+        n->accumulate = USC_F16;
+        return true;
+    case USC_SIM_FAULT_TERM_MISSING:
+    case USC_SIM_FAULT_TERM_TWICE:
+        n->lacks_term = fault->kind == USC_SIM_FAULT_TERM_MISSING;
+        n->has_twice = !n->lacks_term;
+        n->term = (int64_t)fault->params[0];
+        return true;
+    case USC_SIM_FAULT_REST_MISSING:
+        n->group = (int64_t)fault->params[0];
+        return true;
+    case USC_SIM_FAULT_EPSILON_OUTSIDE:
+        n->epsilon_outside = true;
+        return true;
+    case USC_SIM_FAULT_VARIANCE_UNBIASED:
+        n->variance = USC_SIM_UNBIASED;
+        return true;
+    case USC_SIM_FAULT_VARIANCE_MOMENTS:
+        n->variance = USC_SIM_MOMENTS;
+        return true;
+    case USC_SIM_FAULT_SCALE_BF16:
+        n->scale = USC_BF16;
+        return true;
+    case USC_SIM_FAULT_CAUSAL_LEAK:
+        n->causal_rows = (int64_t)fault->params[0];
+        return true;
+    default:
+        return false;
+    }
 }
 
 /* ---- the table ---------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 
 #include "base/number.h"
 #include "blocks.h"
+#include "nearest.h"
 
 #include <ulpscope/x/pattern.h>
 
@@ -54,6 +55,19 @@ bool usc_sim_lacks(const char *dtype)
 
 /* ---- text ------------------------------------------------------------------------- */
 
+static const char *row_name(const void *ctx, size_t i)
+{
+    (void)ctx;
+    return i < N_ROWS ? rows[i].text : NULL;
+}
+
+static const char *key_name(const void *ctx, size_t i)
+{
+    static const char *names[] = {"devices", "memory", "shared", "warp", "lacks"};
+    (void)ctx;
+    return i < sizeof names / sizeof names[0] ? names[i] : NULL;
+}
+
 static usc_status no_such_name(const char *text, usc_error *err)
 {
     char known[200] = "";
@@ -61,8 +75,10 @@ static usc_status no_such_name(const char *text, usc_error *err)
     for (size_t i = 0; i < N_ROWS && n < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "",
                               rows[i].text);
-    return usc_error_set(err, USC_E_ARG, -1,
-                         "sim: there is no profile '%.60s'; known: %s", text, known);
+    return usc_error_set(
+        err, USC_E_ARG, -1,
+        "sim: there is no profile '%.60s', the nearest is '%s'; known: %s", text,
+        sim_nearest(text, strcspn(text, ":"), row_name, NULL), known);
 }
 
 /* A whole number, with K, M or G behind it where it counts bytes; -1: it is none. */
@@ -109,9 +125,9 @@ static usc_status set_key(usc_sim_profile *p, const char *key, const char *value
         return USC_OK;
     }
     return usc_error_set(err, USC_E_ARG, -1,
-                         "sim: profile: there is no '%s'; devices, memory, shared, warp "
-                         "and lacks are set",
-                         key);
+                         "sim: profile: there is no '%s', the nearest is '%s'; devices, "
+                         "memory, shared, warp and lacks are set",
+                         key, sim_nearest(key, strlen(key), key_name, NULL));
 }
 
 static usc_status set_part(usc_sim_profile *p, char *part, usc_error *err)

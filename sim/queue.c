@@ -396,6 +396,7 @@ usc_status usc_sim_device_synchronize(int device, usc_error *err)
 {
     if (device < -1 || device >= usc_sim_device_count())
         return usc_error_set(err, USC_E_ARG, -1, "sim: there is no device %d", device);
+    if (device >= 0 && usc_sim_fault_early("sim::synchronize", -1)) return USC_OK;
     usc_sim_lock();
     usc_status st = usc_sim_may_wait(err);
     queue *q;

@@ -226,3 +226,28 @@ bool usc_sim_tf32(usc_sim_product kind)
     return kind > USC_SIM_NO_PRODUCT && kind < USC_SIM_N_PRODUCTS &&
            atomic_load_explicit(&tf32[kind], memory_order_relaxed);
 }
+
+/* ---- what a fault runs in place of it -------------------------------------------------- */
+
+static const struct {
+    usc_sim_fault_kind kind;
+    const char *op, *instead;
+} instead_of[] = {
+#define DECAY USC_SIM_FAULT_DECAY_MISAPPLIED
+    {DECAY, "aten::_fused_adamw_", "aten::_fused_adam_"},
+    {DECAY, "aten::_fused_adamw_.tensor_lr", "aten::_fused_adam_.tensor_lr"},
+    {DECAY, "aten::_fused_adam_", "aten::_fused_adamw_"},
+    {DECAY, "aten::_fused_adam_.tensor_lr", "aten::_fused_adamw_.tensor_lr"},
+#undef DECAY
+    {USC_SIM_FAULT_OVERWRITES, "aten::scatter_add", "aten::scatter.src"},
+    {USC_SIM_FAULT_OVERWRITES, "aten::scatter_add_", "aten::scatter_.src"},
+    {USC_SIM_FAULT_OVERWRITES, "aten::scatter_add.out", "aten::scatter.src_out"},
+};
+
+const char *usc_sim_instead(usc_sim_fault_kind kind, const char *op)
+{
+    for (size_t i = 0; i < sizeof instead_of / sizeof instead_of[0]; i++)
+        if (instead_of[i].kind == kind && strcmp(instead_of[i].op, op) == 0)
+            return instead_of[i].instead;
+    return NULL;
+}

@@ -4,6 +4,7 @@
 #ifndef USC_SIM_STREAMS_H
 #define USC_SIM_STREAMS_H
 
+#include <ulpscope_sim/fault.h>
 #include <ulpscope_sim/stream.h>
 #include <ulpscope_sim/timeline.h>
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Texts that the build makes of the pages (cmake/embed.cmake). */
-extern const char usc_page_words_md[], usc_page_excuses_md[], usc_page_sim_md[],
+extern const char usc_page_words_md[], usc_page_excuses_md[], usc_page_faults_md[],
     usc_page_metrics_md[];
 
 /* A page: words are headlines of a level, or rows of the tables of one section. */
@@ -21,7 +21,7 @@ static const page pages[] = {
     {usc_page_words_md, "docs/reference/words.md", NULL, 3, NULL},
     {usc_page_excuses_md, "docs/reference/excuses.md", "excuse", 2, NULL},
     {usc_page_metrics_md, "docs/reference/metrics.md", "standard", 0, "3. Standards"},
-    {usc_page_sim_md, "docs/reference/sim.md", "fault", 0, "Planting faults"},
+    {usc_page_faults_md, "docs/reference/faults.md", "fault", 0, "Kinds"},
 };
 
 /* Sections of words.md and what one of their words is. */

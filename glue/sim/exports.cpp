@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers the device with torch's dispatcher, and what Python calls through ctypes.
 // Loading the library registers nothing: usc_glue_sim_register() does, once.
-#include "sim_glue.h"
+#include "native.h"
 
 #include <ATen/ops/ones.h>
 #include <torch/library.h>
@@ -106,6 +106,10 @@ void prefer_cpu_kernels()
     }
     for (const char *name : {"aten::convolution", "aten::convolution_backward"})
         use_fallback(c10::OperatorName(name, ""));
+    for (const NativeRow &row :
+         attention_kernels()) // torch takes them where they were chosen
+        if (dispatcher.findSchema({row.op, ""})) use_fallback({row.op, ""});
+    register_attention();
 }
 
 // ---- faults on composite operators

@@ -116,7 +116,7 @@ class Call
     Call(const c10::OperatorHandle &op, torch::jit::Stack *stack,
          const std::vector<at::Tensor> *outputs, bool tf32)
         : op_(op), schema_(op.schema()), stack_(stack), outputs_(outputs),
-          faults_(op, tf32), watched_(pairs_)
+          faults_(op, *stack, tf32), watched_(pairs_)
     {
         launch_.allow_mixed = schema_.name() == "aten::copy_";
     }
@@ -139,7 +139,7 @@ class Call
         }
         for (Pair &p : pairs_) {
             if (!p.written) continue;
-            faults_.output(p.host, p.before);
+            faults_.output(p.host, p.before, false);
             if (on_device(p.device)) launch_.settle(p.device, p.host);
         }
         for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size();
@@ -150,6 +150,17 @@ class Call
   private:
     void compute(size_t first)
     {
+        at::Tensor kept; // of a generator that does not move on
+        if (op_.hasTag(at::Tag::nondeterministic_seeded) &&
+            faults_.fires(USC_SIM_FAULT_OFFSET_KEPT) != nullptr)
+            kept = generator_of(first).get_state().clone();
+        at::Generator its = kept.defined() ? generator_of(first) : at::Generator();
+        draw_and_compute(first);
+        if (kept.defined()) its.set_state(kept);
+    }
+
+    void draw_and_compute(size_t first)
+    {
         // Only now is the device known whose generator a `generator=None` means.
         if (const RandomKernel own = using_philox ? random_kernel(op_) : nullptr) {
             run_random(own, stack_, generator_of(first));
@@ -158,13 +169,15 @@ class Call
         for (size_t i = 0; i < schema_.arguments().size(); i++)
             (*stack_)[first + i] =
                 generator((*stack_)[first + i], schema_.arguments()[i].name());
-        if (usc_sim_numerics_chosen() && run_native(op_, stack_)) return;
+        if ((usc_sim_numerics_chosen() || faults_.any()) &&
+            run_native(op_, stack_, faults_))
+            return;
         std::optional<LentGenerator> lent;
         if (draws_unasked()) lent.emplace(launch_.index());
         if (const Kernel own = cell_kernel(op_))
             own(stack_);
         else
-            op_.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
+            faults_.kernel(op_).redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack_);
     }
 
     // From the generator that the CPU's kernel finds by itself.
@@ -182,9 +195,12 @@ class Call
             has_device_tensor_ = true;
         else if (stranger_ == nullptr && !may_be_elsewhere(t, a, write))
             stranger_ = &a;
-        if (faults_.any()) launch_.open(); // they look at it now
+        if (faults_.any()) {
+            launch_.open(); // they look at it now
+            faults_.see(host);
+        }
         if (!write) {
-            const at::Tensor seen = faults_.input(a, host);
+            const at::Tensor seen = faults_.input(&a, host);
             if (!seen.is_same(host)) return seen;
         }
         if (on_device(t) || write)
@@ -193,8 +209,9 @@ class Call
         return host;
     }
 
-    IValue argument(const IValue &v, const c10::Argument &a)
+    IValue argument(const IValue &given, const c10::Argument &a)
     {
+        const IValue v = faults_.any() ? faults_.value(a, given) : given;
         const bool write = is_written(schema_, a);
         if (v.isTensor()) return tensor(v.toTensor(), a, write);
         if (v.isTensorList()) {
@@ -277,9 +294,10 @@ class Call
             if (p.host.is_same(t)) return p.device;
         if (t._is_zerotensor()) return launch_.device(at::zeros(t.sizes(), t.options()));
         if (outputs_ != nullptr) return into_output(t);
-        if (faults_.any() && t.device().type() == c10::kCPU)
-            faults_.output(t, faults_.remember(launch_.destination(t)));
-        return launch_.device(t);
+        if (!faults_.any() || t.device().type() != c10::kCPU) return launch_.device(t);
+        const at::Tensor whole = faults_.fewer(t);
+        faults_.output(whole, faults_.remember(launch_.destination(whole)), true);
+        return launch_.device(whole);
     }
 
     IValue result(const IValue &v)

@@ -294,8 +294,9 @@ bool kept_their_shapes(const Stack &args, const Stack &metas)
 
 bool launch_later(const c10::OperatorHandle &op, Stack *stack)
 {
-    usc_sim_fault planted;
-    if (!can_wait(op) || usc_sim_fault_get(0, &planted)) return false;
+    if (!can_wait(op) ||
+        (usc_sim_fault_planted() && usc_sim_fault_concerns(full_name(op).c_str())))
+        return false;
     const auto first =
         stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
     const Stack args(first, stack->end());
@@ -372,7 +373,8 @@ void order(usc_sim_stream behind, usc_sim_stream other)
 bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
 {
     if (from.layout() != c10::kStrided || to.layout() != c10::kStrided ||
-        from._is_zerotensor() || !(on_device(from) || on_device(to)))
+        from._is_zerotensor() || !(on_device(from) || on_device(to)) ||
+        usc_sim_fault_concerns(COPY))
         return false;
     const auto pinned = [](const at::Tensor &t) {
         return t.is_cpu() && usc_sim_is_pinned(t.storage().data());

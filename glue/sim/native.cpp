@@ -16,10 +16,6 @@ namespace
 using at::Tensor;
 using torch::jit::Stack;
 
-struct Choice {
-    const usc_sim_numerics &numerics;
-    usc_dtype dtype; // of the operands
-};
 // Of the arguments of an operator, an out= argument left out; undefined: no kernel for them.
 using NativeKernel = Tensor (*)(const Stack &in, const Choice &choice);
 
@@ -193,22 +189,47 @@ const struct {
 
 } // namespace
 
-bool run_native(const c10::OperatorHandle &op, Stack *stack)
+static const NativeRow *row_of_many(const std::string &name)
+{
+    for (const auto *rows : {&norm_kernels(), &attention_kernels()})
+        for (const NativeRow &row : *rows)
+            if (name == row.op) return &row;
+    return nullptr;
+}
+
+bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
 {
     TORCH_INTERNAL_ASSERT(stack->size() >= op.schema().arguments().size());
     usc_sim_numerics numerics;
     const std::string name = full_name(op);
     const auto *row = std::find_if(std::begin(KERNELS), std::end(KERNELS),
                                    [&name](const auto &r) { return name == r.op; });
-    if (row == std::end(KERNELS) || !usc_sim_numerics_of(name.c_str(), &numerics))
-        return false;
+    const NativeRow *many = row == std::end(KERNELS) ? row_of_many(name) : nullptr;
+    if (row == std::end(KERNELS) && many == nullptr) return false;
+    if (!usc_sim_numerics_of(name.c_str(), &numerics)) {
+        if (usc_sim_numerics_begin("*", &numerics, nullptr) != USC_OK ||
+            !faults.breaks(&numerics))
+            return false;
+    } else {
+        (void)faults.breaks(&numerics);
+    }
     const size_t n = op.schema().arguments().size();
     const Stack in(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
     const Tensor self = in[0].toTensor();
     const usc_dtype dtype = dtype_of(self.scalar_type());
     if (usc_dtype_info_of(dtype)->kind != USC_KIND_FLOAT) return false;
+    if (many != nullptr) {
+        auto results = many->kernel(in, {numerics, dtype});
+        if (results.empty()) return false;
+        faults.note_native();
+        torch::jit::drop(*stack, n);
+        for (at::IValue &v : results)
+            stack->push_back(std::move(v));
+        return true;
+    }
     const Tensor made = row->kernel(in, {numerics, dtype});
     if (!made.defined()) return false;
+    faults.note_native();
     Tensor out;
     if (row->has_out) {
         out = in.back().toTensor();

@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the device's own (ulpscope_sim/numerics.h), for operators whose arithmetic was
-// chosen.
+// chosen, or broken by a fault: native.cpp products, sums and softmax, native_norm.cpp norms,
+// native_attention.cpp attention.
 #pragma once
 
 #include "sim_glue.h"
 
-#include <ulpscope_sim/numerics.h>
-
 namespace usc_sim
 {
 
-// Computes a call of CPU tensors on the stack; false: nothing was chosen for it, or there
-// is no kernel for these arguments, and nothing was done.
-bool run_native(const c10::OperatorHandle &op, torch::jit::Stack *stack);
+struct Choice {
+    const usc_sim_numerics &numerics;
+    usc_dtype dtype; // of the operands
+};
+
+// A kernel of several results: of the arguments of an operator; none: not for these.
+struct NativeRow {
+    const char *op; // ns::name.overload
+    std::vector<c10::IValue> (*kernel)(const torch::jit::Stack &in, const Choice &choice);
+};
+const std::vector<NativeRow> &norm_kernels();
+const std::vector<NativeRow> &attention_kernels();
+void register_attention();
+
+// Computes a call of CPU tensors on the stack; false: nothing was chosen or planted for it,
+// or there is no kernel for these arguments, and nothing was done.
+bool run_native(const c10::OperatorHandle &op, torch::jit::Stack *stack, Faults &faults);
 
 // faults.cpp: the library's own name of a dtype; NONE: it has none that fits a double.
 usc_dtype dtype_of(c10::ScalarType type);

@@ -13,9 +13,11 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 #include <c10/core/DeviceType.h>
 #include <c10/util/SmallVector.h>
 #include <ulpscope_sim/memory.h>
+#include <ulpscope_sim/numerics.h>
 #include <ulpscope_sim/profile.h>
 #include <ulpscope_sim/random.h>
 #include <ulpscope_sim/rules.h>
@@ -121,29 +123,47 @@ class Launch
 class Faults
 {
   public:
-    Faults(const c10::OperatorHandle &op, bool tf32);
+    Faults(const c10::OperatorHandle &op, const torch::jit::Stack &stack, bool tf32);
+    Faults(const char *name, const at::Tensor &from, const at::Tensor &to); // of a copy
     ~Faults(); // counts what fired
 
     bool any() const
     {
-        return n_ > 0;
+        return !hits_.empty();
     }
     void before_kernel(); // crash, hang
+    // An argument that may be ignored.
+    c10::IValue value(const c10::Argument &argument, const c10::IValue &v);
     // A read-only argument as the faulty kernel sees it: itself or a changed copy.
-    at::Tensor input(const c10::Argument &argument, const at::Tensor &host);
-    // Copies what stale_tail may have to put back; undefined where nothing will.
+    at::Tensor input(const c10::Argument *argument, const at::Tensor &host);
+    // Copies what may have to be put back; undefined where nothing will.
     at::Tensor remember(const at::Tensor &host) const;
-    void output(const at::Tensor &host, const at::Tensor &before);
+    void see(const at::Tensor &host); // an argument, before the kernel runs
+    // `made`: a result, and no argument that was written.
+    void output(const at::Tensor &host, const at::Tensor &before, bool made);
+    at::Tensor fewer(const at::Tensor &t);                     // a result, with rows lost
+    c10::OperatorHandle kernel(const c10::OperatorHandle &op); // another one in its place
+    // Whether it fires; counted then.
+    const usc_sim_fault *fires(usc_sim_fault_kind kind);
+    bool breaks(usc_sim_numerics *numerics); // of the device's own kernels
+    void note_native();
     const usc_sim_fault *intermediates() const;
     void note_intermediates(bool changed);
 
   private:
-    static constexpr size_t MAX = USC_SIM_MAX_FAULTS;
-    usc_sim_fault hits_[MAX + 1];
-    int results_[MAX + 1]; // the largest usc_sim_fault_apply() result so far
-    size_t n_;
+    static bool rounds_inner(usc_sim_fault_kind kind);
+    void take(const usc_sim_call &call);
+    void note(size_t i, int result);
+    at::Tensor seen_by(size_t i, const c10::Argument *argument, const at::Tensor &t);
+    int spoil(size_t i, const at::Tensor &host, const at::Tensor &before, bool made);
+
+    std::vector<usc_sim_fault> hits_;
+    std::vector<int> results_; // the largest usc_sim_fault_apply() result so far
     std::string name_;
-    bool has_beta_ = false, is_aten_ = false;
+    at::Tensor beyond_; // where an argument's magnitude is too large
+    c10::ScalarType narrow_ = c10::ScalarType::Undefined;
+    int64_t i_output_ = 0;
+    bool has_beta_ = false, is_aten_ = false, asked_ = false;
 };
 
 // While it lives, every operator that this thread runs on the CPU has its float results
@@ -217,6 +237,9 @@ void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
 void run_kernel(const c10::OperatorHandle &op, torch::jit::Stack *stack,
                 const std::vector<at::Tensor> *outputs, bool tf32);
 bool uses_tf32(const c10::OperatorHandle &op); // as it is set now
+
+// The name of copies for faults.
+constexpr const char *COPY = "sim::copy";
 
 // ---- later.cpp
 

@@ -64,14 +64,18 @@ Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
     install_where_faults_need_it();
     if (launching_later && copy_later(from, to, non_blocking)) return to;
     if (to.is_cpu() && !non_blocking) usc_sim_wait(from.device().index());
+    Faults faults(COPY, from, to);
+    const bool early = faults.fires(USC_SIM_FAULT_EARLY) != nullptr;
     for (const Tensor &t : {from, to})
-        if (on_device(t) && usc_sim_has_worked()) catch_up(t.device().index());
+        if (on_device(t) && usc_sim_has_worked() && !early) catch_up(t.device().index());
     Launch launch;
     launch.allow_mixed = true;
     const at::Tensor written = launch.host(to, true), read = launch.host(from, false);
     launch.open();
     const int64_t begin = usc_sim_timeline_begin();
-    written.copy_(read);
+    const at::Tensor before = faults.remember(written);
+    written.copy_(faults.input(nullptr, read));
+    if (faults.any()) faults.output(written, before, false);
     const Tensor &there = on_device(from) ? from : to;
     usc_sim_timeline_end("aten::_copy_from",
                          usc_sim_stream_current(there.device().index()), begin);

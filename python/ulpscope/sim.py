@@ -10,7 +10,7 @@ unless a fault is planted::
         y = a @ b
 
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
-between them. Kernels run when their stream's turn comes, and not when they are called, unless
+between them, ``bug:NAME``, or ``@FILE`` of lines of JSON. Kernels run when their stream's turn comes, and not when they are called, unless
 ``ULPSCOPE_SIM_LAUNCH_BLOCKING=1`` or :func:`set_launch_blocking` has them run in step. ``simccl`` is its
 backend of torch.distributed.
 """
@@ -24,10 +24,11 @@ import sys
 
 import torch
 
-from . import sim_amp as amp, sim_backends, sim_memory, sim_numerics, sim_properties, sim_random
-from .calls.older import zip_equal
+from . import sim_amp as amp, sim_backends, sim_faults, sim_memory, sim_numerics, sim_properties, sim_random
 from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
+from .sim_faults import (  # noqa: F401
+    Fault, bugs, clear_faults, fault, fault_kinds, faults_fired, faults_from, plant, set_step)
 from .sim_memory import (  # noqa: F401
     _dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache, get_guard,
     get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved, mem_get_info,
@@ -86,38 +87,18 @@ if not hasattr(torch, "accelerator"):  # an older torch makes its streams otherw
     Stream = torch.Stream  # noqa: F811
 
 
-class _Info(ctypes.Structure):  # usc_sim_fault_info
-    _fields_ = [("name", ctypes.c_char_p), ("stage", ctypes.c_int),
-                ("params", ctypes.c_char_p * 2), ("defaults", ctypes.c_double * 2),
-                ("doc", ctypes.c_char_p)]
-
-
-class _Fault(ctypes.Structure):  # usc_sim_fault
-    _fields_ = [("id", ctypes.c_int64), ("text", ctypes.c_char * 256),
-                ("pattern", ctypes.c_char * 256), ("kind", ctypes.c_int),
-                ("params", ctypes.c_double * 2), ("nth", ctypes.c_int64),
-                ("every", ctypes.c_int64), ("p", ctypes.c_double), ("seed", ctypes.c_uint64),
-                ("n_calls", ctypes.c_int64), ("n_fired", ctypes.c_int64),
-                ("n_changed", ctypes.c_int64)]
-
-
 class _Schedule(ctypes.Structure):  # usc_sim_schedule_options
     _fields_ = [("seed", ctypes.c_uint64), ("delay", ctypes.c_double)]
 
 
 def _load_runtime() -> ctypes.CDLL:
     lib = ctypes.CDLL(str(glue.PACKAGE / "libulpscope_sim.so"))
-    lib.usc_sim_fault_plant.argtypes = [
-        ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(_Error)]
-    lib.usc_sim_fault_remove.argtypes = [ctypes.c_int64]
-    lib.usc_sim_fault_get.argtypes = [ctypes.c_size_t, ctypes.POINTER(_Fault)]
-    lib.usc_sim_fault_get.restype = ctypes.c_bool
-    lib.usc_sim_fault_info_of.restype = ctypes.POINTER(_Info)
     lib.usc_sim_schedule.argtypes = [ctypes.POINTER(_Schedule)]
     lib.usc_sim_launch_blocking.restype = ctypes.c_bool
     lib.usc_sim_device_synchronize.argtypes = [ctypes.c_int, ctypes.POINTER(_Error)]
     sim_properties.use(lib)
     sim_numerics.use(lib, lambda: synchronize_all())
+    sim_faults.use(lib, lambda: _lib_glue.usc_glue_sim_faults_changed())
     sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
@@ -149,6 +130,7 @@ def _register_ranks() -> None:
         lib = ctypes.PyDLL(str(glue.ready("simccl")))
         lib.usc_glue_simccl_make.restype = ctypes.py_object
         lib.usc_glue_simccl_make.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_double]
+        _lib.usc_sim_fault_set_rank(rank)
         return lib.usc_glue_simccl_make(store, rank, size, timeout.total_seconds())
 
     torch.distributed.Backend.register_backend("simccl", make, devices=["sim"])
@@ -167,86 +149,6 @@ def _register() -> None:
     sys.modules["torch.sim.amp"] = amp
     sim_backends.register(_lib)
     _register_ranks()
-
-
-# ---- faults ----------------------------------------------------------------------------
-
-
-class Fault:
-    """Planted faults; ``remove()`` or leaving a ``with`` block takes them out again."""
-
-    def __init__(self, ids: list[int], text: str):
-        self._ids, self.text = ids, text
-
-    def remove(self) -> None:
-        for i in self._ids:
-            _lib.usc_sim_fault_remove(i)
-        self._ids = []
-
-    def __enter__(self) -> Fault:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.remove()
-
-    def __repr__(self) -> str:
-        return f"<fault {self.text}{'' if self._ids else ' (removed)'}>"
-
-
-def plant(text: str) -> Fault:
-    """Plants the faults of ``text``, written as in ``ULPSCOPE_SIM_FAULTS``."""
-    first, error = ctypes.c_int64(), _Error()
-    if _lib.usc_sim_fault_plant(text.encode(), ctypes.byref(first), ctypes.byref(error)) != 0:
-        raise ValueError(error.text.decode())
-    _lib_glue.usc_glue_sim_faults_changed()
-    return Fault([f.id for f in _planted() if f.id >= first.value], text)
-
-
-def fault(pattern: str, kind: str, **params: float) -> Fault:
-    """Plants one fault on the operators that ``pattern`` selects.
-
-    ``kind`` is a key of :func:`fault_kinds`; ``params`` are its parameters and when it
-    fires: ``nth=3`` on the third call only, ``every=2``, ``p=0.1`` with ``seed=7``.
-    """
-    settings = "".join(f":{key}={float(value)!r}" for key, value in params.items())
-    return plant(f"{pattern}:{kind}{settings}")
-
-
-def clear_faults() -> None:
-    """Removes every planted fault."""
-    _lib.usc_sim_fault_clear()
-
-
-def faults_fired() -> list[dict]:
-    """One row for each planted fault, in the order of planting: ``calls`` of matching
-    operators, on how many it ``fired``, and on how many of these it ``changed`` a bit."""
-    return [{"fault": f.text.decode(), "pattern": f.pattern.decode(),
-             "kind": _info(f.kind).name.decode(), "calls": f.n_calls, "fired": f.n_fired,
-             "changed": f.n_changed} for f in _planted()]
-
-
-def fault_kinds() -> dict[str, str]:
-    """What can be planted: kind to one line that says what it does, parameters included."""
-    kinds, i = {}, 0
-    while _lib.usc_sim_fault_info_of(i):
-        info = _info(i)
-        settings = ", ".join(f"{name.decode()}={default:g}" for name, default in
-                             zip_equal(info.params, info.defaults) if name)
-        kinds[info.name.decode()] = info.doc.decode() + (f" ({settings})" if settings else "")
-        i += 1
-    return kinds
-
-
-def _info(kind: int) -> _Info:
-    return _lib.usc_sim_fault_info_of(kind).contents
-
-
-def _planted() -> list[_Fault]:
-    found, one = [], _Fault()
-    while _lib.usc_sim_fault_get(len(found), ctypes.byref(one)):
-        found.append(one)
-        one = _Fault()
-    return found
 
 
 # ---- what torch asks of a device module ------------------------------------------------
@@ -443,7 +345,7 @@ if os.environ.get("ULPSCOPE_SIM_GUARD"):
     set_guard(os.environ["ULPSCOPE_SIM_GUARD"])
 random(os.environ.get("ULPSCOPE_SIM_RANDOM") or None)
 set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in ("", "0"))
-if _planted():
+if faults_fired():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
 atexit.register(_finish)

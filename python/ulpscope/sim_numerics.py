@@ -23,6 +23,15 @@ class _Numerics(ctypes.Structure):  # usc_sim_numerics
         ("factor_emin", ctypes.c_int),
         ("fma", ctypes.c_bool),
         ("online", ctypes.c_bool),
+        ("variance", ctypes.c_int),
+        ("epsilon_outside", ctypes.c_bool),
+        ("scale", ctypes.c_int),
+        ("tile", ctypes.c_int64),
+        ("lacks_term", ctypes.c_bool),
+        ("has_twice", ctypes.c_bool),
+        ("term", ctypes.c_int64),
+        ("group", ctypes.c_int64),
+        ("causal_rows", ctypes.c_int64),
     ]
 
 
@@ -47,7 +56,8 @@ def _checked(status: int, error: _Error) -> None:
 class numerics:
     """From now on, or for a ``with`` block, operators that ``pattern`` selects are computed by kernels of the
     device's own: ``numerics("mm", accumulate="float16", order="split-k:4")``, or ``numerics("*mm*",
-    "like:tf32-tensor-core")`` for a row of :func:`numerics_sets`. Keys: accumulate, order, factors, fma, online."""
+    "like:tf32-tensor-core")`` for a row of :func:`numerics_sets`. Keys: accumulate, order, factors, fma, online,
+    variance, epsilon, scale, tile."""
 
     def __init__(self, pattern: str, like: str | None = None, **keys: object):
         self._own, error = _Numerics(), _Error()

@@ -68,7 +68,7 @@ def test_rounded_intermediates_of_a_custom_operator():
 
 
 def test_every_kind_of_fault_is_documented():
-    text = (Path(__file__).parents[2] / "docs/reference/sim.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/reference/faults.md").read_text()
     assert [k for k, said in sim.fault_kinds().items() if f"| `{k}` | {said} |" not in text] == []
 
 

@@ -6,12 +6,29 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 import ulpscope
 
 sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
 
 torch.manual_seed(0)
 A, B, C = torch.randn(24, 300), torch.randn(300, 20), torch.randn(24, 20)
+W = torch.randn(300)
+Q = [torch.randn(2, 3, n, 16) for n in (17, 40, 40)]
+attention = F.scaled_dot_product_attention
+
+
+def layer_norm_backward(x, w, grad):
+    x = x.detach().requires_grad_()
+    w = w.detach().requires_grad_()
+    return torch.autograd.grad(F.layer_norm(x, (300,), w), (x, w), grad)
+
+
+def attention_backward(q, k, v, grad):
+    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+    return torch.autograd.grad(attention(q, k, v), (q, k, v), grad)
+
+
 CALLS = {
     "mm": (torch.mm, [A, B]),
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), [C, A, B]),
@@ -23,7 +40,23 @@ CALLS = {
     "mean": (lambda x: x.mean((0, 2), keepdim=True), [A.view(4, 6, 300)]),
     "softmax": (lambda x: x.softmax(-1), [4 * A]),
     "softmax of columns": (lambda x: x.softmax(0), [4 * A.t()]),
+    "layer_norm": (lambda x, w, b: F.layer_norm(x, (300,), w, b), [A + 3, W, W.flip(0)]),
+    "layer_norm of planes": (lambda x: F.layer_norm(x, (6, 300)), [A.view(4, 6, 300)]),
+    "layer_norm backward": (layer_norm_backward, [A, W, A.flip(0)]),
+    "group_norm": (lambda x, w, b: F.group_norm(x, 3, w, b), [A.view(4, 6, 300), W[:6], W[6:12]]),
+    "batch_norm": (lambda x, w, b: F.batch_norm(x, None, None, w, b, True), [A.view(4, 6, 300), W[:6], W[6:12]]),
+    "batch_norm of averages": (
+        lambda x, m, v: F.batch_norm(x, m, v),
+        [A.view(4, 6, 300), W[:6], W[:6] ** 2 + 1],
+    ),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (300,), w), [A, W]),
+    "attention": (attention, Q),
+    "attention, causal": (lambda q, k, v: attention(q, k, v, is_causal=True), Q),
+    "attention, mask": (lambda q, k, v, m: attention(q, k, v, attn_mask=m), [*Q, A[:17, :40]]),
+    "attention backward": (attention_backward, [*Q, Q[0].flip(2)]),
 }
+NORMS = ("layer_norm", "layer_norm of planes", "group_norm", "batch_norm")
+ATTENTION = ("attention", "attention, causal", "attention, mask", "attention backward")
 PRODUCTS = ("mm", "addmm", "bmm", "linear")
 HONEST = [
     {"order": "serial"},
@@ -37,6 +70,21 @@ HONEST = [
     {"like": "like:warp-reduce"},
     {"like": "like:atomics"},
     {"online": True},
+    {"variance": "welford"},
+    {"variance": "chunks", "order": "lanes:32"},
+    {"tile": 16},
+    {"like": "like:flash-attention"},
+    {"like": "like:welford-norm"},
+    {"like": "like:apex-norm"},
+    {"like": "like:online-softmax"},
+]
+DISHONEST_NORMS = [
+    {"accumulate": "bfloat16"},
+    {"accumulate": "float16"},
+    {"variance": "unbiased"},
+    {"epsilon": "outside"},
+    {"scale": "bfloat16"},
+    {"scale": "float16"},
 ]
 DISHONEST = [
     {"accumulate": "bfloat16"},
@@ -76,6 +124,34 @@ def test_dishonest_products_are_accused(name, choice):
 @pytest.mark.parametrize("accumulate", ["bfloat16", "float16"])
 def test_dishonest_sums_are_accused(name, accumulate):
     assert judged(name, {"accumulate": accumulate}) in ("wrong", "reduced", "nonfinite")
+
+
+@pytest.mark.parametrize("choice", DISHONEST_NORMS, ids=words)
+@pytest.mark.parametrize("name", NORMS)
+def test_dishonest_norms_are_accused(name, choice):
+    assert judged(name, choice) in ("wrong", "reduced", "nonfinite")
+
+
+@pytest.mark.parametrize("choice", DISHONEST, ids=words)
+@pytest.mark.parametrize("name", ATTENTION)
+def test_dishonest_attention_is_accused(name, choice):
+    assert judged(name, choice) in ("wrong", "reduced", "nonfinite")
+
+
+def test_variance_by_moments_cancels():
+    x = torch.randn(8, 300) * 0.5 + 1449.5
+    with sim.numerics("*", like="like:moments-norm"):
+        found = ulpscope.check_call(lambda t: F.layer_norm(t, (300,)), [x.to("sim")], {}, None, cause=False)
+    assert found.verdict in ("wrong", "reduced", "nonfinite")
+
+
+def test_averages_of_batch_norm_are_kept():
+    x, mean, var = A.view(4, 6, 300), torch.zeros(6), torch.ones(6)
+    there = [t.to("sim") for t in (x, mean, var)]
+    F.batch_norm(x, mean, var, None, None, True, 0.3)
+    with sim.numerics("*", accumulate="float64"):
+        F.batch_norm(*there, None, None, True, 0.3)
+    assert torch.allclose(there[1].cpu(), mean, atol=1e-7) and torch.allclose(there[2].cpu(), var, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
@@ -138,6 +214,7 @@ def test_sets_name_their_documents():
         ({"order": "zigzag"}, "no order 'zigzag'; there are serial"),
         ({"like": "like:tpu"}, "no set"),
         ({"speed": 3}, "no choice 'speed'"),
+        ({"acumulate": "float32"}, "the nearest is 'accumulate'"),
     ):
         with pytest.raises(ValueError, match=said):
             sim.numerics("mm", **wrong)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of faults in ulpscope_sim/sim.h: text form, when they fire, what they do.
+// The rules of faults in ulpscope_sim/fault.h: text form, when they fire, what they do.
 #include <ulpscope_sim/sim.h>
 
 #include <math.h>
@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,8 +41,11 @@ static usc_sim_fault planted(const char *text)
 
 static size_t n_hits(const char *op)
 {
-    usc_sim_fault hits[4];
-    return usc_sim_fault_select(op, hits, 4);
+    usc_sim_fault *hits;
+    const usc_sim_call call = {.op = op, .stream = -1, .dtype = USC_DTYPE_NONE};
+    const size_t n = usc_sim_fault_select(&call, &hits);
+    free(hits);
+    return n;
 }
 
 /* ---- text and time ------------------------------------------------------------------
@@ -147,6 +152,150 @@ static void test_probability_repeats_with_its_seed(void **state)
     assert_in_range(n, 16, 48);
 }
 
+/* ---- conditions and lines ------------------------------------------------------------ */
+
+static bool has_mask(const void *ctx, const char *argument)
+{
+    (void)ctx;
+    return strcmp(argument, "mask") == 0;
+}
+
+static void test_conditions(void **state)
+{
+    (void)state;
+    const usc_sim_call plain = {"aten::mm", 3, USC_F32, .n_columns = 33, .n = 100};
+    usc_sim_call other = plain;
+    other.strided = other.has_last = true;
+    other.dtype = USC_BF16;
+    other.stream = 4;
+    other.n_columns = 64;
+    other.n = 1000;
+    other.given = has_mask;
+    static const struct {
+        const char *text;
+        bool of_plain, of_other;
+    } rows[] = {
+        {"mm:nan:stream=3", true, false},
+        {"mm:nan:dtype=*float16", false, true},
+        {"mm:nan:layout=strided", false, true},
+        {"mm:nan:layout=channels_last", false, true},
+        {"mm:nan:remainder=32", true, false},
+        {"mm:nan:more=100", false, true},
+        {"mm:nan:argument=mask", false, true},
+        {"mm:nan:step=0", true, true},
+        {"mm:nan:step=1", false, false},
+        {"mm:nan:rank=0", true, true},
+        {"mm:nan:rank=5", false, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_sim_fault *hits;
+        planted(rows[i].text);
+        const bool a = usc_sim_fault_select(&plain, &hits) == 1;
+        free(hits);
+        const bool b = usc_sim_fault_select(&other, &hits) == 1;
+        free(hits);
+        if (a != rows[i].of_plain || b != rows[i].of_other)
+            fail_msg("%s: %d, %d", rows[i].text, a, b);
+    }
+    usc_sim_fault_set_step(1);
+    usc_sim_fault_set_rank(5);
+    planted("mm:nan:step=1:rank=5");
+    assert_int_equal(n_hits("aten::mm"), 1);
+    usc_sim_fault_set_step(0);
+    usc_sim_fault_set_rank(0);
+}
+
+static void test_as_many_as_one_likes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 300; i++)
+        plant("mm:offset");
+    assert_int_equal(n_hits("aten::mm"), 300);
+    assert_true(usc_sim_fault_concerns("aten::mm"));
+    assert_false(usc_sim_fault_concerns("aten::bmm"));
+}
+
+static void test_lines_of_json(void **state)
+{
+    (void)state;
+    usc_sim_fault f;
+    usc_error err;
+    const char *lines =
+        "# what broke\n\n"
+        "{\"ops\": \"aten::mm\", \"kind\": \"scale\", \"output\": 1, \"params\": "
+        "{\"factor\": 2.5}, \"when\": {\"nth\": 3, \"p\": 0.5, \"seed\": 7, \"step\": 2, "
+        "\"rank\": 1, \"stream\": 4, \"dtype\": \"float32\"}, \"where\": {\"index\": -2, "
+        "\"tile\": 3, \"tile_size\": 64, \"lane\": 5, \"lanes\": 16}}\r\n"
+        "  {\"bug\": \"mps_topk_over_16\"}";
+    assert_int_equal(usc_sim_fault_plant_lines(lines, "f.jsonl", NULL, &err), USC_OK);
+    assert_true(usc_sim_fault_get(0, &f));
+    assert_int_equal(f.kind, USC_SIM_FAULT_SCALE);
+    assert_true(f.output == 1 && f.params[0] >= 2.5 && f.nth == 3 && f.seed == 7);
+    assert_true(f.step == 2 && f.rank == 1 && f.stream == 4 && f.p < 0.6);
+    assert_true(f.has_index && f.index == -2 && f.tile == 3 && f.tile_size == 64);
+    assert_true(f.lane == 5 && f.lanes == 16);
+    assert_string_equal(f.dtype, "float32");
+    assert_true(usc_sim_fault_get(1, &f));
+    assert_int_equal(f.kind, USC_SIM_FAULT_ROW_TAIL);
+    assert_false(usc_sim_fault_get(2, &f));
+}
+
+static void test_a_wrong_line_is_told_with_its_number(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *said;
+    } rows[] = {
+        {"{\"ops\": \"mm\", \"kind\": \"scael\"}",
+         "no kind 'scael'; the nearest is 'scale'"},
+        {"{\"ops\": \"mm\", \"kind\": \"scale\", \"params\": {\"faktor\": 1}}",
+         "the nearest is 'factor'"},
+        {"{\"ops\": \"mm\", \"kind\": \"nan\", \"when\": {\"stp\": 1}}",
+         "the nearest is 'step'"},
+        {"{\"ops\": \"mm\", \"kind\": \"nan\", \"where\": {\"lanes\": 0}}",
+         "not a whole number in its range"},
+        {"{\"ops\": \"mm\", \"kind\": \"nan\", \"where\": 3}", "not an object"},
+        {"{\"ops\": \"mm\", \"kind\": \"nan\", \"when\": {\"nth\": [1]}}",
+         "not a number or a text"},
+        {"{\"ops\": \"mm\", \"kind\": \"crash\", \"params\": {\"n\": 1}}",
+         "crash has no parameters"},
+        {"{\"ops\": \"mm\", \"kind\": \"nan\", \"wen\": {}}", "ops, kind, output"},
+        {"{\"ops\": \"mm\", \"kind\": \"ignored\"}", "which argument"},
+        {"{\"bug\": \"mps_topk\"}", "the nearest is 'mps_topk_over_16'"},
+        {"{\"kind\": \"nan\"}", "PATTERN"},
+        {"[1]", "no object"},
+        {"{\"ops\": \"mm\"", "no fault"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char text[300];
+        usc_error err;
+        usc_sim_fault f;
+        (void)snprintf(text, sizeof text, "{\"ops\": \"mm\", \"kind\": \"nan\"}\n#\n%s\n",
+                       rows[i].line);
+        assert_int_equal(usc_sim_fault_plant_lines(text, "f.jsonl", NULL, &err),
+                         USC_E_ARG);
+        if (strstr(err.text, "f.jsonl:3: ") != err.text ||
+            strstr(err.text, rows[i].said) == NULL || err.where != 3)
+            fail_msg("%s: %s", rows[i].line, err.text);
+        assert_false(usc_sim_fault_get(0, &f)); /* all or none */
+    }
+}
+
+static void test_known_bugs_can_all_be_planted(void **state)
+{
+    (void)state;
+    const char *name, *faults, *link;
+    usc_error err;
+    for (size_t i = 0; usc_sim_bug(i, &name, &faults, &link); i++) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "bug:%s", name);
+        if (usc_sim_fault_plant(text, NULL, &err) != USC_OK) fail_msg("%s", err.text);
+        assert_true(strncmp(link, "https://", 8) == 0);
+    }
+    assert_int_equal(usc_sim_fault_plant("bug:nothing_alike", NULL, NULL), USC_E_ARG);
+    assert_int_equal(usc_sim_fault_plant("@/no/such/file", NULL, NULL), USC_E_IO);
+}
+
 static void test_remove_and_note(void **state)
 {
     (void)state;
@@ -171,9 +320,12 @@ static void test_every_kind_has_a_row(void **state)
     (void)state;
     for (int k = 0; k < USC_SIM_N_FAULT_KINDS; k++) {
         const usc_sim_fault_info *info = usc_sim_fault_info_of((usc_sim_fault_kind)k);
-        char text[64] = "mm:";
+        char text[64];
+        const bool asks = k == USC_SIM_FAULT_IGNORED;
         assert_true(strlen(info->doc) > 10);
-        const usc_sim_fault f = planted(strcat(text, info->name));
+        (void)snprintf(text, sizeof text, "mm:%s%s", info->name,
+                       asks ? ":argument=bias" : "");
+        const usc_sim_fault f = planted(text);
         assert_int_equal(f.kind, k);
     }
     assert_null(usc_sim_fault_info_of(USC_SIM_N_FAULT_KINDS));
@@ -182,10 +334,17 @@ static void test_every_kind_has_a_row(void **state)
 /* ---- effects
  * ----------------------------------------------------------------------------- */
 
+static int apply(const usc_sim_fault *f, usc_dtype dtype, void *data, size_t n)
+{
+    const usc_sim_elements e = {dtype, data, NULL, n, 0};
+    return usc_sim_fault_apply(f, &e);
+}
+
 static int apply_f32(const char *text, float *data, const float *before, size_t n)
 {
     const usc_sim_fault f = planted(text);
-    return usc_sim_fault_apply(&f, USC_F32, data, before, n);
+    const usc_sim_elements e = {USC_F32, data, before, n, 0};
+    return usc_sim_fault_apply(&f, &e);
 }
 
 static void check_one(const char *text, float from, float expected)
@@ -218,6 +377,19 @@ static void test_rounding_kinds(void **state)
     check_one("x:flush_subnormals", 0x1.0p-126f, 0x1.0p-126f);
     check_one("x:scale:factor=2", 3.0f, 6.0f);
     check_one("x:offset:value=-0.5", 3.0f, 2.5f);
+    check_one("x:round_away:bits=8", 0x1.000002p0f, 0x1.0002p0f);
+    check_one("x:round_away:bits=8", -0x1.000002p0f, -0x1.0002p0f);
+    check_one("x:round_stochastic:bits=8", 0x1.0002p0f, 0x1.0002p0f);
+    check_one("x:tf32_intermediates", 0x1.006p0f, 0x1.008p0f);
+    check_one("x:fp16_intermediates", 65520.0f, INFINITY);
+    check_one("x:saturate:most=448", -INFINITY, -448.0f);
+    check_one("x:saturate:most=448", 448.0f, 448.0f);
+    check_one("x:nan_swallowed:value=2", NAN, 2.0f);
+    check_one("x:drift:rate=1", 3.0f, 3.0f); /* call 0: none was made */
+    check_one("x:constant:value=7", -1.0f, 7.0f);
+    check_one("x:carry:bit=23", 1.0f, 2.0f);
+    check_one("x:stuck_bit:bit=31", 1.0f, -1.0f);
+    check_one("x:stuck_bit:bit=31:to=0", -1.0f, 1.0f);
     check_one("x:bf16_output", INFINITY, INFINITY);
     check_one("x:bf16_output", -0.0f, -0.0f);
 }
@@ -265,31 +437,101 @@ static void test_tails(void **state)
     assert_int_equal(apply_f32("x:drop_tail:n=0", x, NULL, 4), -1);
 }
 
+/* Each kind of many elements: what a row of 0, 1, 2, ... becomes. */
+static void test_kinds_of_many(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t n, n_columns;
+        float expected[8];
+    } rows[] = {
+        {"x:shifted_tail:n=3", 5, 0, {0, 1, 4, 2, 3}},
+        {"x:recycled_tail:n=2", 5, 0, {0, 1, 2, 0, 1}},
+        {"x:partial_tile:tile=2", 6, 3, {0, 1, 0, 3, 4, 0}},
+        {"x:partial_tile:tile=3", 6, 3, {0, 1, 2, 3, 4, 5}},
+        {"x:partial_tile:tile=32", 3, 3, {0, 0, 0}},
+        {"x:row_tail:from=1", 6, 3, {0, 0, 0, 3, 0, 0}},
+        {"x:stuck_lane:lane=1:lanes=3", 8, 0, {0, 1, 2, 3, 1, 5, 6, 1}},
+        {"x:two_runs", 4, 0, {0, 2, 1, 3}},
+        {"x:two_runs", 5, 0, {0, 2, 4, 1, 3}},
+        {"x:scale:factor=10:index=-1", 4, 0, {0, 1, 2, 30}},
+        {"x:scale:factor=10:lane=1:lanes=2", 4, 0, {0, 10, 2, 30}},
+        {"x:scale:factor=10:tile=1:tile_size=2", 5, 0, {0, 1, 20, 30, 4}},
+        {"x:constant:value=9:tile=9", 3, 0, {0, 1, 2}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        float x[8], before[8];
+        for (int k = 0; k < 8; k++)
+            x[k] = before[k] = (float)k;
+        const usc_sim_fault f = planted(rows[i].text);
+        const usc_sim_elements e = {USC_F32, x, NULL, rows[i].n, rows[i].n_columns};
+        const int changed = usc_sim_fault_apply(&f, &e);
+        if (memcmp(x, rows[i].expected, rows[i].n * sizeof x[0]) != 0)
+            fail_msg("%s: %g %g %g %g %g", rows[i].text, (double)x[0], (double)x[1],
+                     (double)x[2], (double)x[3], (double)x[4]);
+        if ((memcmp(x, before, sizeof x) != 0) != (changed > 0))
+            fail_msg("%s: says %d", rows[i].text, changed);
+    }
+}
+
+static void test_integers_and_booleans_that_are_read(void **state)
+{
+    (void)state;
+    int64_t at[4] = {0, 3, 1, 2};
+    const int64_t off[4] = {1, 3, 2, 3};
+    uint8_t mask[4] = {1, 0, 0, 1};
+    const uint8_t turned[4] = {1, 1, 0, 0};
+    usc_sim_fault f = planted("x:index_shifted");
+    assert_int_equal(apply(&f, USC_I64, at, 4), 1);
+    assert_memory_equal(at, off, sizeof at);
+    assert_int_equal(apply(&f, USC_BOOL, mask, 4), -1);
+    f = planted("x:mask_shifted");
+    assert_int_equal(apply(&f, USC_BOOL, mask, 4), 1);
+    assert_memory_equal(mask, turned, sizeof mask);
+}
+
+static void test_bits_that_flip_together(void **state)
+{
+    (void)state;
+    float x[2] = {1, 1};
+    uint32_t a, b;
+    const float one = 1;
+    apply_f32("x:bit_flips:index=1:n=3:seed=4", x, NULL, 2);
+    memcpy(&a, &x[1], 4);
+    memcpy(&b, &one, 4);
+    int n = 0;
+    for (uint32_t d = a ^ b; d != 0; d >>= 1)
+        n += (int)(d & 1);
+    assert_int_equal(n, 3);
+    assert_memory_equal(&x[0], &one, 4);
+}
+
 static void test_other_dtypes(void **state)
 {
     (void)state;
     uint16_t half[2] = {0x3c01, 0x4000};
     usc_sim_fault f = planted("x:bf16_output");
-    assert_int_equal(usc_sim_fault_apply(&f, USC_F16, half, NULL, 2), 1);
+    assert_int_equal(apply(&f, USC_F16, half, 2), 1);
     assert_int_equal(half[0], 0x3c00);
     double d[300];
     for (int i = 0; i < 300; i++)
         d[i] = 1.0 + 0x1p-40;
-    assert_int_equal(usc_sim_fault_apply(&f, USC_F64, d, NULL, 300), 1);
+    assert_int_equal(apply(&f, USC_F64, d, 300), 1);
     for (int i = 0; i < 300; i++)
         assert_true(d[i] <= 1.0);
 
     int64_t integers[3] = {1, 2, 3};
-    assert_int_equal(usc_sim_fault_apply(&f, USC_I64, integers, NULL, 3), -1);
+    assert_int_equal(apply(&f, USC_I64, integers, 3), -1);
     f = planted("x:tf32");
-    assert_int_equal(usc_sim_fault_apply(&f, USC_F64, d, NULL, 300), -1);
+    assert_int_equal(apply(&f, USC_F64, d, 300), -1);
     f = planted("x:swap_two");
-    assert_int_equal(usc_sim_fault_apply(&f, USC_I64, integers, NULL, 3), 1);
+    assert_int_equal(apply(&f, USC_I64, integers, 3), 1);
     assert_int_equal(integers[0], 2);
-    assert_int_equal(usc_sim_fault_apply(&f, USC_DTYPE_NONE, integers, NULL, 3), -1);
-    assert_int_equal(usc_sim_fault_apply(&f, USC_I64, integers, NULL, 0), -1);
+    assert_int_equal(apply(&f, USC_DTYPE_NONE, integers, 3), -1);
+    assert_int_equal(apply(&f, USC_I64, integers, 0), -1);
     f = planted("x:crash");
-    assert_int_equal(usc_sim_fault_apply(&f, USC_F64, d, NULL, 300), -1);
+    assert_int_equal(apply(&f, USC_F64, d, 300), -1);
 }
 
 static void test_crash_is_a_segmentation_fault(void **state)
@@ -311,13 +553,28 @@ static void test_crash_is_a_segmentation_fault(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_text_form),           TEST(test_several_are_planted_or_none),
-        TEST(test_bad_text_is_refused), TEST(test_only_matching_operators_are_hit),
-        TEST(test_nth_and_every),       TEST(test_probability_repeats_with_its_seed),
-        TEST(test_remove_and_note),     TEST(test_every_kind_has_a_row),
-        TEST(test_rounding_kinds),      TEST(test_nan_keeps_its_payload),
-        TEST(test_kinds_at_a_place),    TEST(test_tails),
-        TEST(test_other_dtypes),        TEST(test_crash_is_a_segmentation_fault),
+        TEST(test_text_form),
+        TEST(test_several_are_planted_or_none),
+        TEST(test_bad_text_is_refused),
+        TEST(test_only_matching_operators_are_hit),
+        TEST(test_nth_and_every),
+        TEST(test_probability_repeats_with_its_seed),
+        TEST(test_remove_and_note),
+        TEST(test_every_kind_has_a_row),
+        TEST(test_rounding_kinds),
+        TEST(test_nan_keeps_its_payload),
+        TEST(test_kinds_at_a_place),
+        TEST(test_tails),
+        TEST(test_kinds_of_many),
+        TEST(test_integers_and_booleans_that_are_read),
+        TEST(test_bits_that_flip_together),
+        TEST(test_conditions),
+        TEST(test_as_many_as_one_likes),
+        TEST(test_lines_of_json),
+        TEST(test_a_wrong_line_is_told_with_its_number),
+        TEST(test_known_bugs_can_all_be_planted),
+        TEST(test_other_dtypes),
+        TEST(test_crash_is_a_segmentation_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

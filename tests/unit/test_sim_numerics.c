@@ -170,7 +170,7 @@ static void test_named_sets_can_be_chosen(void **state)
         assert_true(n.accumulate == USC_F32 || n.accumulate == USC_F16);
         assert_true(strlen(source) > 10 && strchr(chooses, '=') != NULL);
     }
-    assert_int_equal(i, 6);
+    assert_int_equal(i, 11);
 }
 
 int main(void)

@@ -8,6 +8,7 @@
 #define ULPSCOPE_SIM_NUMERICS_H
 
 #include <ulpscope/dtype.h>
+#include <ulpscope_sim/fault.h>
 
 USC_BEGIN_DECLS
 
@@ -19,6 +20,15 @@ typedef enum usc_sim_order {
     USC_SIM_LANES,    /* term i goes to sum i % n_parts; sums in a tree */
     USC_SIM_RANDOM,   /* as atomics do; another order at each call */
 } usc_sim_order;
+
+/* How a norm takes its variance. */
+typedef enum usc_sim_variance {
+    USC_SIM_TWO_PASS, /* the mean first */
+    USC_SIM_WELFORD,  /* in one pass, by what each value adds */
+    USC_SIM_CHUNKS,   /* of parts of 64, put together (Chan) */
+    USC_SIM_MOMENTS,  /* E[x^2] - E[x]^2 */
+    USC_SIM_UNBIASED, /* by n - 1 */
+} usc_sim_variance;
 
 #define USC_SIM_NUMERICS_TEXT 128
 
@@ -35,6 +45,15 @@ typedef struct usc_sim_numerics {
     int factor_emin; /* exponent of the smallest normal factor, where they are rounded */
     bool fma;        /* one rounding for a product and its sum */
     bool online;     /* softmax in one pass over its input */
+    usc_sim_variance variance;
+    bool epsilon_outside; /* 1 / (sqrt(variance) + epsilon) */
+    usc_dtype scale;      /* dtype of the factor of a row that is normed; none: sums' */
+    int64_t tile;         /* attention: keys at a time, softmax going along; 0: all */
+    /* What no honest kernel does. */
+    bool lacks_term, has_twice;
+    int64_t term;        /* of every sum: the term that it lacks, or has twice */
+    int64_t group;       /* sums lack what is left over of whole groups; 0: they do not */
+    int64_t causal_rows; /* queries that share one causal mask; 0: each has its own */
 } usc_sim_numerics;
 
 /** What is computed where nothing is chosen; `pattern` is copied. Errors: USC_E_ARG for a
@@ -46,7 +65,9 @@ USC_API USC_NODISCARD usc_status usc_sim_numerics_begin(const char *pattern,
 /**
  * Chooses by words: `accumulate` (a float dtype), `order` (serial, pairwise, blocks:N,
  * split-k:N, lanes:N, random[:SEED]), `factors` (own, tf32, bfloat16, float16), `fma` and
- * `online` (0, 1), `like` (a named set, see usc_sim_numerics_row()).
+ * `online` (0, 1), `variance` (two-pass, welford, chunks, moments, unbiased), `epsilon`
+ * (inside, outside), `scale` (a float dtype), `tile` (N, 0 for none), `like` (a named set,
+ * see usc_sim_numerics_row()).
  *
  * Errors:  USC_E_ARG naming what is wrong and what there is; *n is as it was then.
  */
@@ -75,6 +96,9 @@ USC_API bool usc_sim_numerics_chosen(void);
  * chosen for any. */
 USC_API bool usc_sim_numerics_of(const char *op, usc_sim_numerics *out);
 
+/** What a fault of USC_SIM_STAGE_NATIVE makes of it; false for other kinds. */
+USC_API bool usc_sim_numerics_break(usc_sim_numerics *n, const usc_sim_fault *fault);
+
 /** Rounds factors as chosen, in place. */
 USC_API void usc_sim_round_factors(const usc_sim_numerics *n, double *factors,
                                    size_t count);
@@ -98,6 +122,54 @@ USC_API void usc_sim_products(const usc_sim_numerics *n, usc_dtype dtype, const 
  * of float64. */
 USC_API void usc_sim_softmax(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
                              size_t count, double *out);
+
+/** A row that is normed. */
+typedef struct usc_sim_norm {
+    const double *x, *weight, *bias; /* NULL: 1, 0; weight[i * step] */
+    size_t n, n_each;                /* values; and how many in a row have one weight */
+    double epsilon;
+    bool by_mean; /* less its mean; else the root of the mean square */
+} usc_sim_norm;
+
+/** Mean (0 without by_mean), variance and 1 / root of a row, and the row itself in `out`
+ * (NULL: not wanted). weight and bias have n / n_each numbers. */
+USC_API void usc_sim_norm_row(const usc_sim_numerics *n, usc_dtype dtype,
+                              const usc_sim_norm *norm, double *mean, double *variance,
+                              double *scale, double *out);
+
+/** 1 / root of a variance that was taken before. */
+USC_API double usc_sim_norm_scale(const usc_sim_numerics *n, usc_dtype dtype,
+                                  double variance, double epsilon);
+
+/** The same with a scale that was taken before. */
+USC_API void usc_sim_norm_apply(const usc_sim_numerics *n, usc_dtype dtype,
+                                const usc_sim_norm *norm, double mean, double scale,
+                                double *out);
+
+/** The gradient of a row's `x`: what comes back for it is `grad`; NULL weight: 1. */
+USC_API void usc_sim_norm_back(const usc_sim_numerics *n, usc_dtype dtype,
+                               const usc_sim_norm *norm, const double *grad, double mean,
+                               double scale, double *out);
+
+/** One head of attention: rows of queries, keys and values, row-major. */
+typedef struct usc_sim_attention {
+    const double *q, *k, *v, *mask; /* mask: n_queries x n_keys, added; NULL: none */
+    size_t n_queries, n_keys, n_depth, n_out;
+    double scale;
+    bool causal;
+} usc_sim_attention;
+
+/** Its output, n_queries x n_out, and the logarithm of the sum of exponentials of each
+ * query. Returns false where there is no memory. */
+USC_API bool usc_sim_attend(const usc_sim_numerics *n, usc_dtype dtype,
+                            const usc_sim_attention *a, double *out, double *logsumexp);
+
+/** The gradients of q, k and v from that of the output, and what usc_sim_attend() gave.
+ * Probabilities are computed anew from logsumexp. Returns false where there is no memory. */
+USC_API bool usc_sim_attend_back(const usc_sim_numerics *n, usc_dtype dtype,
+                                 const usc_sim_attention *a, const double *out,
+                                 const double *logsumexp, const double *grad, double *q,
+                                 double *k, double *v);
 
 USC_END_DECLS
 #endif

@@ -9,6 +9,7 @@
 #define ULPSCOPE_SIM_RULES_H
 
 #include <ulpscope/status.h>
+#include <ulpscope_sim/fault.h>
 
 USC_BEGIN_DECLS
 
@@ -32,6 +33,10 @@ USC_API void usc_sim_set_tf32(usc_sim_product kind, bool on);
 
 /** Whether it is on for a kind. */
 USC_API bool usc_sim_tf32(usc_sim_product kind);
+
+/** The operator of the same signature that a kind of fault runs in place of another, both
+ * ns::name.overload; NULL: it runs that one. Memory: static. */
+USC_API const char *usc_sim_instead(usc_sim_fault_kind kind, const char *op);
 
 USC_END_DECLS
 #endif
