@@ -113,8 +113,10 @@ usc_status usc_sim_malloc_on(usc_sim_stream stream, size_t size, void **out,
         return usc_error_set(err, USC_E_ARG, -1, "sim:%d has no stream %lld",
                              stream.device, (long long)stream.id);
     if (size > RANGE_SIZE / 2)
-        return usc_error_set(err, USC_E_RANGE, -1, "sim:%d: %zu bytes asked, %zu at most",
-                             stream.device, size, RANGE_SIZE / 2);
+        return usc_error_set(err, USC_E_RANGE, -1,
+                             "sim out of memory. Tried to allocate %zu bytes. sim:%d has "
+                             "addresses for %zu at most.",
+                             size, stream.device, RANGE_SIZE / 2);
     if (size == 0) return USC_OK;
     block *b;
     usc_sim_memory_lock();
