@@ -5,6 +5,7 @@
 #include "cause/cause_state.h"
 
 enum { MOST_LISTED = 6, MOST_POINTS = 4 };
+#define TRIFLE 0x1p-10
 
 /* ---- numbers of slices ---- */
 
@@ -303,16 +304,36 @@ static bool is_said_of(usc_cause *c, const marks *m, const char *where)
     return same;
 }
 
+/* Those of some elements that are not off by a trifle beside most of them: an honest
+ * number near zero is no place. */
+static marks without_trifles(usc_cause *c, const marks *m)
+{
+    marks kept = {.at = usc_cause_room(c, c->d.n, 1)};
+    double amount, share;
+    if (kept.at == NULL) return kept;
+    middle_errors(c, m, true, &amount, &share);
+    for (int64_t i = 0; i < c->d.n; i++) {
+        const double d = value_at(&c->d, i), t = value_at(&c->t, i);
+        kept.at[i] = m->at[i] && !(fabs(d - t) < TRIFLE * amount && isfinite(amount));
+        kept.n += kept.at[i];
+    }
+    return kept;
+}
+
 bool usc_cause_where(usc_cause *c, usc_cause_found *out)
 {
     const marks *fine = usc_cause_fine(c), *far = usc_cause_far(c);
     if (fine == NULL || far == NULL) return false;
     const marks most = c->floats ? gross(c) : (marks){0};
-    const marks *const sets[] = {far->n > 0 ? far : fine, most.at != NULL ? &most : far,
-                                 fine};
+    const marks *const first = far->n > 0 ? far : fine;
+    const marks apart = c->floats ? without_trifles(c, first) : (marks){0};
+    const bool strays = apart.at != NULL && apart.n < first->n;
+    const marks *const sets[] = {strays ? &apart : first, first,
+                                 most.at != NULL ? &most : far, fine};
     usc_line best = {0};
     clue say = {.code = USC_CAUSE_WHERE};
-    for (int i = 0; i < 3; i++) { /* the first that is told by numbers of slices */
+    for (int i = strays ? 0 : 1; i < 4;
+         i++) { /* the first that is told by numbers of slices */
         usc_line l = {0};
         const bool rest = sets[i]->n < fine->n || usc_cause_noisy(c, sets[i]);
         if (rest && !is_apart(c, sets[i]))
