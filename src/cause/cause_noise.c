@@ -179,7 +179,7 @@ bool usc_cause_format(usc_cause *c, usc_cause_found *out)
                          &(clue){.code = held ? USC_CAUSE_GRID : USC_CAUSE_ROUNDED_INSIDE,
                                  .s = name,
                                  .n = grid,
-                                 .seen = c->e.low && is_next(c)});
+                                 .seen = !on_grid || (c->e.low && is_next(c))});
 }
 
 /* Whether nearly all elements are the truth, within one unit of a grid. A search has

@@ -283,13 +283,20 @@ static bool same_bits(const usc_cause *c, const numbers *r)
            (double)equal >= SAME_BITS * (double)n;
 }
 
+/* Whether a run moves more of what is right than steps do that may fall either way, or
+ * several elements by a good part of what they are. */
 static bool contradicts(const evidence *e, const numbers *r)
 {
-    int64_t off = 0;
-    for (int64_t k = 0; k < e->n; k++)
-        off += fabs(r->value[k] - e->device[k]) > 8 * e->slack[k] &&
-               !same(r->value[k], e->device[k]);
-    return (double)off > 0.02 * (double)e->n;
+    enum { SEVERAL = 8 };
+    int64_t off = 0, by_far = 0;
+    for (int64_t k = 0; k < e->n; k++) {
+        const double d = e->device[k], moved = fabs(r->value[k] - d);
+        if (!(moved > 8 * e->slack[k]) || same(r->value[k], d)) continue;
+        off++;
+        by_far += moved > 0.25 * fabs(d);
+    }
+    return (double)off > 0.02 * (double)e->n ||
+           (by_far >= SEVERAL && (double)by_far > 0.002 * (double)e->n);
 }
 
 static bool unmoved(const evidence *e, const numbers *r)

@@ -36,6 +36,61 @@ def sparse(*sizes):
     return torch.randn(*sizes) * (torch.rand(*sizes) > 0.4)
 
 
+def chosen(ids, w):
+    return F.one_hot(ids, 24).sum(1) * w
+
+
+def mixed(ar, ai, br, bi, lost=False):
+    """A complex product's parts."""
+    cross = ai @ br
+    return ar @ br - ai @ bi, ar @ bi + (torch.cat([cross[:, :-1], 0 * cross[:, -1:]], 1) if lost else cross)
+
+
+def four():
+    return randn(24, 32), randn(24, 32), randn(32, 60), randn(32, 60)
+
+
+def dropped(x, keep, rows=60):
+    """A gradient behind dropout, and what a bias gets of it."""
+    g = x * keep / 0.9
+    return g, g[:rows].sum(0)
+
+
+def scored(q, k, sink):
+    s = torch.cat([q @ k.mT, sink.expand(q.shape[0], 1)], -1)
+    return torch.softmax(s, -1)[:, :-1]
+
+
+def stepped(p, u, norm=torch.linalg.vector_norm):
+    return p - 0.01 * norm(p) / torch.linalg.vector_norm(u) * u
+
+
+def by_rows(p, u):
+    return p - 0.01 * p.norm(dim=1, keepdim=True) / u.norm(dim=1, keepdim=True) * u
+
+
+def orthogonal(g, steps=5):
+    x = g / (g.norm() + 1e-7)
+    for _ in range(steps):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * (a @ a)) @ x
+    return x
+
+
+def capped(x, w, tanh=torch.tanh):
+    return torch.softmax(20 * tanh(x / 20), -1) @ w
+
+
+def kept_state(x, decay, kind=None, steps=48):
+    """A running state and what is read of it; every sixteenth state may be kept in a format."""
+    s, out = torch.zeros_like(x[0]), []
+    for t in range(steps):
+        s = s * decay + x[t]
+        s = s.to(kind).float() if kind and t % 16 == 15 else s
+        out.append(s * 0.25)
+    return torch.stack(out), s
+
+
 def share(x):
     return torch.softmax(x, -1)
 
@@ -165,6 +220,36 @@ CASES = {
         lambda: (randn(20, 32),),
         lambda x: torch.cat([ordered(x)[:5], ordered(x)[5:8].flip(1), ordered(x)[8:]]),
     ),
+    "one of two choices": (
+        "^dropped contribution: the last 1 of 2 along axis 1 in sum is missing",
+        chosen,
+        lambda: (torch.randint(24, (300, 2)), randn(24)),
+        lambda ids, w: chosen(ids[:, :1], w),
+    ),
+    "a last column of one of two results": (
+        r"(of (br|ai|ar|bi)|in mm) is missing \(in out\[1\] alone\)",
+        mixed,
+        four,
+        lambda *a: mixed(*a, lost=True),
+    ),
+    "the sign of an input in both results": (
+        "^the sign of bi is",
+        mixed,
+        four,
+        lambda ar, ai, br, bi: mixed(ar, ai, br, -bi),
+    ),
+    "the last row of a sum beside a mask": (
+        "^dropped contribution: the last 1 of 60 along axis 0 in sum is missing",
+        dropped,
+        lambda: (randn(60, 96), torch.rand(60, 96) > 0.1),
+        lambda x, keep: dropped(x, keep, 59),
+    ),
+    "one input of three in bfloat16": (
+        "^inputs rounded to bfloat16: sink$",
+        scored,
+        lambda: (randn(40, 16), randn(30, 16), randn(1, scale=2.0, shift=4.0)),
+        lambda q, k, sink: scored(q, k, sink.bfloat16().float()),
+    ),
     "columns of narrow results": (
         "; off only in columns from 48 on$",
         share,
@@ -200,6 +285,36 @@ NAMELESS = {
         summed,
         lambda: [randn(4, n, 16) for n in (64, 96, 96)],
         half_maximum,
+    ),
+    "a state kept in bfloat16": (
+        "^inputs",
+        kept_state,
+        lambda: (randn(48, 300), torch.rand(300)),
+        lambda x, decay: kept_state(x, decay, bf),
+    ),
+    "a norm in bfloat16": (
+        "^accumulated",
+        stepped,
+        lambda: (randn(60, 64), randn(60, 64)),
+        lambda p, u: stepped(p, u, lambda t: t.norm().bfloat16().float()),
+    ),
+    "a norm for each row": (
+        "^(intermediates|accumulated|inputs)",
+        stepped,
+        lambda: (randn(70, 64), randn(70, 64)),
+        by_rows,
+    ),
+    "a round less": (
+        "^(accumulated|intermediates|inputs)",
+        orthogonal,
+        lambda: (randn(48, 80),),
+        lambda g: orthogonal(g, 4),
+    ),
+    "tanh by a short fraction": (
+        "^(accumulated|intermediates|inputs)",
+        capped,
+        lambda: (randn(64, 64, scale=9.0), randn(64, 32)),
+        lambda x, w: capped(x, w, lambda t: t * (15 + t * t) / (15 + 6 * t * t)),
     ),
     "another small number everywhere": (
         "off only",

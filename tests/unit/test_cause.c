@@ -313,7 +313,7 @@ static const row rows[] = {
     {"looks like: intermediates rounded to bfloat16: the statistic of each slice along axis 1", USC_F32, 3, s_statistic, m_partial},
     {"looks like: each slice along axis 1 is off by a factor of its own", USC_F32, 3, s_factors, m_partial},
     {"looks like: each slice along axis 1 is off by an amount of its own", USC_F32, 3, s_amounts, m_partial},
-    {"intermediates rounded to bfloat16", USC_F32, 3, s_inform, m_inform},
+    {"looks like: intermediates rounded to bfloat16", USC_F32, 3, s_inform, m_inform},
     {"intermediates or accumulator rounded to bfloat16: the result has 8 significant bits", USC_F32, 3, s_accumulated, m_few_on_grid},
     {"intermediates or accumulator rounded to bfloat16: the result has 8 significant bits", USC_F32, 3, m_accumulated, m_grid},
     {"the result has 8 significant bits: rounded or truncated to bfloat16", USC_F32, 3, s_cut, m_grid},
@@ -385,6 +385,7 @@ static void p_points(bench *b) { garble(b, 100, 1); garble(b, 777, 1); }
 static void p_many(bench *b) { for (int64_t i = 0; i < 100; i++) garble(b, i * 163 % b->n, 1); }
 static void p_steps(bench *b) { for (int64_t k = 0; k < 32; k += 4) garble(b, 32 * k, 32); }
 static void p_unevenly(bench *b) { for (int64_t i = 32 * 40; i < b->n; i++) b->d[i] *= i % 3 == 0 ? 1 + 0x1p-14 : 3; }
+static void p_stray(bench *b) { garble(b, 32 * 63, 32); b->d[20 * 32 + 5] *= 1 + 0x1p-13; }
 static void p_most(bench *b) { garble(b, 0, b->n - 3); }
 static void p_fine(bench *b) { for (int64_t i = 0; i < 32; i++) b->d[32 * 9 + i] *= 1 + 0x1p-15; }
 static void p_heads(bench *b) { b->heads = true; garble(b, 4 * 60, 2 * 60); }
@@ -412,6 +413,7 @@ static void places_are_told_whatever_they_hold(void **state)
         {"far off only in rows from 57 on", 3, p_beside},
         {"off only in rows 0 to 28 in steps of 4", 3, p_steps},
         {"off only in rows from 40 on", 3, p_unevenly},
+        {"far off only in row 63", 3, p_stray},
         {"", 3, p_most},
     };
     static bench b;

@@ -109,8 +109,9 @@ def left_out(what, axis, size, lost=None, holes=True):
     for m in (4, 8) if holes else ():
         for i in range(1, m - 1) if size >= m else ():
             start, end = i * size // m, (i + 1) * size // m
+            some = f"{start} to {end - 1}" if end - start > 1 else f"{start}"
             yield (
-                f"dropped contribution: {start} to {end - 1} of {size} along axis {axis} {what} are missing",
+                f"dropped contribution: {some} of {size} along axis {axis} {what} are missing",
                 lambda x, s=start, n=end - start: scaled(x, axis, s, n, 0),
             )
     for t in sizes_to_drop(size):

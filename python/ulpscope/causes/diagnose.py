@@ -10,8 +10,6 @@ What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 
 import functools
 import itertools
-import math
-import statistics
 import warnings
 
 import torch
@@ -31,14 +29,15 @@ GROSS = 2.5  # bits: what has fewer is hardly noise of a format
 COARSE = 4.0  # bits: of what has fewer, noise of a format says less
 NOISE = 0.4  # share of the time after which noise may be something else than a sum's
 MEANING = 0.75  # share of the time that mistakes of meaning leave to those of precision
+BY_BITS = "inputs and result"  # of which the result's own rounding is followed whatever the inputs were
 OTHERWISE = ("overflow", "softmax without", "subnormals", "result")  # begins formats that a range or a grid shows
 LEAST_ERRORS = 8  # of their own, that a format has to explain
 FOLLOWS = 0.85  # correlation with rounding that leaves no room for another mistake
 FOLLOWS_STEPS = 0.97  # the same of a narrow result, where a wrong constant leads to the next number as often, and
 #                       where so much is off that it may be what becomes zero, rather than what is rounded
 NAMED, HINTS = 0.3, 4.0  # correlation with noise that names its format; standard deviations worth a remark
-DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
-TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
+HALFWAY = 0.5  # as far chance may go with the errors, beyond which a format has to go further than usual
+BITS = 2.0**-14  # of the error, where one number alone is told
 ALIKE, FACTOR = 0.85, 0.95  # correlations this close cannot be told apart; of a factor, which has no chance
 
 
@@ -65,11 +64,17 @@ class Search:
     def __init__(self, call, verdict, limit, known=""):
         self.call, self.verdict = call, verdict
         known = known.removeprefix(f"{SEEN}: ")
-        self.limit, self.known = limit, {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))} if known else None
+        self.limit, self.known = (
+            limit,
+            {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))} if known else None,
+        )
         self.reference = verdict.operands.reference
         self.worst = verdict.worst
         self.lab = Lab(call, self.reference)
-        self.outputs = {p: put_right(t, self.reference.truth.get(p), (self.reference.native() or {}).get(p)) for p, t in verdict.answer.outputs.items()}
+        self.outputs = {
+            p: put_right(t, self.reference.truth.get(p), (self.reference.native() or {}).get(p))
+            for p, t in verdict.answer.outputs.items()
+        }
         self.accused, self.fine = {}, {}
         for f in verdict.findings:
             if self._usable(f.path):
@@ -260,7 +265,12 @@ class Search:
     def _uncertain(self):
         """Noise whose emulation goes with it, then what the place alone tells."""
         evidence = self.accused[self.path]
-        text = sums.noisy(self.lab, evidence, self.path) or evidence.ask("clip")[1] or evidence.ask("side")[1] or self._followed()
+        text = (
+            sums.noisy(self.lab, evidence, self.path)
+            or evidence.ask("clip")[1]
+            or evidence.ask("side")[1]
+            or self._followed()
+        )
         if text:
             return text
         some = [] if self._by_chance() else self.followed
@@ -274,18 +284,21 @@ class Search:
         if not alike or self._by_chance():
             return ""
         value, text, _ = max(alike, key=lambda f: ("truncated" not in f[1], f[0]))
+        chancy = max(reach for _, _, reach in alike) > HALFWAY
+        if chancy and value < (FOLLOWS_STEPS if text.startswith("accumulated") else FOLLOWS):
+            return ""
         # neither cut off digits nor what is off by more than any format hangs on an order of adding; of a
         # few bits an order decides little
         loose = "truncated" not in text and "float8" not in text and self.worst.bits >= COARSE
         steps = self.worst.bits < GROSS or (is_one_sided(text) and self.outputs[self.path].element_size() < 4)
-        if value < max(NAMED if loose else FOLLOWS_STEPS if steps else FOLLOWS, SIGMAS / self._count() ** 0.5):
+        if value < max(NAMED if loose else FOLLOWS_STEPS if steps else FOLLOWS, rivals.SIGMAS / self._count() ** 0.5):
             return ""
         if self._follows_factor(value, each=not loose):
             return ""
-        rivals = {format_of(t) for _, t, _ in alike}
-        if len(rivals) > 1 and rivals <= {"TF32", "float16", BOTH}:
+        others = {format_of(t) for _, t, _ in alike}
+        if len(others) > 1 and others <= {"TF32", "float16", BOTH}:
             return text.replace(format_of(text), BOTH)
-        return text if len(rivals) == 1 else ""
+        return text if len(others) == 1 else ""
 
     def _alike(self):
         """What the errors follow best, and what they follow nearly as well; the best last."""
@@ -374,7 +387,7 @@ class Search:
         residual = self._residual(outputs)
         if residual > LEFT_MOST and not follow and self._gives_the_bits(outputs, run):
             residual = 0.0
-        if follow and residual > LEFT_MOST:
+        if follow and residual > LEFT_MOST and not text.startswith(BY_BITS):
             self._follow(outputs, text, run)
         if residual > 2 * self.best:
             return
@@ -388,9 +401,11 @@ class Search:
             return
         if is_one_sided(text) and self._follows_factor(FACTOR * self._follows(outputs)):
             return
+        if format_of(text) != text and BITS < residual and rivals.is_one_free(self.lab, run, self._follows):
+            return
         if is_of_any(text) and rivals.half_does(self.lab, evidence, self.path, edit, 2 * residual + CERTAIN):
             return
-        if self._spoils_fine(outputs):
+        if self._spoils_fine(outputs) or self._leaves_another(outputs):
             self._keep_alone(residual, text)
             return
         self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, run), sure
@@ -416,6 +431,11 @@ class Search:
             found = self.lab.in_twin(run)
         return found if found and self.path in found else None
 
+    def _leaves_another(self, outputs):
+        """Whether another accused output has nothing of a mistake."""
+        others = ((p, e) for p, e in self.accused.items() if p != self.path)
+        return any(e.unmoved(outputs[p]) for p, e in others)
+
     def _spoils_fine(self, outputs):
         """Whether a mistake would show in an output that is right."""
         return any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs)
@@ -434,22 +454,9 @@ class Search:
         other = self._in_twin(run) if asked and TWINS.get(own) in self.formats else None
         if other is not None and ALIKE * value <= self._follows(other) <= value / ALIKE:
             text = text.replace(own, BOTH)
-        self.followed.append((value, text, self._reach(run) if asked else 0.0))
-
-    def _reach(self, run):
-        """The correlation that noise of the same size at the same edges reaches: its mean and six
-        standard deviations more, which are large where few errors are independent."""
-        found = []
-        for seed in range(DRAWS):
-            self.lab.chance = torch.Generator().manual_seed(seed)
-            try:
-                found.append(math.atanh(max(-TOP, min(TOP, self._follows(run())))))
-            finally:
-                self.lab.chance = None
-            if self.limit.over():
-                break
-        spread = statistics.stdev(found) if len(found) > 2 else 0.0
-        return math.tanh(statistics.fmean(found) + SIGMAS * max(spread, self._count() ** -0.5))
+        self.followed.append(
+            (value, text, rivals.reach(self.lab, run, self._follows, self._count(), self.limit.over) if asked else 0.0)
+        )
 
     def _is_reproduced(self, outputs, run):
         """Whether all that an emulation changes of what is accused is as the device has it, to

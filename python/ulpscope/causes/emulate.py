@@ -75,6 +75,12 @@ def input_sets(call, reference):
     return [keys for i, keys in enumerate(sets) if keys and keys not in sets[:i]]
 
 
+def _of_one(call, keys):
+    """ ": NAME" of one input that has a name."""
+    names = {v.argument for v in call.views.values() if (v.storage, v.dtype) in keys}
+    return f": {names.pop()}" if len(keys) == len(names) == 1 and all(names) else ""
+
+
 def rounded_inputs(lab, keys, name, integer=torch.round):
     """The call on inputs rounded to a format."""
     parts = lab.reference.parts
@@ -85,11 +91,12 @@ def input_candidates(lab):
     """Inputs rounded to, or cut down to, a lower format."""
     sets, parts = input_sets(lab.call, lab.reference), lab.reference.parts
     for keys in sets:
+        of = _of_one(lab.call, keys) if len(sets) > 1 else ""
         for name in LOW:
-            yield f"inputs rounded to {name}", functools.partial(rounded_inputs, lab, keys, name)
+            yield f"inputs rounded to {name}{of}", functools.partial(rounded_inputs, lab, keys, name)
         for name in LOW:
             yield (
-                f"inputs truncated to {name} instead of rounded",
+                f"inputs truncated to {name} instead of rounded{of}",
                 functools.partial(rounded_inputs, lab, keys, name, torch.trunc),
             )
         for name in ("bfloat16", "float16"):

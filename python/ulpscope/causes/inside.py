@@ -45,9 +45,11 @@ def apart(function, *args, **kwargs):
 
 # ---- arguments -------------------------------------------------------------------------------
 
+
 def with_argument(name, value, shape=()):
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
     another shape by that is cut to `shape`, with zeros where it ends early."""
+
     def edit(func, args, kwargs):
         i = next((i for i, a in enumerate(func._schema.arguments) if a.name == name), None)
         if i is None:
@@ -293,6 +295,7 @@ def _fewer_terms(node):
     seen, dim = node.args[0], node.value("dim")
     dim = dim[0] if isinstance(dim, (list, tuple)) and dim else dim
     for t in changes.sizes_to_drop(seen.shape[dim]) if isinstance(dim, int) and seen.shape else ():
+
         def change(x, t=t):
             x = x.clone()
             x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
@@ -304,7 +307,8 @@ def _fewer_terms(node):
 
 def _reduced_axes(node, i, seen):
     rank = len(seen.shape)
-    if not (seen.floats or seen.dtype.is_complex) or not rank:
+    counted = node.name == "sum" and seen.dtype != torch.bool  # whole numbers, as of choices
+    if not (seen.floats or seen.dtype.is_complex or counted) or not rank:
         return []
     if node.name in ("mm", "bmm", "matmul", "dot", "mv"):
         return [rank - 1] if i == 0 else []
@@ -336,7 +340,10 @@ def unmasked(node):
                lambda func, args, kwargs, of=like: of(func(*args, **kwargs)))  # fmt: skip
 
 
-RELAID = {True: "halves are read interleaved, as pairs of neighbours", False: "pairs of neighbours (interleaved) are read as halves"}
+RELAID = {
+    True: "halves are read interleaved, as pairs of neighbours",
+    False: "pairs of neighbours (interleaved) are read as halves",
+}
 
 
 def layouts(lab):
@@ -344,7 +351,10 @@ def layouts(lab):
     it, also where the result is written; steps over an axis ignored."""
     for node in lab.nodes():
         if node.name in ("slice", "unfold") and isinstance(node.value("step"), int) and node.value("step") > 1:
-            yield f"wrong stride: the step of a {node.name} is ignored", {node.place: with_argument("step", 1, node.shape)}
+            yield (
+                f"wrong stride: the step of a {node.name} is ignored",
+                {node.place: with_argument("step", 1, node.shape)},
+            )
     cuts = [n for n in lab.nodes() if n.name in ("slice", "split", "chunk") and not n.writes]
     for pairs, text in RELAID.items():
         edits = {n.place: _relaid(pairs) for n in cuts if pairs == (n.name != "slice" or n.value("step") == 1)}
@@ -357,6 +367,7 @@ def layouts(lab):
 
 def _relaid(pairs):
     """Cuts an axis into every other element, or into halves, where the operator does the other."""
+
     def edit(func, args, kwargs):
         out, x = func(*args, **kwargs), args[0]
         parts = list(out) if isinstance(out, (list, tuple)) else [out]

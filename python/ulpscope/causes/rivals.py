@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a name of a mistake has to beat before it is said: half of the change, another epsilon.
-Neighbour: `diagnose` (asks).
+Roundings by chance at the same edges, too. Neighbour: `diagnose` (asks).
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from typing import TYPE_CHECKING
+
+import torch
 
 from ..calls.foreign import tried
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from .evidence import Evidence
     from .lab import Lab
 
+DRAWS, SIGMAS = 6, 6.0  # of noise by chance; standard deviations beyond it that a format needs
+TOP = 1 - 2.0**-20  # a correlation whose inverse hyperbolic tangent is finite
+ONE_FREE = 0.999  # a correlation of chance that has one number to hit
 NOTHING = 2.0**-12  # of the error: so much more is as good
 
 
@@ -59,3 +66,31 @@ def _nothing(text):
         return float(words[0]) <= 1e-2 * float(words[1])
     except (IndexError, ValueError):
         return False
+
+
+def reach(lab: Lab, run: Callable, follows: Callable, count: int, over: Callable[[], bool]) -> float:
+    """The correlation that noise of the same size at the same edges reaches: its mean and six
+    standard deviations more, which are large where few errors are independent."""
+    found = []
+    for seed in range(DRAWS):
+        found.append(math.atanh(max(-TOP, min(TOP, _by_chance(lab, run, follows, seed)))))
+        if over():
+            break
+    spread = statistics.stdev(found) if len(found) > 2 else 0.0
+    return math.tanh(statistics.fmean(found) + SIGMAS * max(spread, count**-0.5))
+
+
+def is_one_free(lab: Lab, run: Callable, follows: Callable) -> bool:
+    """Whether roundings by chance at the same edges explain the errors but for one number, as where all
+    that is off is one norm's: of a few hundred runs one comes near that."""
+    with tried():  # it may round nothing by itself
+        return abs(_by_chance(lab, run, follows, DRAWS)) >= ONE_FREE
+    return False
+
+
+def _by_chance(lab, run, follows, seed):
+    lab.chance = torch.Generator().manual_seed(seed)
+    try:
+        return follows(run())
+    finally:
+        lab.chance = None
