@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ __all__ = [
     "ExtensionError",
     "KernelRefused",
     "SimExtension",
+    "export_device",
     "include_paths",
     "library_paths",
     "load",
@@ -312,6 +314,47 @@ def load_inline(
         is_python_module,
         races,
     )
+
+
+# ---- programs of C++
+
+
+_CMAKE = """# The simulated device for programs of C++ that link torch: find_package(Ulpscope COMPONENTS sim).
+get_filename_component(_usc "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
+foreach(_part IN LISTS Ulpscope_FIND_COMPONENTS)
+  if(NOT _part STREQUAL "sim")
+    set(Ulpscope_FOUND FALSE)
+    set(Ulpscope_NOT_FOUND_MESSAGE "there is no component ${_part}; there is sim")
+  endif()
+endforeach()
+if(NOT TARGET Ulpscope::sim)
+  add_library(Ulpscope::sim SHARED IMPORTED)
+  set_target_properties(Ulpscope::sim PROPERTIES
+    IMPORTED_LOCATION "${_usc}/lib/libulpscope_sim_torch.so" IMPORTED_NO_SONAME TRUE
+    INTERFACE_INCLUDE_DIRECTORIES "${_usc}/include"
+    INTERFACE_LINK_LIBRARIES "${_usc}/lib/libulpscope_sim.so;${_usc}/lib/libulpscope.so")
+endif()
+"""
+
+
+def export_device(folder: str | Path) -> Path:
+    """Writes the device as what a program of C++ is built with, for this torch: ``lib``, ``include`` and CMake's
+    package ``Ulpscope`` with its component ``sim``. Python is not needed where the program runs."""
+    folder = Path(folder).absolute()
+    libraries = {
+        "libulpscope_sim_torch.so": glue.build("sim"),
+        "libulpscope_sim.so": glue.PACKAGE / "libulpscope_sim.so",
+        "libulpscope.so": glue.PACKAGE / "libulpscope.so",
+    }
+    for part in ("lib/cmake/Ulpscope", "include"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    for name, library in libraries.items():
+        shutil.copy2(library, folder / "lib" / name)
+    for name in ("ulpscope", "ulpscope_sim"):
+        shutil.copytree(glue.PACKAGE / "include" / name, folder / "include" / name, dirs_exist_ok=True)
+    shutil.copy2(glue.PACKAGE / "glue" / "grid" / "grid_deploy.h", folder / "include" / "ulpscope_sim" / "torch.h")
+    write_if_changed(folder / "lib/cmake/Ulpscope/UlpscopeConfig.cmake", _CMAKE.encode())
+    return folder
 
 
 # ---- operators from YAML

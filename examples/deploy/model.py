@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models for run_model.cpp: one traced, one scripted, one scripted on the device; and what they give here."""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import ulpscope.sim  # noqa: F401
+
+torch.manual_seed(0)
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 5)
+)
+model = model.eval()
+x = torch.linspace(-1, 1, 2 * 3 * 16 * 16).view(2, 3, 16, 16)
+torch.jit.trace(model, x).save(folder / "traced.pt")
+torch.jit.script(model).save(folder / "scripted.pt")
+on_sim = model.to("sim")
+torch.jit.script(on_sim).save(folder / "scripted_on_sim.pt")
+with torch.no_grad():
+    print(*(value.hex() for value in on_sim(x.to("sim")).flatten().tolist()), sep="\n")
