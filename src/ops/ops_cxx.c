@@ -19,6 +19,7 @@ static const struct {
     {"Device", "at::Device", NULL},
     {"MemoryFormat", "at::MemoryFormat", NULL},
     {"Generator", "at::Generator", NULL},
+    {"QScheme", "at::QScheme", NULL},
     {"Dimname", "at::Dimname", "at::DimnameList"},
     {"Storage", "at::Storage", NULL},
     {"Stream", "at::Stream", NULL},

@@ -22,6 +22,11 @@ const char *usc_ops_cxx_name(const char *name, usc_arena *arena)
 void usc_ops_put_root(usc_line *l, const usc_ops_schema *s)
 {
     const size_t n = strlen(s->base);
+    if (n > 4 && strncmp(s->base, "__", 2) == 0 && strcmp(s->base + n - 2, "__") == 0) {
+        const bool inplace = s->n_in > 0 && usc_ops_is_written(&s->in[0].type);
+        usc_line_put(l, s->base + 2 + inplace, n - 4 - inplace); /* of __ilshift__ */
+        return;
+    }
     usc_line_put(l, s->base, s->variant == USC_OPS_INPLACE ? n - 1 : n);
 }
 

@@ -221,7 +221,7 @@ static void plan_grouped(usc_ops_book *b, usc_ops_entry *e)
 {
     e->group = own_group(b, &e->torch_group);
     const bool is_out = e->schema->variant == USC_OPS_OUT;
-    if (e->structured != NULL && !is_out && !b->external)
+    if (is_yes(e->structured) && !is_out)
         usc_ops_say(b, e->func,
                     "'structured' is said at %s, the out= variant of the group",
                     e->torch_group.out->name);
@@ -290,6 +290,12 @@ static void check_backward(usc_ops_book *b, const usc_ops_entry *e)
 
 static void check_types(usc_ops_book *b, const usc_ops_entry *e)
 {
+    for (size_t i = 0; i < e->schema->n_returned; i++) {
+        const usc_ops_type *t = &e->schema->returned[i].type;
+        if (usc_ops_cxx_type(t, USC_OPS_WRAPPER, false, &b->arena) == NULL)
+            usc_ops_say(b, e->func, "there is no type '%.60s' for what %s returns",
+                        t->base, e->name);
+    }
     for (size_t i = 0; i < e->schema->n_in + e->schema->n_out; i++) {
         const usc_ops_argument *a = &e->schema->in[i];
         if (usc_ops_cxx_type(&a->type, USC_OPS_WRAPPER, false, &b->arena) == NULL)

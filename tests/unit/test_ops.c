@@ -98,6 +98,11 @@ static void test_kinds(void **state)
          USC_OPS_NEW},
         {"backend: PrivateUse1\ncpp_namespace: own\nsupported:\n- nonzero\n- add.out\n",
          USC_OPS_FUNCTION},
+        {"- func: add.Tensor\n  structured: false\n  dispatch: {PrivateUse1: A}\n",
+         USC_OPS_UNSTRUCTURED},
+        {"- func: mine::__ior__(Tensor(a!) x) -> Tensor(a!)\n"
+         "  dispatch: {PrivateUse1: Or}\n",
+         USC_OPS_NEW},
         {"- func: many\n  dispatch: {PrivateUse1: Many}\n  tags: core\n",
          USC_OPS_FUNCTION},
     };
@@ -135,12 +140,15 @@ static void test_problems(void **state)
          "an argument is a type and a name"},
         {"- func: mine::f(Matrix x) -> Tensor\n  dispatch: {PrivateUse1: F}\n", 1, 9,
          "no type 'Matrix' for argument 'x'"},
+        {"- func: mine::f(Tensor x) -> Matrix\n  dispatch: {PrivateUse1: F}\n", 1, 9,
+         "no type 'Matrix' for what f returns"},
         {"- func: mine::f(Tensor x) -> Tensor\n", 1, 9, "has no kernel"},
         {"- func: nonzero\n", 1, 9, "no kernel of nonzero for all devices"},
         {"- func: matmul\n", 1, 9, "torch makes matmul of other operators"},
         {"- func: nonzero\n  structured: True\n  dispatch: {PrivateUse1: N}\n", 1, 9,
          "not structured in torch"},
-        {"- func: view_as_real\n- func: view_as_real\n", 2, 9, "stands on line 1 already"},
+        {"- func: view_as_real\n- func: view_as_real\n", 2, 9,
+         "stands on line 1 already"},
         {"- func: tril\n- func: tril.out\n", 1, 9, "half defined: tril_ is missing"},
         {"- func: tril.out\n", 1, 9, "half defined: tril, tril_ are missing"},
         {"- func: tril\n  structured: True\n- func: tril_\n- func: tril.out\n", 1, 9,
@@ -157,7 +165,8 @@ static void test_problems(void **state)
          9, "shapes of its own and no kernel"},
         {"- func: add.Tensor\n- func: add_.Tensor\n- func: add.out\n", 3, 9,
          "no kernel of add.out behind a dispatch stub"},
-        {"- func: add.Tensor\n- func: add_.Tensor\n- func: add.out\n  structured: false\n",
+        {"- func: add.Tensor\n- func: add_.Tensor\n- func: add.out\n  structured: "
+         "false\n",
          1, 9, "made unstructured and has no kernel"},
         {"- func: nonzero\n  device_guard: yes please\n  dispatch: {PrivateUse1: N}\n", 2,
          17, "device_guard is True or False"},
@@ -214,7 +223,8 @@ static void test_no_yaml(void **state)
         const char *path = put("ops.yaml", cases[i].yaml);
         assert_int_equal(usc_ops_check(path, &o, &r, &err), USC_E_CORRUPT);
         assert_null(r);
-        if (strstr(err.text, cases[i].text) == NULL) fail_msg("case %zu: %s", i, err.text);
+        if (strstr(err.text, cases[i].text) == NULL)
+            fail_msg("case %zu: %s", i, err.text);
     }
     assert_int_equal(usc_ops_check(in_folder("none"), &o, &r, &err), USC_E_NOT_FOUND);
     char *large = malloc((9U << 20) + 1);
@@ -381,10 +391,14 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),          cmocka_unit_test(test_problems),
-        cmocka_unit_test(test_no_yaml),        cmocka_unit_test(test_lenient),
-        cmocka_unit_test(test_sources),        cmocka_unit_test(test_signatures),
-        cmocka_unit_test(test_the_same_bytes), cmocka_unit_test(test_why),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_problems),
+        cmocka_unit_test(test_no_yaml),
+        cmocka_unit_test(test_lenient),
+        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_signatures),
+        cmocka_unit_test(test_the_same_bytes),
+        cmocka_unit_test(test_why),
         cmocka_unit_test(test_a_skeleton_is_complete),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
