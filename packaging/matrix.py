@@ -163,6 +163,7 @@ def library(name: str, release: str, place: Path) -> Path:
             "python3-pip",
             "libsqlite3-dev",
             "libjansson-dev",
+            "libyaml-dev",
             "libxxhash-dev",
             "libcmocka-dev",
             "binutils",

@@ -4,7 +4,7 @@
 One wheel serves every Python whose headers are here (`python3.N` on the PATH, the folders
 of $ULPSCOPE_PYTHON_HEADERS): an extension for each, and one library. It is compiled and
 linked by zig's clang against the names of an old C library, so that the machine that builds
-may be new; SQLite, jansson and xxHash are linked in from the system's packages. What comes
+may be new; SQLite, jansson, libyaml and xxHash are linked in from the system's packages. What comes
 of one commit, with one set of packages, has the same bytes."""
 
 from __future__ import annotations
