@@ -545,7 +545,7 @@ def test_crash_and_hang():
     with sim.fault("aten::exp", "crash"):
         assert death(lambda: x.exp()) == SIGSEGV
     code = (
-        "import signal, torch, ulpscope.sim as s; signal.alarm(3);"
+        "import signal, torch, ulpscope.sim as s; torch.ones(2, device='sim').sin(); signal.alarm(3);"
         "x = torch.ones(2, device='sim'); s.fault('exp', 'hang'); x.sin(); print('alive',"
         "flush=True); x.exp(); print('back')"
     )
