@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of faults to plant on the simulated device.
+// The text of faults to plant on the simulated device, and lines of JSON.
 #include "fuzz.h"
 
 #include <ulpscope_sim/sim.h>
@@ -13,10 +13,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_REQUIRE(text != NULL);
     if (size > 0) memcpy(text, data, size);
     text[size] = '\0';
-    const usc_status st = usc_sim_fault_plant(text, &first, &err);
+    const bool names_a_file = strchr(text, '@') != NULL; /* of this machine */
+    const usc_status st = names_a_file ? USC_OK : usc_sim_fault_plant(text, &first, &err);
     fuzz_said(st, &err);
     for (size_t i = 0; usc_sim_fault_get(i, &fault); i++)
         FUZZ_REQUIRE(strlen(fault.text) < sizeof fault.text);
+    usc_sim_fault_clear();
+    fuzz_said(usc_sim_fault_plant_lines(text, "lines", &first, &err), &err);
     usc_sim_fault_clear();
     free(text);
     return 0;

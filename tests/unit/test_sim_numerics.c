@@ -173,9 +173,145 @@ static void test_named_sets_can_be_chosen(void **state)
     assert_int_equal(i, 11);
 }
 
+/* ---- norms and attention: against the formula in double, a table of arithmetics ---------- */
+
+#define N 70
+
+static const struct {
+    const char *key, *value;
+    bool honest;
+} ways[] = {
+    {"order", "serial", true},       {"variance", "welford", true},
+    {"variance", "chunks", true},    {"variance", "moments", true},
+    {"variance", "unbiased", false}, {"epsilon", "outside", false},
+    {"scale", "bfloat16", false},    {"accumulate", "bfloat16", false},
+};
+
+static void test_norms_of_a_row(void **state)
+{
+    (void)state;
+    double x[N], w[N], grad[N], out[N], back[N], mean, variance, scale;
+    for (size_t i = 0; i < N; i++) {
+        x[i] = (double)(float)sin((double)i) + 0.25;
+        w[i] = (double)(float)cos((double)i);
+        grad[i] = (double)(float)sin(3.0 * (double)i);
+    }
+    for (int by_mean = 0; by_mean < 2; by_mean++) {
+        double m = 0, v = 0;
+        for (size_t i = 0; by_mean && i < N; i++)
+            m += x[i] / N;
+        for (size_t i = 0; i < N; i++)
+            v += (x[i] - m) * (x[i] - m) / N;
+        const usc_sim_norm norm = {x, w, NULL, N, 1, 1e-3, by_mean};
+        for (size_t k = 0; k < sizeof ways / sizeof ways[0]; k++) {
+            if (!by_mean && strcmp(ways[k].key, "variance") == 0) continue;
+            const usc_sim_numerics n = chosen(ways[k].key, ways[k].value);
+            usc_sim_norm_row(&n, USC_F32, &norm, &mean, &variance, &scale, out);
+            double worst = 0;
+            for (size_t i = 0; i < N; i++)
+                worst = fmax(worst, fabs(out[i] - (x[i] - m) / sqrt(v + 1e-3) * w[i]));
+            if ((worst < 1e-5) != ways[k].honest)
+                fail_msg("%s=%s: %g", ways[k].key, ways[k].value, worst);
+        }
+        const usc_sim_numerics wide = chosen("accumulate", "float64");
+        usc_sim_norm_row(&wide, USC_F64, &norm, &mean, &variance, &scale, out);
+        usc_sim_norm_back(&wide, USC_F64, &norm, grad, mean, scale, back);
+        for (size_t i = 0; i < N; i += 13) { /* against a difference of two values */
+            double up = 0, down = 0, was = x[i], step = 1e-6;
+            for (int side = 0; side < 2; side++) {
+                x[i] = side ? was - step : was + step;
+                usc_sim_norm_row(&wide, USC_F64, &norm, &mean, &variance, &scale, out);
+                for (size_t j = 0; j < N; j++)
+                    *(side ? &down : &up) += grad[j] * out[j];
+            }
+            x[i] = was;
+            assert_true(fabs((up - down) / (2 * step) - back[i]) < 1e-6);
+        }
+    }
+}
+
+static double loss_of(const usc_sim_numerics *n, const usc_sim_attention *a,
+                      const double *grad, double *out, double *sums)
+{
+    double loss = 0;
+    assert_true(usc_sim_attend(n, USC_F64, a, out, sums));
+    for (size_t i = 0; i < a->n_queries * a->n_out; i++)
+        loss += grad[i] * out[i];
+    return loss;
+}
+
+static void test_attention_and_its_gradients(void **state)
+{
+    (void)state;
+    double q[15], k[21], v[14], grad[10], out[10], tiled[10], sums[5];
+    double dq[15], dk[21], dv[14];
+    for (size_t i = 0; i < 21; i++) {
+        if (i < 15) q[i] = sin((double)i);
+        k[i] = cos((double)i * 0.7);
+        if (i < 14) v[i] = sin((double)i * 1.3);
+        if (i < 10) grad[i] = cos((double)i * 2.1);
+    }
+    const usc_sim_attention a = {q, k, v, NULL, 5, 7, 3, 2, 0.6, true};
+    const usc_sim_numerics n = chosen("accumulate", "float64");
+    usc_sim_numerics in_tiles = n;
+    in_tiles.tile = 2;
+    assert_true(usc_sim_attend(&in_tiles, USC_F64, &a, tiled, sums));
+    (void)loss_of(&n, &a, grad, out, sums);
+    for (size_t i = 0; i < 10; i++)
+        assert_true(fabs(out[i] - tiled[i]) < 1e-13);
+    assert_true(fabs(out[0] - v[0]) < 1e-13); /* the first query sees one key */
+    assert_true(usc_sim_attend_back(&n, USC_F64, &a, out, sums, grad, dq, dk, dv));
+    const struct {
+        double *values;
+        const double *gradient;
+        size_t n;
+    } parts[] = {{q, dq, 15}, {k, dk, 21}, {v, dv, 14}};
+    for (size_t p = 0; p < 3; p++)
+        for (size_t i = 0; i < parts[p].n; i++) {
+            const double was = parts[p].values[i], step = 1e-6;
+            parts[p].values[i] = was + step;
+            const double up = loss_of(&n, &a, grad, tiled, sums);
+            parts[p].values[i] = was - step;
+            const double down = loss_of(&n, &a, grad, tiled, sums);
+            parts[p].values[i] = was;
+            assert_true(fabs((up - down) / (2 * step) - parts[p].gradient[i]) < 1e-6);
+        }
+    usc_sim_numerics leaking = n;
+    leaking.causal_rows = 4;
+    assert_true(usc_sim_attend(&leaking, USC_F64, &a, tiled, sums));
+    assert_true(fabs(tiled[0] - out[0]) > 1e-3 && fabs(tiled[6] - out[6]) < 1e-13);
+}
+
+static void test_terms_that_a_broken_sum_lacks(void **state)
+{
+    (void)state;
+    const double x[5] = {1, 2, 4, 8, 16};
+    static const struct {
+        const char *text;
+        double sum;
+    } rows[] = {{"x:term_missing:index=2", 27},
+                {"x:term_twice:index=2", 35},
+                {"x:rest_missing:of=2", 15},
+                {"x:rest_missing:of=5", 31},
+                {"x:term_twice:index=9", 31}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        usc_sim_numerics n = chosen("order", "serial");
+        usc_sim_fault f;
+        usc_sim_fault_clear();
+        assert_int_equal(usc_sim_fault_plant(rows[i].text, NULL, NULL), USC_OK);
+        assert_true(usc_sim_fault_get(0, &f) && usc_sim_numerics_break(&n, &f));
+        const double sum = usc_sim_sum(&n, USC_F32, x, NULL, 5);
+        assert_true(sum >= rows[i].sum && sum <= rows[i].sum);
+    }
+    usc_sim_fault_clear();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_norms_of_a_row),
+        cmocka_unit_test(test_attention_and_its_gradients),
+        cmocka_unit_test(test_terms_that_a_broken_sum_lacks),
         cmocka_unit_test(test_orders_add_as_they_say),
         cmocka_unit_test(test_each_term_is_added_once_in_any_order),
         cmocka_unit_test(test_sums_are_kept_in_their_dtype),

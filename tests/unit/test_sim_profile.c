@@ -67,7 +67,8 @@ static void test_what_says_nothing_is_refused_and_changes_nothing(void **state)
     const struct {
         const char *text, *said;
     } bad[] = {
-        {"no-fp65", "there is no profile 'no-fp65'; known: full, no-fp64"},
+        {"no-fp65",
+         "there is no profile 'no-fp65', the nearest is 'no-fp64'; known: full, no-fp64"},
         {"", "there is no profile ''"},
         {"full:devices", "'devices' is not key=value"},
         {"full:devices=9", "devices '9' is not in 0 to 8"},
