@@ -238,16 +238,24 @@ class Call
 
     IValue generator(const IValue &v, const std::string &name)
     {
-        if (v.isGenerator()) return cpu_generator(v.toGenerator());
+        if (v.isGenerator()) return cpu_generator(checked(v.toGenerator()));
         if (v.isNone() && name == "generator")
             return cpu_generator(default_generator(launch_.index()));
         return v;
     }
 
+    at::Generator checked(const at::Generator &g) const
+    {
+        const c10::Device its = g.device(), wanted(DEVICE, launch_.index());
+        TORCH_CHECK(its.type() != DEVICE || its == wanted, "Expected a '", wanted,
+                    "' generator device but found '", its, "'");
+        return g;
+    }
+
     at::Generator generator_of(size_t first)
     {
         for (size_t i = first; i < stack_->size(); i++)
-            if ((*stack_)[i].isGenerator()) return (*stack_)[i].toGenerator();
+            if ((*stack_)[i].isGenerator()) return checked((*stack_)[i].toGenerator());
         return default_generator(launch_.index());
     }
 

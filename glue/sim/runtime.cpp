@@ -263,6 +263,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface
     {
         usc_error err{};
         usc_sim_wait(stream.device_index());
+        if (usc_sim_fault_early("sim::synchronize", stream.id())) return;
         check(usc_sim_stream_synchronize(of(stream), &err), err);
     }
     void synchronizeDevice(DeviceIndex device) const

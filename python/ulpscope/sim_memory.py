@@ -96,6 +96,14 @@ def _index(device: object) -> int:
     return _current_device() if index is None else index
 
 
+def _there(device: object) -> int:
+    """The index of a device that there is."""
+    index = _index(device)
+    if not 0 <= index < _device_count():
+        raise RuntimeError(f"sim: there is no device {index}; there are {_device_count()}")
+    return index
+
+
 def _checked(status: int, error: _Error) -> None:
     if status != 0:
         raise RuntimeError(error.text.decode())
@@ -107,7 +115,7 @@ def _checked(status: int, error: _Error) -> None:
 def memory_stats(device: object = None) -> dict[str, int]:
     """The counters of ``usc_sim_stats``, bytes and blocks since the process began, and the same under
     the names that torch.cuda.memory_stats has."""
-    stats = _lib.usc_sim_memory_stats(_index(device))
+    stats = _lib.usc_sim_memory_stats(_there(device))
     mine = {name: getattr(stats, name) for name, _ in _Stats._fields_}
     return {
         **mine,
@@ -143,7 +151,7 @@ def max_memory_reserved(device: object = None) -> int:
 
 
 def reset_peak_memory_stats(device: object = None) -> None:
-    _lib.usc_sim_reset_peak(_index(device))
+    _lib.usc_sim_reset_peak(_there(device))
 
 
 def empty_cache() -> None:
@@ -154,19 +162,19 @@ def empty_cache() -> None:
 def mem_get_info(device: object = None) -> tuple[int, int]:
     """Bytes that are not reserved, and bytes that the device has."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    _lib.usc_sim_memory_info(_index(device), ctypes.byref(free), ctypes.byref(total))
+    _lib.usc_sim_memory_info(_there(device), ctypes.byref(free), ctypes.byref(total))
     return free.value, total.value
 
 
 def set_per_process_memory_fraction(fraction: float, device: object = None) -> None:
     """Beyond this part of what the device has, a request raises torch.OutOfMemoryError."""
     error = _Error()
-    _checked(_lib.usc_sim_set_memory_fraction(_index(device), fraction, ctypes.byref(error)), error)
-    _fractions[_index(device)] = fraction
+    _checked(_lib.usc_sim_set_memory_fraction(_there(device), fraction, ctypes.byref(error)), error)
+    _fractions[_there(device)] = fraction
 
 
 def get_per_process_memory_fraction(device: object = None) -> float:
-    return _fractions.get(_index(device), 1.0)
+    return _fractions.get(_there(device), 1.0)
 
 
 def memory_stats_as_nested_dict(device: object = None) -> dict:
