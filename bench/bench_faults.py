@@ -24,8 +24,8 @@ from torch.utils._pytree import tree_map
 
 HEAD = """# Faults of the simulated device
 
-What can be planted ([how](sim.md#planting-faults)), and who finds it where it is planted alone. Written by `./run bench faults --write
-docs/reference/faults.md` (torch {torch}); `check` is the verdict on one call, `schedule` 20 seeds of
+What can be planted ([how](sim.md#planting-faults)), and who finds it where it is planted alone. Written by
+`./run bench faults --write docs/reference/faults.md` (torch {torch}); `check` is the verdict on one call, `schedule` 20 seeds of
 `torch.sim.schedule`, `ranks` two processes whose sums are compared. The same {n} calls without a fault: {clean}.
 
 Parameters stand behind the text. A row of 0 is a fault that this way of looking does not show.
@@ -148,14 +148,14 @@ OF_BUG: dict[str, Case] = {
     "mps_matmul_out_slice": (
         lambda a, b, z: (z := z.clone(), torch.mm(a, b, out=z[:, 2:35]))[0],
         [A, B, at((24, 40), 5)],
-    ),  # fmt: skip
+    ),
     "cuda_avgpool_backward_channels_last": (
         lambda g, x: torch.ops.aten.avg_pool2d_backward(g, x, [2, 2], [2, 2], [1, 1], False, True, None),
         [
             at((1, 3, 5, 5)).contiguous(memory_format=torch.channels_last),
             at((1, 3, 8, 8), 1).contiguous(memory_format=torch.channels_last),
         ],
-    ),  # fmt: skip
+    ),
     "metal_rms_norm_partial_simdgroup": (lambda x: F.rms_norm(x, (33,)), [at((24, 33), 3)]),
     "mps_topk_over_16": (lambda x: x.topk(20), [at((3, 50))]),
     "miopen_conv_backward_dilation": (
@@ -163,7 +163,7 @@ OF_BUG: dict[str, Case] = {
             g, x, w, None, [1, 1], [0, 0], [2, 1], False, [0, 0], 1, [True, True, False]
         )[:2],
         [at((1, 2, 6, 7)), at((1, 3, 8, 8), 1), at((2, 3, 2, 2), 2)],
-    ),  # fmt: skip
+    ),
     "mps_sdpa_causal_leak": (ATTENTION["attention"][0], [t.half() for t in QKV]),
     "rocm_all_always_true": (torch.all, [at((9,)) > 0]),
     "gather_backward_duplicates": SCATTER["scatter_add"],
@@ -311,8 +311,10 @@ def wrong_on_ranks(faults: dict[str, str]) -> dict[str, int]:
         script.write_text(RANKS)
         run = subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)],
-            env={**os.environ, "FAULTS": json.dumps(faults), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-        )  # fmt: skip
+            env={**os.environ, "FAULTS": json.dumps(faults), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
     if run.returncode != 0:
         sys.exit(run.stderr[-3000:])
     return json.loads(next(line for line in run.stdout.splitlines() if line.startswith("{")))
@@ -321,10 +323,25 @@ def wrong_on_ranks(faults: dict[str, str]) -> dict[str, int]:
 def by_worker(kind: str, folder: Path) -> bool:
     """`ulpscope check` of a trace, for what ends or refuses a kernel."""
     run = subprocess.run(
-        [sys.executable, "-m", "ulpscope", "check", str(folder / "trace"), "--device", "sim:0", "--timeout", "20",
-         "--strict", "--faults", f"mm:{kind}", "--out", str(folder / kind)],
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "ulpscope",
+            "check",
+            str(folder / "trace"),
+            "--device",
+            "sim:0",
+            "--timeout",
+            "20",
+            "--strict",
+            "--faults",
+            f"mm:{kind}",
+            "--out",
+            str(folder / kind),
+        ],
+        capture_output=True,
+        text=True,
+    )
     return run.returncode == 1
 
 
@@ -351,7 +368,18 @@ def all_kinds() -> dict[str, tuple[str, int, int]]:
         folder = Path(name)
         script = folder / "mm.py"
         script.write_text("import torch\nfor i in range(1, 4):\n    torch.mm(torch.ones(3, 3), torch.ones(3, i))\n")
-        capture = [sys.executable, "-m", "ulpscope", "capture", "--steps", "0", "-o", str(folder / "trace"), "--", sys.executable]
+        capture = [
+            sys.executable,
+            "-m",
+            "ulpscope",
+            "capture",
+            "--steps",
+            "0",
+            "-o",
+            str(folder / "trace"),
+            "--",
+            sys.executable,
+        ]
         subprocess.run([*capture, str(script)], check=True, capture_output=True)
         for kind in BY_CHECK_ALONE:
             found[kind] = ("`check` of a trace", int(by_worker(kind, folder)), 1)
@@ -396,9 +424,9 @@ def page() -> str:
     for kind, (by, n, of) in sorted(all_kinds().items(), key=lambda row: list(docs).index(row[0])):
         text += f"| `{kind}` | {docs[kind]} | {by} | {n} of {of} |\n"
     text += (
-        "\n## Known bugs\n\n`torch.sim.fault(\"bug:NAME\")` and `bug:NAME` in `ULPSCOPE_SIM_FAULTS` plant faults that do "
+        '\n## Known bugs\n\n`torch.sim.fault("bug:NAME")` and `bug:NAME` in `ULPSCOPE_SIM_FAULTS` plant faults that do '
         "alike, under the\nconditions under which the device had it.\n\n| bug | told in | found |\n|---|---|---|\n"
-    )  # fmt: skip
+    )
     for name, (_, link) in sim.bugs().items():
         text += f"| `{name}` | [{'/'.join(link.split('/')[3:])}]({link}) | {bug_is_found(name)} |\n"
     return text

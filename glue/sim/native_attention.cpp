@@ -89,6 +89,7 @@ at::ScalarType wide(const Tensor &t)
 // (query, key, value, attn_bias?, dropout_p, is_causal, return_debug_mask, scale?)
 std::vector<IValue> forward(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 8);
     const Tensor q = in[0].toTensor(), k = in[1].toTensor(), v = in[2].toTensor();
     const Heads h = heads(q, k, v, maybe(in[3]), in[5].toBool(), in[7], c);
     const Tensor out = room({q.size(0), q.size(1), q.size(2), v.size(3)});
@@ -117,6 +118,7 @@ std::vector<IValue> forward(const Stack &in, const Choice &c)
 // cum_seq_k, max_q, max_k, dropout_p, is_causal, philox_seed, philox_offset, scale?)
 std::vector<IValue> backward(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 17);
     const Tensor q = in[1].toTensor(), k = in[2].toTensor(), v = in[3].toTensor();
     const Heads h = heads(q, k, v, maybe(in[4]), in[13].toBool(), in[16], c);
     const Tensor out = in[6].toTensor().to(at::kDouble).contiguous(),

@@ -89,6 +89,7 @@ std::vector<int64_t> stats_shape(const Tensor &x, size_t n_axes)
 // (input, normalized_shape, weight?, bias?, eps)
 std::vector<IValue> layer_norm(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 5);
     const Tensor x = in[0].toTensor(), w = maybe_doubles(in[2]), b = maybe_doubles(in[3]);
     const size_t n_axes = in[1].toIntVector().size();
     const int64_t n = inner_of(x, n_axes);
@@ -111,6 +112,7 @@ std::vector<IValue> layer_norm(const Stack &in, const Choice &c)
 // (input, weight?, bias?, N, C, HxW, group, eps)
 std::vector<IValue> group_norm(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 8);
     const Tensor x = in[0].toTensor(), w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
     const int64_t n_images = in[3].toInt(), n_channels = in[4].toInt(),
                   size = in[5].toInt(), n_groups = in[6].toInt();
@@ -145,6 +147,7 @@ void move_on(const Tensor &running, const Tensor &now, double momentum)
 // (input, weight?, bias?, running_mean?, running_var?, training, momentum, eps)
 std::vector<IValue> batch_norm(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 8);
     const Tensor x = in[0].toTensor(), w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
     if (x.numel() == 0 || x.dim() < 2) return {};
     const int64_t n_channels = x.size(1), n = x.numel() / n_channels;
@@ -204,6 +207,7 @@ Tensor columns_summed(const Choice &c, const Tensor &t)
 // (grad_out, input, normalized_shape, mean, rstd, weight?, bias?, output_mask)
 std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
 {
+    TORCH_INTERNAL_ASSERT(in.size() >= 8);
     const Tensor x = in[1].toTensor(), w = maybe_doubles(in[5]);
     const auto wanted = in[7].toBoolList();
     const auto axes = in[2].toIntVector();

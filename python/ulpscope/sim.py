@@ -321,8 +321,11 @@ def tell_idle() -> None:
         return
     idle = [one["fault"] for one in faults_fired() if one["calls"] == 0]
     if idle:
-        print(f"ulpscope: sim: planted, but met by no call: {'; '.join(idle)} (composite operators run as those "
-              "below them there: layer_norm as native_layer_norm, linear as addmm)", file=sys.stderr)  # fmt: skip
+        print(
+            f"ulpscope: sim: planted, but met by no call: {'; '.join(idle)} (composite operators run as those "
+            "below them there: layer_norm as native_layer_norm, linear as addmm)",
+            file=sys.stderr,
+        )
 
 
 def _finish() -> None:

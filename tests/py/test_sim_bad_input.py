@@ -134,8 +134,11 @@ def test_it_is_refused_and_the_device_goes_on(name):
 def child(code, expected=0, **variables):
     run = subprocess.run(
         [sys.executable, "-c", "import torch, ulpscope.sim as sim\n" + textwrap.dedent(code)],
-        env={**os.environ, **variables}, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert run.returncode == expected, run.stderr[-2000:]
     return run
 

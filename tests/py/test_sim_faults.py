@@ -85,9 +85,11 @@ def test_lines_of_a_file(tmp_path):
         sim.faults_from(file)
     code = "import ulpscope.sim as s; print(len(s.faults_fired()))"
     run = subprocess.run(
-        [sys.executable, "-c", code], env={**__import__("os").environ, "ULPSCOPE_SIM_FAULTS": f"@{file}"},
-        capture_output=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**__import__("os").environ, "ULPSCOPE_SIM_FAULTS": f"@{file}"},
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 1 and "faults.jsonl:2: " in run.stderr
 
 
