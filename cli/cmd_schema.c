@@ -31,8 +31,7 @@ const cli_page cmd_schema_page = {
     X(env)                                                                               \
     X(explain)                                                                           \
     X(fuzz)                                                                              \
-    X(info) X(loss) X(ops) X(overflow) X(port) X(result) X(show) X(sql) X(trial)         \
-        X(watch)
+    X(info) X(loss) X(ops) X(overflow) X(port) X(result) X(show) X(sql) X(trial) X(watch)
 #define DECLARE(name) extern const char usc_page_##name##_json[];
 FILES(DECLARE)
 #undef DECLARE
