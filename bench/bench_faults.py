@@ -26,7 +26,8 @@ HEAD = """# Faults of the simulated device
 
 What can be planted ([how](sim.md#planting-faults)), and who finds it where it is planted alone. Written by
 `./run bench faults --write docs/reference/faults.md` (torch {torch}); `check` is the verdict
-on one call, `schedule` 20 seeds of `torch.sim.schedule`, `ranks` two processes whose sums are compared. The same {n} calls without a fault: {clean}.
+on one call, `schedule` 20 seeds of `torch.sim.schedule`, `ranks` two processes whose sums are compared.
+The same {n} calls without a fault: {clean}.
 
 Parameters stand behind the text. A row of 0 is a fault that this way of looking does not show.
 """
