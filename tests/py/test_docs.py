@@ -117,12 +117,12 @@ WIDE = {
     "how-to/migrate-torch-musa.md": 3,
     "reference/c-api.md": 5,
     "reference/causes.md": 10,
+    "reference/faults.md": 1,
     "reference/fuzz.md": 1,
     "reference/levels.md": 1,
     "reference/loss.md": 3,
     "reference/metrics.md": 14,
     "reference/operators.md": 1,
-    "reference/sim.md": 1,
     "reference/trace-format.md": 6,
     "reference/watch-reference.md": 15,
 }
