@@ -349,7 +349,7 @@ def test_variables_say_how_it_starts(variables, said):
         ("GUARD", "wide", "there is no guard 'wide'; there are strict, pages, open"),
         ("RANDOM", "dice", "there are no random numbers of 'dice'; there are cpu, philox"),
         ("LOG", "kernels,disk", "'disk' is not logged; kernels and memory are"),
-        ("PROFILE", "tiny", "there is no profile 'tiny'; known: full, no-fp64"),
+        ("PROFILE", "tiny", "there is no profile 'tiny', the nearest is 'wide'; known: full, no-fp64"),
     ],
 )
 def test_variables_that_say_nothing_are_refused(name, value, said):
