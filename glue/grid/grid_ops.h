@@ -29,6 +29,7 @@
 #endif
 
 #include <array>
+#include <cstdlib>
 #include <deque>
 #include <initializer_list>
 #include <tuple>
@@ -128,12 +129,11 @@ class Call
     explicit Call(const char *name) : name_(name), outer_(usc_sim_get_label())
     {
         usc_sim_set_label(name);
-        if (usc_sim_fault_planted()) select();
     }
     ~Call()
     {
         usc_sim_set_label(outer_);
-        for (size_t i = 0; i < n_; i++)
+        for (size_t i = 0; i < hits_.size(); i++)
             if (results_[i] >= 0) usc_sim_fault_note(hits_[i].id, results_[i] > 0);
     }
     Call(const Call &) = delete;
@@ -152,33 +152,34 @@ class Call
     // An argument that is read, as a faulty kernel sees it.
     const at::Tensor &in(const at::Tensor &t)
     {
-        return n_ == 0 || !t.defined() ? t : changed(t);
+        meet(t);
+        return hits_.empty() || !t.defined() ? t : changed(t);
     }
 
     at::Tensor &out(at::Tensor &t)
     {
-        if (n_ > 0) spoil(t);
+        spoil(t);
         return t;
     }
     const at::Tensor &out(const at::Tensor &t)
     {
-        if (n_ > 0) spoil(t);
+        spoil(t);
         return t;
     }
     at::Tensor out(at::Tensor &&t)
     {
-        if (n_ > 0) spoil(t);
+        spoil(t);
         return std::move(t);
     }
     std::vector<at::Tensor> out(std::vector<at::Tensor> &&list)
     {
         for (const at::Tensor &t : list)
-            if (n_ > 0) spoil(t);
+            spoil(t);
         return std::move(list);
     }
     template <class... T> std::tuple<T...> out(std::tuple<T...> &&all)
     {
-        if (n_ > 0) std::apply([this](const auto &...one) { (spoil(one), ...); }, all);
+        std::apply([this](const auto &...one) { (spoil(one), ...); }, all);
         return std::move(all);
     }
     template <class T, class = std::enable_if_t<!std::is_convertible_v<T, at::Tensor>>>
@@ -188,11 +189,34 @@ class Call
     }
 
   private:
-    void select()
+    // The first tensor that the call meets tells what faults ask of one.
+    void meet(const at::Tensor &t)
     {
-        n_ = usc_sim_fault_select(name_, hits_, USC_SIM_MAX_FAULTS);
-        for (size_t i = 0; i < n_; i++) {
-            results_[i] = -1;
+        if (met_ || !t.defined() || t.layout() != at::kStrided) return;
+        met_ = true;
+        if (!usc_sim_fault_planted()) return;
+        usc_sim_call call{};
+        call.op = name_;
+        call.dtype = dtype_of(t);
+        call.stream = t.device().type() == c10::DeviceType::PrivateUse1
+                          ? usc_sim_stream_current(t.device().index()).id
+                          : -1;
+        call.n = t.numel();
+        call.n_columns = t.dim() > 0 ? t.size(-1) : 1;
+        call.strided = !t.is_contiguous();
+        call.has_last = call.strided && t.dim() == 4 &&
+                        t.is_contiguous(at::MemoryFormat::ChannelsLast);
+        select(call);
+    }
+
+    void select(const usc_sim_call &call)
+    {
+        usc_sim_fault *hits = nullptr;
+        const size_t n = usc_sim_fault_select(&call, &hits);
+        hits_.assign(hits, hits + n);
+        results_.assign(n, -1);
+        std::free(hits);
+        for (size_t i = 0; i < n; i++) {
             const usc_sim_fault_kind kind = hits_[i].kind;
             if (kind != USC_SIM_FAULT_CRASH && kind != USC_SIM_FAULT_HANG &&
                 kind != USC_SIM_FAULT_LACKING)
@@ -205,15 +229,21 @@ class Call
         }
     }
 
+    static usc_dtype dtype_of(const at::Tensor &t)
+    {
+        return usc_dtype_by_name(usc_glue::dtype_names(t.scalar_type()).first.c_str());
+    }
+
     // A fault on all elements of a tensor without gaps; whether a bit changed.
     int apply(const usc_sim_fault &fault, const at::Tensor &t) const
     {
-        const usc_dtype dtype =
-            usc_dtype_by_name(usc_glue::dtype_names(t.scalar_type()).first.c_str());
+        const usc_dtype dtype = dtype_of(t);
         if (usc_dtype_info_of(dtype)->size > sizeof(double)) return -1;
         const Open open({}, {t});
-        return usc_sim_fault_apply(&fault, dtype, const_cast<void *>(t.const_data_ptr()),
-                                   nullptr, static_cast<size_t>(t.numel()));
+        const usc_sim_elements e = {dtype, const_cast<void *>(t.const_data_ptr()),
+                                    nullptr, static_cast<size_t>(t.numel()),
+                                    static_cast<size_t>(t.dim() > 0 ? t.size(-1) : 1)};
+        return usc_sim_fault_apply(&fault, &e);
     }
 
     const at::Tensor &changed(const at::Tensor &t)
@@ -221,7 +251,7 @@ class Call
         for (const auto &known : seen_)
             if (known.first == t.unsafeGetTensorImpl()) return known.second;
         at::Tensor copy = t;
-        for (size_t i = 0; i < n_; i++) {
+        for (size_t i = 0; i < hits_.size(); i++) {
             if (usc_sim_fault_info_of(hits_[i].kind)->stage != USC_SIM_STAGE_INPUT)
                 continue;
             const at::Tensor next = copy.clone(at::MemoryFormat::Contiguous);
@@ -239,7 +269,8 @@ class Call
     void spoil(const at::Tensor &t)
     {
         if (!t.defined() || t.layout() != at::kStrided) return;
-        for (size_t i = 0; i < n_; i++) {
+        meet(t);
+        for (size_t i = 0; i < hits_.size(); i++) {
             if (usc_sim_fault_info_of(hits_[i].kind)->stage != USC_SIM_STAGE_OUTPUT)
                 continue;
             const at::Tensor dense = t.contiguous();
@@ -251,9 +282,9 @@ class Call
 
     const char *name_, *outer_;
     std::optional<c10::Device> device_;
-    usc_sim_fault hits_[USC_SIM_MAX_FAULTS];
-    int results_[USC_SIM_MAX_FAULTS];
-    size_t n_ = 0;
+    bool met_ = false;
+    std::vector<usc_sim_fault> hits_; // that fire on this call
+    std::vector<int> results_;        // of each what it did, -1: nothing yet
     std::deque<std::pair<const c10::TensorImpl *, at::Tensor>> seen_;
 };
 

@@ -80,7 +80,7 @@ def test_demo_names_the_three_planted_faults_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--fault", "nosuch", "--op", "aten::gelu"], ("no kind 'nosuch'", "bit_flip", "--list")),
+        (["--fault", "nosuch", "--op", "aten::gelu"], ("no kind 'nosuch'; the nearest is", "--list")),
         (["--fault", "bit_flip", "--op", "["], ("pattern '['",)),
         (["--fault", "bit_flip"], ("belong together",)),
         (["--honest", "--fault", "bit_flip", "--op", "gelu"], ("--honest",)),

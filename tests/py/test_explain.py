@@ -43,7 +43,7 @@ LISTS = {
     "error": [i for i, _ in rows("include/ulpscope/status.h", "USC_STATUS_LIST")],
     "excuse": [texts[0] for _, texts in rows("include/ulpscope/finding.h", "USC_EXCUSE_LIST")],
     "cause": sorted({code for _, code, _ in CAUSES}),
-    "fault": [texts[0] for _, texts in rows("sim/include/ulpscope_sim/sim.h", "USC_SIM_FAULT_LIST")],
+    "fault": [texts[0] for _, texts in rows("sim/include/ulpscope_sim/fault.h", "USC_SIM_FAULT_LIST")],
     "note": [texts[0] for _, texts in rows("include/ulpscope/standard.h", "USC_NO_OPINION_LIST")],
 }
 

@@ -95,7 +95,8 @@ def _hidden(q, k, mask, causal):
 def _reached(given):
     """The elements of the result that a hidden key makes NaN in the form that multiplies it by 0: all of a
     query's that is not finite times the key, or may overflow there, and the columns in which its value is not.
-    Also those of a query all of whose keys weigh exp(-Inf): 0 / 0, or 0 as where all are hidden."""
+    Also those of a query that sees keys, all of which weigh exp(-Inf): 0 / 0, or 0 as where all are hidden, which is
+    0 alone."""
     if given.get("dropout_p") or not given["query"].is_floating_point():
         return None
     q, scale = given["query"], given["scale"]
@@ -109,9 +110,8 @@ def _reached(given):
     if score.numel() * v.shape[-1] > MOST:
         return None
     odd, hidden = (~v.isfinite()).double(), hidden.expand(score.shape).double()
-    none = (_scores(_wide(q), _wide(k), given["attn_mask"], given["is_causal"], scale) == -math.inf).all(
-        -1, keepdim=True
-    )
+    none = _scores(_wide(q), _wide(k), given["attn_mask"], given["is_causal"], scale) == -math.inf
+    none = none.all(-1, keepdim=True) & (hidden == 0).any(-1, keepdim=True)
     return score.any(-1, keepdim=True) | none | (torch.einsum("...qk,...ke->...qe", hidden, odd) > 0)
 
 

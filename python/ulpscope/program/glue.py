@@ -236,6 +236,7 @@ def _link_flags() -> list[str]:
         "-ltorch_cpu",
         "-ltorch_python",
         "-lc10",
+        "-Wl,-rpath,$ORIGIN",  # where it is handed on, ours lie beside it
     ]
 
 
