@@ -540,15 +540,16 @@ class Watch(Shown):
     def _feed(self, step, site, rank, rows, numbers=None):
         """Rows of one rank, of these tensors or of all in turn; they go into the log, too."""
         self.core.feed(step, site, rank, rows, numbers)
-        if self.scalars and site == "grad" and rank == self.rank:
-            told = [row for row in watch_rows.unpacked(rows) if row is not None]
-            norm, odd = math.sqrt(sum(row.sum_sq for row in told)), sum(row.n_nonfinite for row in told)
+        shown = self.scalars and site == "grad" and rank == self.rank
+        if self.log is None and not shown:
+            return
+        numbers = range(len(self.names)) if numbers is None else numbers
+        told = [(i, row) for i, row in zip(numbers, watch_rows.unpacked(rows)) if row is not None]
+        if shown:
+            norm, odd = math.sqrt(sum(row.sum_sq for _, row in told)), sum(row.n_nonfinite for _, row in told)
             self.seen = {"grad_norm": norm, "grad_nonfinite": odd}
-        if self.log is not None:
-            numbers = range(len(self.names)) if numbers is None else numbers
-            told = [(i, *row) for i, row in zip(numbers, watch_rows.unpacked(rows)) if row is not None]
-            if told:
-                self.log.put(step, rank, site, now(), told)
+        if self.log is not None and told:
+            self.log.put(step, rank, site, now(), [(i, *row) for i, row in told])
 
     def _decide(self, step):
         """Has what was fed of a step decided, and takes the events."""
