@@ -8,7 +8,7 @@
 /* The i-th name; NULL beyond the last. */
 typedef const char *(*sim_name)(const void *ctx, size_t i);
 
-/* Of all names the one with the fewest letters that differ; NULL where there are none. */
+/* Of all names the one that usc_likeness finds most alike; NULL where there are none. */
 const char *sim_nearest(const char *word, size_t n, sim_name name, const void *ctx);
 
 #endif
