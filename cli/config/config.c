@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "config/toml.h"
+#include <ulpscope/x/toml.h>
 
 #define OWN "ulpscope.toml"
 #define SHARED "pyproject.toml"
@@ -109,7 +109,7 @@ static bool refuse_name(reading *r, int line, const cli_page *page, const char *
 }
 
 static bool add(reading *r, const cli_page *page, const char *name,
-                const toml_value *value)
+                const usc_toml_value *value)
 {
     cli_config *c = r->config;
     const char *command = page != NULL ? page->command : NULL;
@@ -123,7 +123,7 @@ static bool add(reading *r, const cli_page *page, const char *name,
         if (d->text == NULL) { /* the first of the array that begins there */
             d->text = strdup(value->text);
             d->line = value->line;
-            d->is_bool = value->kind == TOML_BOOL;
+            d->is_bool = value->kind == USC_TOML_BOOL;
             return d->text != NULL || refuse(r, value->line, "no memory");
         }
         again = true;
@@ -139,15 +139,15 @@ static bool add(reading *r, const cli_page *page, const char *name,
     *d = (cli_default){.command = command,
                        .name = strdup(name),
                        .line = value->line,
-                       .is_bool = value->kind == TOML_BOOL,
+                       .is_bool = value->kind == USC_TOML_BOOL,
                        .again = again};
-    if (value->kind != TOML_ARRAY) d->text = strdup(value->text);
+    if (value->kind != USC_TOML_ARRAY) d->text = strdup(value->text);
     c->n++;
-    return (d->name != NULL && (d->text != NULL || value->kind == TOML_ARRAY)) ||
+    return (d->name != NULL && (d->text != NULL || value->kind == USC_TOML_ARRAY)) ||
            refuse(r, value->line, "no memory");
 }
 
-static bool hear_table(reading *r, const toml_value *v, int n, char *command)
+static bool hear_table(reading *r, const usc_toml_value *v, int n, char *command)
 {
     if (n == 0) return true; /* [tool.ulpscope] */
     if (n > 1) return refuse(r, v->line, "a table lies within that of '%s'", command);
@@ -159,7 +159,7 @@ static bool hear_table(reading *r, const toml_value *v, int n, char *command)
     return refuse(r, v->line, "there is no command '%s'", command);
 }
 
-static bool hear(const toml_value *v, void *ctx)
+static bool hear(const usc_toml_value *v, void *ctx)
 {
     reading *r = ctx;
     int skip = 0;
@@ -172,19 +172,19 @@ static bool hear(const toml_value *v, void *ctx)
     }
     const int n = v->n_keys - skip;
     if (n > 2) return refuse(r, v->line, "a table lies within that of an option");
-    char keys[2][TOML_LONGEST_KEY] = {"", ""};
+    char keys[2][USC_TOML_LONGEST_KEY] = {"", ""};
     for (int i = 0; i < n; i++) {
         (void)snprintf(keys[i], sizeof keys[i], "%s", v->keys[skip + i]);
         with_dashes(keys[i]);
     }
-    if (v->kind == TOML_TABLE) return hear_table(r, v, n, keys[0]);
+    if (v->kind == USC_TOML_TABLE) return hear_table(r, v, n, keys[0]);
     if (n == 0) return refuse(r, v->line, "[tool.ulpscope] is a table");
     const cli_page *page = n == 2 ? cli_config_page(keys[0]) : NULL;
     if (n == 2 && page == NULL) return hear_table(r, v, 1, keys[0]);
     const char *name = keys[n - 1];
     if (page != NULL ? option_of(page, name) == NULL : !any_has(name))
         return refuse_name(r, v->line, page, name);
-    if (v->kind == TOML_ARRAY && v->in_array)
+    if (v->kind == USC_TOML_ARRAY && v->in_array)
         return refuse(r, v->line, "'%s' is an array of arrays", name);
     return add(r, page, name, v);
 }
@@ -221,7 +221,8 @@ static bool read_file(cli_config *config, const char *path, bool shared, bool *f
     int line = 0;
     /* What does not speak of us is not ours to find fault with. */
     if ((!shared || memmem(text, size, "ulpscope", 8) != NULL) &&
-        !toml_read(text, size, hear, &r, &line, why) && !r.failed && (!shared || r.found))
+        !usc_toml_read(text, size, hear, &r, &line, why) && !r.failed &&
+        (!shared || r.found))
         (void)refuse(&r, line, "%s", why);
     free(text);
     *found = *found || r.found;

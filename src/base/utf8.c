@@ -28,6 +28,16 @@ size_t usc_utf8_next(const char *text, uint32_t *code)
     return 0;
 }
 
+size_t usc_utf8_put(uint32_t code, char out[static 4])
+{
+    static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    const size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--, code >>= 6)
+        out[i] = (char)(0x80 | (code & 0x3f));
+    out[0] = (char)(lead[n] | code);
+    return n;
+}
+
 /* Bytes that stand for themselves. */
 static size_t plain_bytes(const char *text)
 {

@@ -11,6 +11,9 @@
  * forms, surrogates and what lies above U+10FFFF are none. Its code goes to *code. */
 size_t usc_utf8_next(const char *text, uint32_t *code);
 
+/** Writes the code of a character, at most U+10FFFF, as UTF-8: how many bytes, 1 to 4. */
+size_t usc_utf8_put(uint32_t code, char out[static 4]);
+
 /** What stands in a JSON string for a byte that is no UTF-8. */
 typedef enum usc_json_bad {
     USC_JSON_BAD_REPLACED, /* U+FFFD */

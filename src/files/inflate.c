@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/little.h"
+
 enum { LONGEST_CODE = 15, LITERALS = 288, DISTANCES = 30, END = 256 };
 
 typedef struct stream {
@@ -232,11 +234,6 @@ bool usc_inflate(const uint8_t *bytes, size_t n, uint8_t *out, size_t size)
 
 /* ---- gzip ---- */
 
-static uint32_t little(const uint8_t *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 /* Past a text that a zero ends. */
 static void skip_text(stream *s)
 {
@@ -261,8 +258,7 @@ static void skip_header(stream *s)
     if (s->bad) return;
     const unsigned flags = head[3];
     skip(s, HEADER);
-    if (flags & EXTRA && s->end - s->at >= 2)
-        skip(s, 2 + (s->at[0] | (size_t)s->at[1] << 8));
+    if (flags & EXTRA && s->end - s->at >= 2) skip(s, 2 + (size_t)usc_little(s->at, 2));
     if (flags & NAME) skip_text(s);
     if (flags & COMMENT) skip_text(s);
     if (flags & CRC) skip(s, 2);
@@ -278,8 +274,8 @@ static void take_member(stream *s)
     s->bad |= s->end - s->at < 8;
     if (s->bad) return;
     const size_t n = s->n - before;
-    s->bad = little(s->at + 4) != (uint32_t)n ||
-             little(s->at) != usc_crc32(n > 0 ? s->out + before : s->at, n);
+    s->bad = usc_little(s->at + 4, 4) != (uint32_t)n ||
+             usc_little(s->at, 4) != usc_crc32(n > 0 ? s->out + before : s->at, n);
     skip(s, 8);
 }
 

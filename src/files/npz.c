@@ -6,6 +6,7 @@
 
 #include <ulpscope/x/npy.h>
 
+#include "base/little.h"
 #include "base/number.h"
 #include "files/inflate.h"
 #include "files/tensor_set.h"
@@ -18,14 +19,6 @@ enum {
     MOST_PACKED = 1032, /* what deflate makes of a byte, at most */
     NAME = 512
 };
-
-static uint64_t little(const uint8_t *at, int n)
-{
-    uint64_t value = 0;
-    for (int i = n - 1; i >= 0; i--)
-        value = value << 8 | at[i];
-    return value;
-}
 
 static usc_status corrupt(const char *path, const char *what, usc_error *err)
 {
@@ -43,15 +36,15 @@ typedef struct entry {
 static bool take_wide(const uint8_t *extra, size_t n, entry *e)
 {
     while (n >= 4) {
-        const size_t size = (size_t)little(extra + 2, 2);
+        const size_t size = (size_t)usc_little(extra + 2, 2);
         if (size > n - 4) return false;
-        if (little(extra, 2) == 1) {
+        if (usc_little(extra, 2) == 1) {
             const uint8_t *at = extra + 4, *const end = at + size;
             uint64_t *const fields[] = {&e->size, &e->packed, &e->at};
             for (int i = 0; i < 3; i++) {
                 if (*fields[i] != UINT32_MAX) continue;
                 if (end - at < 8) return false;
-                *fields[i] = little(at, 8);
+                *fields[i] = usc_little(at, 8);
                 at += 8;
             }
             return true;
@@ -65,17 +58,17 @@ static bool take_wide(const uint8_t *extra, size_t n, entry *e)
 /* The entry at `at`, of `left` bytes; 0: none. Else its size. */
 static size_t take_entry(const uint8_t *at, size_t left, entry *e)
 {
-    if (left < ENTRY_SIZE || little(at, 4) != 0x02014b50) return 0;
-    const size_t n_name = (size_t)little(at + 28, 2),
-                 n_extra = (size_t)little(at + 30, 2),
-                 n_comment = (size_t)little(at + 32, 2),
+    if (left < ENTRY_SIZE || usc_little(at, 4) != 0x02014b50) return 0;
+    const size_t n_name = (size_t)usc_little(at + 28, 2),
+                 n_extra = (size_t)usc_little(at + 30, 2),
+                 n_comment = (size_t)usc_little(at + 32, 2),
                  n = ENTRY_SIZE + n_name + n_extra + n_comment;
     if (n > left || n_name >= NAME) return 0;
-    *e = (entry){.method = (unsigned)little(at + 10, 2),
-                 .crc = (unsigned)little(at + 16, 4),
-                 .packed = little(at + 20, 4),
-                 .size = little(at + 24, 4),
-                 .at = little(at + 42, 4)};
+    *e = (entry){.method = (unsigned)usc_little(at + 10, 2),
+                 .crc = (unsigned)usc_little(at + 16, 4),
+                 .packed = usc_little(at + 20, 4),
+                 .size = usc_little(at + 24, 4),
+                 .at = usc_little(at + 42, 4)};
     memcpy(e->name, at + ENTRY_SIZE, n_name);
     return take_wide(at + ENTRY_SIZE + n_name, n_extra, e) ? n : 0;
 }
@@ -85,11 +78,11 @@ static usc_status take_member(usc_tensor_set *set, const char *path, const char 
                               usc_error *err)
 {
     char name[2 * NAME];
-    if (e->at > n || n - e->at < LOCAL_SIZE || little(bytes + e->at, 4) != 0x04034b50)
+    if (e->at > n || n - e->at < LOCAL_SIZE || usc_little(bytes + e->at, 4) != 0x04034b50)
         return corrupt(path, "a member does not lie where its directory says", err);
     const uint8_t *local = bytes + e->at;
     const uint64_t first =
-        e->at + LOCAL_SIZE + little(local + 26, 2) + little(local + 28, 2);
+        e->at + LOCAL_SIZE + usc_little(local + 26, 2) + usc_little(local + 28, 2);
     if (first > n || e->packed > n - first || e->size / MOST_PACKED > e->packed + 1 ||
         (e->method == 0 && e->size != e->packed))
         return corrupt(path, "a member is larger than the file: was it cut off?", err);
@@ -134,8 +127,8 @@ static const uint8_t *find_directory(const uint8_t *bytes, size_t n, size_t *lef
     const size_t back = n - END_SIZE < COMMENT ? n - END_SIZE : COMMENT;
     for (size_t i = 0; i <= back; i++) {
         const uint8_t *end = bytes + n - END_SIZE - i;
-        if (little(end, 4) != 0x06054b50) continue;
-        const uint64_t size = little(end + 12, 4), at = little(end + 16, 4);
+        if (usc_little(end, 4) != 0x06054b50) continue;
+        const uint64_t size = usc_little(end + 12, 4), at = usc_little(end + 16, 4);
         if (size > (uint64_t)(end - bytes) || at > (uint64_t)(end - bytes) - size)
             return NULL;
         *left = (size_t)size;

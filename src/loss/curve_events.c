@@ -6,23 +6,16 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/little.h"
 #include "loss/curve.h"
 
 enum { HEAD = 12, TAIL = 4 };
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
 enum { DT_FLOAT = 1, DT_DOUBLE = 2 };
 
-static uint64_t little(const char *bytes, int n)
-{
-    uint64_t value = 0;
-    for (int i = n; i-- > 0;)
-        value = value << 8 | (unsigned char)bytes[i];
-    return value;
-}
-
 static bool crc_fits(const char *bytes, size_t n, const char *masked)
 {
-    return usc_crc32c_masked(bytes, n) == (uint32_t)little(masked, 4);
+    return usc_crc32c_masked(bytes, n) == (uint32_t)usc_little(masked, 4);
 }
 
 /* ---- protocol buffers ---- */
@@ -60,7 +53,7 @@ static bool take_field(const char **at, const char *end, field *f)
     if (n > (uint64_t)(end - *at)) return false;
     f->bytes = *at;
     f->n = (size_t)n;
-    if (f->kind != BYTES) f->value = little(*at, (int)n);
+    if (f->kind != BYTES) f->value = usc_little(*at, (int)n);
     *at += n;
     return true;
 }
@@ -93,7 +86,7 @@ static bool tensor_value(const char *at, size_t n, double *out)
         if (f.number < 4 || f.number > 6 || (f.number == 4 && dtype > DT_DOUBLE))
             continue;
         if (f.kind == VARINT || f.n != size) continue;
-        const uint64_t bits = little(f.bytes, (int)size);
+        const uint64_t bits = usc_little(f.bytes, (int)size);
         *out = wide ? as_double(bits) : as_float(bits);
         found = true;
     }
@@ -167,7 +160,7 @@ static void each_record(usc_curve_maker *m, const char *data, size_t size, bool 
         } else if (!crc_fits(at, 8, at + 8)) {
             why = "what follows is damaged";
         } else {
-            const uint64_t length = little(at, 8);
+            const uint64_t length = usc_little(at, 8);
             if (length > left - HEAD || left - HEAD - length < TAIL) {
                 why = "it was cut off, or is still being written";
                 continue;

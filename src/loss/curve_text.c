@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/number.h"
+#include "base/utf8.h"
 #include "files/inflate.h"
 #include "files/tensor_set.h"
 
@@ -31,26 +32,12 @@ static usc_status unpack(const char *name, usc_curve_bytes *b, usc_error *err)
     return USC_OK;
 }
 
-static size_t put_utf8(uint8_t *out, uint32_t c)
-{
-    if (c < 0x80) {
-        out[0] = (uint8_t)c;
-        return 1;
-    }
-    const size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    static const uint8_t first[] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n - 1; i > 0; i--, c >>= 6)
-        out[i] = (uint8_t)(0x80 | (c & 0x3f));
-    out[0] = (uint8_t)(first[n] | c);
-    return n;
-}
-
 /* UTF-16 of either order as UTF-8; half a pair stands as U+FFFD. */
 static usc_status narrow(const char *name, usc_curve_bytes *b, bool big, usc_error *err)
 {
     const uint8_t *at = (const uint8_t *)b->data;
     const size_t n = b->size / 2;
-    uint8_t *out = malloc(3 * n + 1);
+    char *out = malloc(3 * n + 1);
     size_t size = 0;
     if (out == NULL) return usc_no_memory(name, err);
     for (size_t i = 0; i < n; i++) {
@@ -62,11 +49,11 @@ static usc_status narrow(const char *name, usc_curve_bytes *b, bool big, usc_err
             c = pair ? 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00) : 0xfffd;
             i += pair;
         }
-        size += put_utf8(out + size, c);
+        size += usc_utf8_put(c, out + size);
     }
     free(b->own);
-    b->own = out;
-    b->data = (const char *)out;
+    b->own = (uint8_t *)out;
+    b->data = out;
     b->size = size;
     return USC_OK;
 }

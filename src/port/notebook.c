@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
 #include "port/port_job.h"
 
 typedef struct notebook {
@@ -110,14 +111,11 @@ static unsigned hex_at(const notebook *b, size_t at)
 
 static void add_utf8(notebook *b, unsigned c, size_t place)
 {
+    char bytes[4];
     if (c == 0 || (c >= 0xd800 && c < 0xe000)) c = '?'; /* half of a pair, a zero */
-    if (c < 0x80) {
-        add(b, (char)c, place);
-        return;
-    }
-    if (c >= 0x800) add(b, (char)(0xe0 | c >> 12), place);
-    add(b, (char)(c >= 0x800 ? 0x80 | (c >> 6 & 0x3f) : 0xc0 | c >> 6), place);
-    add(b, (char)(0x80 | (c & 0x3f)), place);
+    const size_t n = usc_utf8_put(c, bytes);
+    for (size_t i = 0; i < n; i++)
+        add(b, bytes[i], place);
 }
 
 /* Bytes of what a byte of the code stands for in the file. */

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "config/toml.h"
+// TOML 1.0 by recursive descent; the hearer is told of each value as it ends.
+#include <ulpscope/x/toml.h>
 
 #include <assert.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/line.h"
+#include "base/utf8.h"
 
 typedef struct reader {
     const char *at, *end;
-    toml_value value; /* its keys are those of the table and of what is read now */
-    char *text;       /* of `n_text` bytes and a zero, while it is made */
-    size_t n_text, size_text;
-    int line, n_table; /* keys of the table */
+    usc_toml_value value; /* its keys are those of the table and of what is read now */
+    usc_line text;        /* while it is made */
+    int line, n_table;    /* keys of the table */
     int depth;
-    toml_hear *hear;
+    usc_toml_hear *hear;
     void *ctx;
     char *why;
     bool failed;
 } reader;
 
-static bool fail(reader *r, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+static bool fail(reader *r, const char *format, ...) USC_PRINTF(2, 3);
 
 static bool fail(reader *r, const char *format, ...)
 {
@@ -90,45 +91,14 @@ static bool is_bare(int c)
 
 static bool put(reader *r, const char *bytes, size_t n)
 {
-    if (r->n_text + n >= r->size_text) {
-        const size_t size = 2 * (r->n_text + n) + 64;
-        char *grown = realloc(r->text, size);
-        if (grown == NULL) return fail(r, "no memory");
-        r->text = grown;
-        r->size_text = size;
-    }
-    memcpy(r->text + r->n_text, bytes, n);
-    r->n_text += n;
-    r->text[r->n_text] = '\0';
-    return true;
+    usc_line_put(&r->text, bytes, n);
+    return !r->text.failed || fail(r, "no memory");
 }
 
 static bool begin_text(reader *r)
 {
-    r->n_text = 0;
+    usc_line_clear(&r->text);
     return put(r, "", 0);
-}
-
-static bool put_code(reader *r, uint32_t c)
-{
-    char b[4];
-    size_t n = 0;
-    if (c < 0x80) {
-        b[n++] = (char)c;
-    } else if (c < 0x800) {
-        b[n++] = (char)(0xC0 | (c >> 6));
-        b[n++] = (char)(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-        b[n++] = (char)(0xE0 | (c >> 12));
-        b[n++] = (char)(0x80 | ((c >> 6) & 0x3F));
-        b[n++] = (char)(0x80 | (c & 0x3F));
-    } else {
-        b[n++] = (char)(0xF0 | (c >> 18));
-        b[n++] = (char)(0x80 | ((c >> 12) & 0x3F));
-        b[n++] = (char)(0x80 | ((c >> 6) & 0x3F));
-        b[n++] = (char)(0x80 | (c & 0x3F));
-    }
-    return put(r, b, n);
 }
 
 /* \uXXXX, \UXXXXXXXX: `n` digits behind the letter. */
@@ -145,7 +115,8 @@ static bool take_code(reader *r, int n)
     }
     if (code == 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
         return fail(r, "there is no character U+%04X", (unsigned)code);
-    return put_code(r, code);
+    char bytes[4];
+    return put(r, bytes, usc_utf8_put(code, bytes));
 }
 
 /* Behind a backslash. */
@@ -214,9 +185,9 @@ static bool take_text(reader *r)
 
 static void push_key(reader *r, const char *text, size_t n)
 {
-    if (r->value.n_keys < TOML_MOST_KEYS)
-        (void)snprintf(r->value.keys[r->value.n_keys], TOML_LONGEST_KEY, "%.*s", (int)n,
-                       text);
+    if (r->value.n_keys < USC_TOML_MOST_KEYS)
+        (void)snprintf(r->value.keys[r->value.n_keys], USC_TOML_LONGEST_KEY, "%.*s",
+                       (int)n, text);
     r->value.n_keys++;
 }
 
@@ -229,7 +200,7 @@ static bool take_keys(reader *r)
             if (starts(r, "\"\"\"") || starts(r, "'''"))
                 return fail(r, "a key does not go over several lines");
             if (!take_text(r)) return false;
-            push_key(r, r->text, r->n_text);
+            push_key(r, r->text.text, r->text.n);
         } else {
             const char *begin = r->at;
             while (is_bare(peek(r)))
@@ -244,7 +215,7 @@ static bool take_keys(reader *r)
 
 /* ---- values ---- */
 
-static bool tell(reader *r, toml_kind kind, const char *text, int line)
+static bool tell(reader *r, usc_toml_kind kind, const char *text, int line)
 {
     r->value.line = line;
     r->value.kind = kind;
@@ -269,7 +240,7 @@ static bool take_array(reader *r)
 {
     const bool within = r->value.in_array;
     r->at++;
-    if (!tell(r, TOML_ARRAY, "", r->line)) return false;
+    if (!tell(r, USC_TOML_ARRAY, "", r->line)) return false;
     r->value.in_array = true;
     for (past_lines(r); peek(r) != ']'; past_lines(r)) {
         if (peek(r) < 0) return fail(r, "an array has no closing ]");
@@ -290,7 +261,7 @@ static bool take_inline_table(reader *r)
     const int n = r->value.n_keys;
     const bool within = r->value.in_array;
     r->at++;
-    if (!tell(r, TOML_TABLE, "", r->line)) return false;
+    if (!tell(r, USC_TOML_TABLE, "", r->line)) return false;
     r->value.in_array = false;
     for (past_lines(r); peek(r) != '}'; past_lines(r)) {
         if (peek(r) < 0) return fail(r, "an inline table has no closing }");
@@ -330,24 +301,24 @@ static bool take_plain(reader *r)
     const size_t n = (size_t)(r->at - begin);
     if (n == 0) return fail(r, "a value is missing");
     if (!begin_text(r) || !put(r, begin, n)) return false;
-    const char *text = r->text;
+    const char *text = r->text.text;
     const bool is_bool = strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
     const char *number = text + (*text == '+' || *text == '-');
     if (!is_bool && !is_digit((unsigned char)*number) && strcmp(number, "inf") != 0 &&
         strcmp(number, "nan") != 0)
         return fail(r, "'%.40s' is no value; a text stands in \"quotes\"", text);
-    return tell(r, is_bool ? TOML_BOOL : TOML_PLAIN, text, r->line);
+    return tell(r, is_bool ? USC_TOML_BOOL : USC_TOML_PLAIN, text, r->line);
 }
 
 static bool take_value(reader *r)
 {
-    if (r->depth == TOML_DEEPEST) return fail(r, "values lie too deep in each other");
+    if (r->depth == USC_TOML_DEEPEST) return fail(r, "values lie too deep in each other");
     r->depth++;
     const int c = peek(r), line = r->line;
     const bool taken = c == '['   ? take_array(r)
                        : c == '{' ? take_inline_table(r)
                        : c == '"' || c == '\''
-                           ? take_text(r) && tell(r, TOML_TEXT, r->text, line)
+                           ? take_text(r) && tell(r, USC_TOML_TEXT, r->text.text, line)
                            : take_plain(r);
     r->depth--;
     return taken;
@@ -366,7 +337,7 @@ static bool take_header(reader *r)
         return fail(r, "'%s' is missing behind the name of a table", many ? "]]" : "]");
     r->at += many ? 2 : 1;
     r->n_table = r->value.n_keys;
-    return tell(r, TOML_TABLE, "", r->line);
+    return tell(r, USC_TOML_TABLE, "", r->line);
 }
 
 static bool take_line(reader *r)
@@ -381,8 +352,8 @@ static bool take_line(reader *r)
            fail(r, "more than one value stands in a line");
 }
 
-bool toml_read(const char *bytes, size_t size, toml_hear *hear, void *ctx, int *line,
-               char why[static 128])
+bool usc_toml_read(const char *bytes, size_t size, usc_toml_hear *hear, void *ctx,
+                   int *line, char why[static 128])
 {
     assert((bytes != NULL || size == 0) && hear != NULL && line != NULL && why != NULL);
     reader r = {.at = bytes, .end = bytes + size, .hear = hear, .ctx = ctx, .why = why};
@@ -392,6 +363,6 @@ bool toml_read(const char *bytes, size_t size, toml_hear *hear, void *ctx, int *
     while (r.at < r.end && take_line(&r)) {
     }
     *line = r.line;
-    free(r.text);
+    usc_line_free(&r.text);
     return !r.failed;
 }

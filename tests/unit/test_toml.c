@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader of defaults (cli/config/toml.h): every form of TOML 1.0 that a project's
+// The reader of defaults (ulpscope/x/toml.h): every form of TOML 1.0 that a project's
 // files have, and what is wrong with those that are none.
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "config/toml.h"
+#include <ulpscope/x/toml.h>
 
 typedef struct heard {
     char text[1024];
@@ -18,14 +18,14 @@ typedef struct heard {
 } heard;
 
 /* a.b=[text]: what was heard, with a letter for the kind and one for an array. */
-static bool hear(const toml_value *v, void *ctx)
+static bool hear(const usc_toml_value *v, void *ctx)
 {
     heard *h = ctx;
     static const char kinds[] = "tbpAT";
     if (h->stop_at == v->line) return false;
     char keys[256] = "";
     size_t n = 0;
-    for (int i = 0; i < v->n_keys && i < TOML_MOST_KEYS && n < sizeof keys; i++)
+    for (int i = 0; i < v->n_keys && i < USC_TOML_MOST_KEYS && n < sizeof keys; i++)
         n += (size_t)snprintf(keys + n, sizeof keys - n, "%s%s", i > 0 ? "." : "",
                               v->keys[i]);
     if (h->n < sizeof h->text)
@@ -69,7 +69,7 @@ static void test_what_is_read(void **state)
         heard h = {.text = ""};
         int line = 0;
         char why[128];
-        if (!toml_read(rows[i].toml, strlen(rows[i].toml), hear, &h, &line, why))
+        if (!usc_toml_read(rows[i].toml, strlen(rows[i].toml), hear, &h, &line, why))
             fail_msg("row %zu, line %d: %s", i, line, why);
         assert_string_equal(h.text, rows[i].heard);
     }
@@ -109,7 +109,7 @@ static void test_what_is_wrong(void **state)
         heard h = {.text = ""};
         int line = 0;
         char why[128];
-        if (toml_read(rows[i].toml, strlen(rows[i].toml), hear, &h, &line, why) ||
+        if (usc_toml_read(rows[i].toml, strlen(rows[i].toml), hear, &h, &line, why) ||
             strstr(why, rows[i].why) == NULL || line != rows[i].line)
             fail_msg("row %zu, line %d: %s", i, line, why);
     }
@@ -118,30 +118,30 @@ static void test_what_is_wrong(void **state)
 static void test_deep_long_and_enough(void **state)
 {
     (void)state;
-    char deep[4 + 2 * TOML_DEEPEST], why[128];
+    char deep[4 + 2 * USC_TOML_DEEPEST], why[128];
     heard h = {.text = ""};
     int line = 0;
     memcpy(deep, "a = ", 4);
     memset(deep + 4, '[', sizeof deep - 4);
-    assert_false(toml_read(deep, sizeof deep, hear, &h, &line, why));
+    assert_false(usc_toml_read(deep, sizeof deep, hear, &h, &line, why));
     assert_non_null(strstr(why, "too deep"));
 
-    char keys[4 * TOML_MOST_KEYS + 8]; /* more keys than are handed on */
+    char keys[4 * USC_TOML_MOST_KEYS + 8]; /* more keys than are handed on */
     size_t n = 0;
-    for (int i = 0; i < 2 * TOML_MOST_KEYS; i++)
+    for (int i = 0; i < 2 * USC_TOML_MOST_KEYS; i++)
         n += (size_t)snprintf(keys + n, sizeof keys - n, "%sk", i > 0 ? "." : "");
     (void)snprintf(keys + n, sizeof keys - n, "=1");
-    assert_true(toml_read(keys, strlen(keys), hear, &h, &line, why));
+    assert_true(usc_toml_read(keys, strlen(keys), hear, &h, &line, why));
 
-    char wide[3 * TOML_LONGEST_KEY];
+    char wide[3 * USC_TOML_LONGEST_KEY];
     memset(wide, 'x', sizeof wide);
     memcpy(wide + sizeof wide - 2, "=1", 2);
     h = (heard){.text = ""};
-    assert_true(toml_read(wide, sizeof wide, hear, &h, &line, why));
-    assert_int_equal(strcspn(h.text, "="), TOML_LONGEST_KEY - 1);
+    assert_true(usc_toml_read(wide, sizeof wide, hear, &h, &line, why));
+    assert_int_equal(strcspn(h.text, "="), USC_TOML_LONGEST_KEY - 1);
 
     h = (heard){.text = "", .stop_at = 2};
-    assert_false(toml_read("a=1\nb=2\nc=3", 11, hear, &h, &line, why));
+    assert_false(usc_toml_read("a=1\nb=2\nc=3", 11, hear, &h, &line, why));
     assert_string_equal(why, "");
     assert_string_equal(h.text, "a=p1@1");
 }
