@@ -55,9 +55,8 @@ typedef struct row {
 static row row_of(const cli_config *config, const cli_page *page, const cli_entry *option)
 {
     row r = {.option = option, .d = cli_config_of(config, page, option), .value = ""};
-    const cli_default *end = config->defaults + config->n;
     size_t n = 0;
-    for (const cli_default *d = r.d; d != NULL && d < end && (d == r.d || d->again); d++)
+    for (const cli_default *d = r.d; d != NULL; d = cli_config_next(config, d))
         if (d->text != NULL && n < sizeof r.value)
             n += (size_t)snprintf(r.value + n, sizeof r.value - n, "%s%s",
                                   n > 0 ? ", " : "", d->text);
@@ -167,14 +166,6 @@ static void tell_json(const cli_config *config, const cli_page *page)
     (void)puts("]}");
 }
 
-static int unknown(const char *name)
-{
-    const char *best = cli_config_nearest(name);
-    if (best != NULL)
-        return cli_fail("there is no command '%s'; did you mean %s?", name, best);
-    return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
-}
-
 int cmd_config(int argc, char **argv)
 {
     bool json = false;
@@ -185,7 +176,7 @@ int cmd_config(int argc, char **argv)
     }
     if (argc - optind > 1) return cli_fail("config takes one command");
     const cli_page *page = optind < argc ? cli_config_page(argv[optind]) : NULL;
-    if (optind < argc && page == NULL) return unknown(argv[optind]);
+    if (optind < argc && page == NULL) return cli_config_no_command(argv[optind]);
     cli_config config;
     int code = CLI_TROUBLE;
     if (cli_config_read(&config)) {

@@ -85,18 +85,6 @@ static const cli_command *command_of(const char *name)
     return NULL;
 }
 
-static int unknown(const char *name)
-{
-    const char *best = NULL;
-    for (int i = 0; i < N_COMMANDS; i++)
-        (void)cli_nearer(name, commands[i].page->command, &best);
-    if (best != NULL)
-        return cli_fail(
-            "there is no command '%s'; did you mean %s? ulpscope --help lists them", name,
-            best);
-    return cli_fail("there is no command '%s'; ulpscope --help lists them", name);
-}
-
 /* Help as roff: nothing in it may be taken for a request. */
 static void print_roff(FILE *from)
 {
@@ -114,7 +102,7 @@ static void print_roff(FILE *from)
 static int manual(const char *name)
 {
     const cli_command *command = command_of(name);
-    if (command == NULL) return unknown(name);
+    if (command == NULL) return cli_config_no_command(name);
     (void)printf(".TH ULPSCOPE-%s 1 \"\" \"ulpscope " USC_VERSION "\"\n", name);
     (void)printf(".SH NAME\nulpscope\\-%s \\- %s\n.SH DESCRIPTION\n.nf\n", name,
                  command->summary);
@@ -145,7 +133,7 @@ static int help(int argc, char **argv)
         return argc > 2 ? manual(argv[2]) : cli_fail("help --man needs a command");
     if (strcmp(argv[1], "--markdown") == 0) return markdown();
     const cli_command *command = command_of(argv[1]);
-    if (command == NULL) return unknown(argv[1]);
+    if (command == NULL) return cli_config_no_command(argv[1]);
     cli_page_print(command->page, stdout);
     return cli_close_output(CLI_SAME);
 }
@@ -192,7 +180,7 @@ int main(int argc, char **argv)
                         name);
 
     const cli_command *command = command_of(name);
-    if (command == NULL) return unknown(name);
+    if (command == NULL) return cli_config_no_command(name);
     if (asks_for_help(argc - 1, argv + 1)) {
         cli_page_print(command->page, stdout);
         return cli_close_output(CLI_SAME);

@@ -46,12 +46,22 @@ const cli_page *cli_config_page(const char *command)
     return NULL;
 }
 
-const char *cli_config_nearest(const char *command)
+static const char *nearest_command(const char *command)
 {
     const char *best = NULL;
     for (const cli_page *const *page = all; *page != NULL; page++)
         (void)cli_nearer(command, (*page)->command, &best);
     return best;
+}
+
+int cli_config_no_command(const char *command)
+{
+    const char *best = nearest_command(command);
+    if (best != NULL)
+        return cli_fail(
+            "there is no command '%s'; did you mean %s? ulpscope --help lists them",
+            command, best);
+    return cli_fail("there is no command '%s'; ulpscope --help lists them", command);
 }
 
 /* What is nearest to a name among the options of a command, NULL: of all. */
@@ -152,7 +162,7 @@ static bool hear_table(reading *r, const usc_toml_value *v, int n, char *command
     if (n == 0) return true; /* [tool.ulpscope] */
     if (n > 1) return refuse(r, v->line, "a table lies within that of '%s'", command);
     if (cli_config_page(command) != NULL) return true;
-    const char *best = cli_config_nearest(command);
+    const char *best = nearest_command(command);
     if (best != NULL)
         return refuse(r, v->line, "there is no command '%s'; did you mean [%s]?", command,
                       best);
@@ -330,6 +340,12 @@ const cli_default *cli_config_of(const cli_config *config, const cli_page *page,
     return of_all;
 }
 
+const cli_default *cli_config_next(const cli_config *config, const cli_default *d)
+{
+    const cli_default *next = d + 1;
+    return next < config->defaults + config->n && next->again ? next : NULL;
+}
+
 typedef struct words {
     char **argv;
     int n;
@@ -386,12 +402,9 @@ static bool put_defaults(const cli_config *config, const cli_page *page, const i
         for (const cli_entry *e = page->options[l]; e->key != 0; e++) {
             if (e->name == NULL || e->help == NULL) continue; /* another name */
             if (is_typed(typed, n_typed, e->key)) continue;
-            const cli_default *d = cli_config_of(config, page, e);
-            const cli_default *end = config->defaults + config->n;
-            for (bool first = true; d != NULL && d < end && (first || d->again); d++) {
-                first = false;
+            for (const cli_default *d = cli_config_of(config, page, e); d != NULL;
+                 d = cli_config_next(config, d))
                 if (!put_word(config, d, e, w)) return false;
-            }
         }
     return true;
 }

@@ -30,8 +30,8 @@ void cli_config_begin(const cli_page *const *pages);
 /** One of these pages; NULL: no such command. */
 const cli_page *cli_config_page(const char *command);
 
-/** The command whose name is nearest to this one, NULL: none is near. */
-const char *cli_config_nearest(const char *command);
+/** Says that there is no such command, with the nearest there is: CLI_TROUBLE. */
+int cli_config_no_command(const char *command);
 
 /**
  * Finds and reads the file, and holds every name in it to what the commands have:
@@ -43,9 +43,12 @@ bool cli_config_read(cli_config *out);
 void cli_config_free(cli_config *config);
 
 /** The first default that a command takes for an option, the command's own before that of
- * all; NULL: none. Elements of its array follow it. */
+ * all; NULL: none. */
 const cli_default *cli_config_of(const cli_config *config, const cli_page *page,
                                  const cli_entry *option);
+
+/** The next element of the array that `d` is of; NULL behind the last. */
+const cli_default *cli_config_next(const cli_config *config, const cli_default *d);
 
 /**
  * The words of a command line with the defaults of options that were not typed, which
