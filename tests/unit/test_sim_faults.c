@@ -1,52 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rules of faults in ulpscope_sim/fault.h: text form, when they fire, what they do.
-#include <ulpscope_sim/sim.h>
+#include "sim_faults.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static int clear(void **state)
-{
-    (void)state;
-    usc_sim_fault_clear();
-    return 0;
-}
-
-static int64_t plant(const char *text)
-{
-    int64_t id = 0;
-    usc_error err = {0};
-    if (usc_sim_fault_plant(text, &id, &err) != USC_OK) fail_msg("%s", err.text);
-    return id;
-}
-
-static usc_sim_fault planted(const char *text)
-{
-    usc_sim_fault f;
-    usc_sim_fault_clear();
-    plant(text);
-    assert_true(usc_sim_fault_get(0, &f));
-    return f;
-}
-
-static size_t n_hits(const char *op)
-{
-    usc_sim_fault *hits;
-    const usc_sim_call call = {.op = op, .stream = -1, .dtype = USC_DTYPE_NONE};
-    const size_t n = usc_sim_fault_select(&call, &hits);
-    free(hits);
-    return n;
-}
 
 /* ---- text and time ------------------------------------------------------------------
  */
