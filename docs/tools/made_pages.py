@@ -3,6 +3,7 @@
 python-api.md of the docstrings of what `ulpscope` exports. Run by `./run docs`; tests/py/test_docs.py holds both to be
 current. Needs the built environment."""
 
+import dataclasses
 import inspect
 import re
 import subprocess
@@ -18,8 +19,14 @@ Made of the docstrings by `./run docs`. How these are used: [verdicts from Pytho
 
 
 def signature(thing):
+    """Names and defaults; of a dataclass, whose docstring does not name its fields, types as well."""
     try:
-        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(thing)))
+        said = inspect.signature(thing)
+        if not dataclasses.is_dataclass(thing):
+            bare = [p.replace(annotation=p.empty) for p in said.parameters.values()]
+            said = said.replace(parameters=bare, return_annotation=said.empty)
+        quoted = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(said))
+        return re.sub(r" at 0x[0-9a-f]+", "", quoted)
     except (TypeError, ValueError):
         return ""
 

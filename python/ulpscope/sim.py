@@ -189,7 +189,7 @@ def current_device() -> int:
     return _lib_glue.usc_glue_sim_current_device()
 
 
-def set_device(device) -> None:
+def set_device(device: object) -> None:
     if _lib_glue.usc_glue_sim_set_device(_index(device)) != 0:
         raise RuntimeError(f"sim: there is no device {device}; there are {device_count()}")
 

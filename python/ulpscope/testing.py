@@ -1,13 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Assertions for tests of kernels."""
 
-import warnings
+from __future__ import annotations
 
-from .session.api import check_call
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from .session.api import CallVerdict, check_call
 from .session.explained import explain
 
 
-def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat=3, cause=True, **kwargs):
+def assert_accurate(
+    fn: Callable[..., Any],
+    reference: Callable[..., Any] | None,
+    *args: Any,
+    backward: bool = False,
+    inputs: str = "given",
+    repeat: int = 3,
+    cause: bool | float = True,
+    **kwargs: Any,
+) -> CallVerdict:
     """
     Raises AssertionError where `fn(*args, **kwargs)` is not as accurate as float32
     arithmetic allows, whatever its order: held to `reference`, which runs on the CPU in
@@ -28,7 +41,7 @@ def assert_accurate(fn, reference, *args, backward=False, inputs="given", repeat
     return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs, repeat=repeat, cause=cause))
 
 
-def passed(verdict):
+def passed(verdict: CallVerdict) -> CallVerdict:
     """A verdict that passes; of any other the AssertionError that explains it."""
     __tracebackhide__ = True
     if verdict.verdict == "pass":

@@ -213,7 +213,7 @@ def test_bad_arguments_are_refused(bad):
 # One session asks where operators were defined while another one's kernels come and go.
 READS_WHILE_KERNELS_GO = """
     import sys, threading, torch
-    from ulpscope.program import capture
+    from ulpscope.program import capture, provenance
 
     def record(name):
         recorder = capture.Recorder(f"{sys.argv[1]}/{name}", "stats", None)
@@ -224,7 +224,7 @@ READS_WHILE_KERNELS_GO = """
 
     def read():
         while not done.is_set():
-            capture.operator_sources(first.session)
+            provenance.operator_sources(first.session)
 
     first, done = record("first"), threading.Event()
     reader = threading.Thread(target=read)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ulpscope.calls import torch_older, torch_private
-from ulpscope.program import capture, lacks
+from ulpscope.program import lacks, provenance
 
 GONE = ["Event", "accelerator", "get_device_module", "get_autocast_dtype"]
 
@@ -146,6 +146,6 @@ def test_a_library_whose_file_torch_keeps_to_itself_is_found_where_it_is_held(tm
             return [("held::op", said), ("aten::add", "registered at x.cpp:1")]
 
     said = "registered at /dev/null:2"
-    assert held_by.__file__ in capture.operator_sources(Session())
+    assert held_by.__file__ in provenance.operator_sources(Session())
     said = "registered at elsewhere.cpp:2"
-    assert held_by.__file__ not in capture.operator_sources(Session())
+    assert held_by.__file__ not in provenance.operator_sources(Session())

@@ -2,7 +2,13 @@
 """What a prompt and a notebook show of what the Python API returns: a line, and in a notebook a table below it.
 Serves all that users hold in their hands."""
 
+from __future__ import annotations
+
 import html
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 MOST_ROWS = 30
 
@@ -11,18 +17,18 @@ class Shown:
     """What derives from it says a line of itself, and gives rows if it has some. Showing waits for nothing and
     changes nothing."""
 
-    def _shown(self):
+    def _shown(self) -> str:
         """What it is and what came of it, in a line."""
         raise NotImplementedError
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         """(titles, rows of values) for a notebook."""
         return (), ()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self._shown()}>"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         titles, rows = self._titles_and_rows()
         rows = list(rows)
         parts = [f"<p><b>{html.escape(self._shown())}</b></p>"]

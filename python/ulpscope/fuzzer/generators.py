@@ -4,9 +4,13 @@ that stands at two places gives both the same value; a case of a seed is the sam
 draws come from `_core.uniform`. Needs of torch: dtypes.
 """
 
+from __future__ import annotations
+
 import math
 import operator
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -56,7 +60,16 @@ class CannotDraw(ValueError):
 class Generator:
     """What is drawn by `draw(draws)`, once in a case."""
 
-    def value(self):
+    if TYPE_CHECKING:  # `_arithmetic` makes them, below
+
+        def __add__(self, other: Any) -> Generator: ...
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __add__
+        __mod__ = __rmod__ = __truediv__ = __rtruediv__ = __add__
+
+        def __neg__(self) -> Generator: ...
+
+    def value(self) -> Any:
         """What it is in this case."""
         draws = drawing.get()
         if draws is None:
@@ -71,7 +84,7 @@ class Generator:
                 raise CannotDraw(f"a generator raises {type(problem).__name__}: {problem}") from problem
         return draws.values[self]
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         raise NotImplementedError
 
     def __repr__(self):
@@ -82,11 +95,11 @@ class Generator:
         """What `|` chooses among, all alike."""
         return [self]
 
-    def size(self):
+    def size(self) -> int:
         """How many it counts for beside others."""
         return 1
 
-    def eval(self):
+    def eval(self) -> Any:
         """A value drawn anew, of all that it is made of, too."""
         if drawing.get() is not None:
             self.forget(drawing.get().values)
@@ -104,30 +117,30 @@ class Generator:
         """The type that an untyped generator (`compat.oneflow.random`) gets; others have one."""
         return self
 
-    def map(self, function):
+    def map(self, function: Callable[[Any], Any]) -> Generator:
         """`function` of what is drawn."""
         return Mapped(function, self)
 
-    def where(self, condition):
+    def where(self, condition: Callable[[Any], bool]) -> Generator:
         """Drawn anew until `condition(value)` holds."""
         return Where(self, condition)
 
-    def __or__(self, other):
+    def __or__(self, other: Any) -> Generator:
         other = generator(other)
         if getattr(self, "weights", None) or getattr(other, "weights", None):
             return OneOf([self, other], [self.size(), other.size()])
         return OneOf([*self.options(), *other.options()])
 
-    def __ror__(self, other):
+    def __ror__(self, other: Any) -> Generator:
         return generator(other) | self
 
-    def __index__(self):
+    def __index__(self) -> int:
         return operator.index(self.value())
 
-    def __int__(self):
+    def __int__(self) -> int:
         return int(self.value())
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self.value())
 
 
@@ -153,7 +166,7 @@ def settled(value):
     return value
 
 
-def generator(value):
+def generator(value: Any) -> Generator:
     """The generator that a value is, or one that gives it."""
     return value if isinstance(value, Generator) else Constant(value)
 
@@ -259,37 +272,37 @@ class Where(Generator):
 # ---- what users call -------------------------------------------------------------------
 
 
-def ints(low, high):
+def ints(low: Any, high: Any) -> Generator:
     """A whole number of [low, high)."""
     return Number(low, high, True)
 
 
-def floats(low=0.0, high=1.0):
+def floats(low: Any = 0.0, high: Any = 1.0) -> Generator:
     """A number of [low, high)."""
     return Number(low, high, False)
 
 
-def bools():
+def bools() -> Generator:
     """True or False."""
     return OneOf([False, True])
 
 
-def oneof(*choices, weights=None):
+def oneof(*choices: Any, weights: Sequence[float] | None = None) -> Generator:
     """One of them, by weights."""
     return OneOf(choices, weights)
 
 
-def constant(value):
+def constant(value: Any) -> Generator:
     """That value, in each case."""
     return Constant(value)
 
 
-def nothing():
+def nothing() -> Generator:
     """Leaves an argument out: `padding=ints(1, 3) | nothing()`."""
     return Constant(NOTHING)
 
 
-def random_or_nothing(given):
+def random_or_nothing(given: Any) -> Generator:
     """What is drawn two times of three, else nothing."""
     return OneOf([given, NOTHING], [2, 1])
 
@@ -307,7 +320,7 @@ DTYPES = {
 }
 
 
-def dtypes(*names):
+def dtypes(*names: str | torch.dtype) -> Generator:
     """A torch.dtype, of those given or of groups: dtypes("float", "half", torch.int64)."""
     found = []
     for name in names or ("float", "low"):
@@ -337,7 +350,7 @@ class Sizes(Generator):
         return tuple(sizes)
 
 
-def shapes(ndim=None, empty=True):
+def shapes(ndim: Any = None, empty: bool = True) -> Generator:
     """A tuple of sizes, of 1 to 4 axes unless `ndim` says how many."""
     return Sizes(ints(1, 5) if ndim is None else ndim, empty)
 
@@ -354,19 +367,19 @@ class _Narrowed(Generator):
         return tuple(1 if draws.below(4) == 0 else n for n in kept)
 
 
-def broadcasting(n=2, ndim=None):
+def broadcasting(n: int = 2, ndim: Any = None) -> list[Generator]:
     """`n` shapes that broadcast with one another; the first is that of the result."""
     whole = shapes(ndim)
     return [whole, *(_Narrowed(whole) for _ in range(n - 1))]
 
 
-def contracting(batch=()):
+def contracting(batch: Sequence[Any] = ()) -> list[Generator]:
     """Two shapes that `matmul` takes."""
     m, k, n = (Mapped(lambda s: s[0], shapes(1)) for _ in range(3))
     return [Mapped(lambda *s: tuple(s), *batch, m, k), Mapped(lambda *s: tuple(s), *batch, k, n)]
 
 
-def pooling(spatial=2, kernel=1):
+def pooling(spatial: int = 2, kernel: Any = 1) -> Generator:
     """A shape (batch, channels, ...) whose `spatial` axes are no smaller than a kernel."""
     axes = [Mapped(lambda s, k: max(s[0], k), shapes(1, empty=False), kernel) for _ in range(spatial)]
     return Mapped(lambda *s: tuple(s), ints(1, 4), ints(1, 5), *(Mapped(lambda n: min(n, 33), a) for a in axes))

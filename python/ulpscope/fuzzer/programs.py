@@ -7,14 +7,18 @@ A text that asks where it runs is run there itself.
 Needs of torch: modules called with other parameters (`torch.func.functional_call`), make_fx and a way out of its mode.
 """
 
+from __future__ import annotations
+
 import copy
 import functools
 import inspect
 import math
 import operator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -122,7 +126,15 @@ LAYOUTS = (None, None, None, *stress.LAYOUTS, "channels_last")
 RARE = ("common-offset", "all-zeros", "nan", "inf", "mask", "positive-definite")
 
 
-def tensor(*sizes, dtype=torch.float32, values=None, layout="any", low=None, high=None, requires_grad=True):
+def tensor(
+    *sizes: Any,
+    dtype: Any = torch.float32,
+    values: Any = None,
+    layout: Any = "any",
+    low: Any = None,
+    high: Any = None,
+    requires_grad: Any = True,
+) -> Any:
     """
     A tensor of drawn values. Sizes, dtype and all others may be generators.
 
@@ -449,12 +461,12 @@ class Space:
 TORCH = Space(torch)
 
 
-def call(function, *args, **kwargs):
+def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What a function of one's own gives, which gets tensors and numbers: a kernel, an autograd.Function's apply."""
     return called(function, args, kwargs)
 
 
-def layer(kind, *args, **kwargs):
+def layer(kind: Any, *args: Any, **kwargs: Any) -> Any:
     """A module of one's own: a class and what it is made of. It begins with the same weights on both sides."""
     return _maker(getattr(kind, "kind", kind), getattr(kind, "path", ""))(*args, **kwargs)
 

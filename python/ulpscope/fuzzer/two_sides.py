@@ -2,7 +2,11 @@
 """`@ulpscope.fuzz`: a test in plain torch text as cases of a seed (`programs`), on two sides. Needs
 nothing of torch itself."""
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from ..calls.older import add_note
 from ..calls.verdicts import FLAGGED
@@ -12,25 +16,50 @@ from .programs import Tape
 from .text_case import Disagrees, Refused, judged
 from .text_failure import Failure, parsed, told
 
+if TYPE_CHECKING:
+    import torch
+
 REFUSALS = 20  # draws that the CPU may refuse for each that it takes
 HOW = {"backward": True, "cause": True, "judge": True, "double_backward": False, "via": ""}  # of `judged`, by default
 
 
+@overload
+def fuzz(function: Callable[..., Any]) -> Callable[..., None]: ...
+
+
+@overload
 def fuzz(
-    function=None,
+    function: None = None,
     *,
-    n=20,
-    devices=("cpu", "sim:0"),
-    seed=0,
-    case=None,
-    backward=True,
-    cause=True,
-    judge=True,
-    double_backward=False,
-    via="",
-    profile=False,
-    shrink=True,
-):
+    n: int = 20,
+    devices: Sequence[str | torch.device] = ("cpu", "sim:0"),
+    seed: int = 0,
+    case: int | str | None = None,
+    backward: bool = True,
+    cause: bool | float = True,
+    judge: bool = True,
+    double_backward: bool = False,
+    via: str = "",
+    profile: bool = False,
+    shrink: bool = True,
+) -> Callable[[Callable[..., Any]], Callable[..., None]]: ...
+
+
+def fuzz(
+    function: Callable[..., Any] | None = None,
+    *,
+    n: int = 20,
+    devices: Sequence[str | torch.device] = ("cpu", "sim:0"),
+    seed: int = 0,
+    case: int | str | None = None,
+    backward: bool = True,
+    cause: bool | float = True,
+    judge: bool = True,
+    double_backward: bool = False,
+    via: str = "",
+    profile: bool = False,
+    shrink: bool = True,
+) -> Any:
     """
     Runs a test as `n` cases of a seed on each device behind the first one, which is the CPU. Outputs,
     intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with

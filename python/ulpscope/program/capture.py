@@ -6,24 +6,33 @@ run under `ulpscope capture` (`launched`). Operators come in through glue/interc
 go out through the C session; Python only says which step it is.
 """
 
+from __future__ import annotations
+
 import contextlib
-import inspect
 import json
 import multiprocessing
 import os
-import platform
-import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted, sized
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Literal
+
+    from typing_extensions import Self
+
+Steps = Union[int, str, Iterable[int], None]  # which steps: 2, [0, 5], range(3), "2,5-8"; None: all
 
 DATA = ("full", "stats")
 LEVELS = ("api", "aten")
 
 
-def parse_steps(steps):
+def parse_steps(steps: Steps) -> list[int]:
     """
     Step numbers from "1", "2,5-8", an int or an iterable of ints, as a sorted list.
 
@@ -50,7 +59,7 @@ def _ranges(text):
         raise ValueError(str(error)) from None
 
 
-def rank_and_world():
+def rank_and_world() -> tuple[int, int]:
     """This process's rank and how many there are: torch.distributed's, else torchrun's."""
     import torch
 
@@ -63,7 +72,7 @@ def rank_and_world():
         return 0, 1
 
 
-def check_ops(ops):
+def check_ops(ops: str | None) -> None:
     """Raises ValueError with a sentence where `ops` is no PATTERN (None is one)."""
     from .. import _core
 
@@ -211,6 +220,7 @@ class Recorder:
         if self.session is None:
             return None
         from .. import _core
+        from . import provenance as _provenance
 
         interrupted, self.step = self.step is not None, None
         self._unhook()
@@ -220,7 +230,7 @@ class Recorder:
         if self.births is None:
             session.meta("devices", session.devices())
             session.meta("compiled_regions", str(len(self.generated)))
-            session.meta("imports", json.dumps(operator_sources(session)))
+            session.meta("imports", json.dumps(_provenance.operator_sources(session)))
         error = None
         try:
             session.flush()
@@ -236,6 +246,7 @@ class Recorder:
     def _open(self):
         from .. import _core
         from . import glue as _glue
+        from . import provenance as _provenance
 
         glue = _glue.ready("intercept")
         if self.births is None:
@@ -258,8 +269,8 @@ class Recorder:
         if self.births is not None and "keep_path" not in self.sifted:
             return
         if self.births is not None:
-            self.session.meta("imports", json.dumps(operator_sources(self.session)))
-        for key, value in environment(self.data, self.ops).items():
+            self.session.meta("imports", json.dumps(_provenance.operator_sources(self.session)))
+        for key, value in _provenance.environment(self.data, self.ops, *rank_and_world()).items():
             self.session.meta(key, value)
 
 
@@ -274,94 +285,7 @@ def _is_child():
     return multiprocessing.parent_process() is not None
 
 
-def operator_sources(session):
-    """
-    What a replay must import to have the operators that this program registered itself:
-    Python files and extension libraries, sorted. A script that would run on import (no
-    `__name__` guard) is left out. From any thread, while others register kernels.
-    """
-    import torch
-
-    from ..calls import functions
-
-    folder = os.path.dirname(torch.__file__)
-    found, unplaced = set(torch.ops.loaded_libraries), set()
-    for name, said in session.places():
-        if said.startswith("registered at /dev/null:"):  # a torch that keeps the file to itself
-            unplaced.add(name.split("::")[0])
-        place = re.fullmatch(r"registered at (.*\.py):\d+", said)
-        file = place.group(1) if place else ""
-        if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
-            function = custom_operator(name)
-            file = function.__code__.co_filename if function is not None else ""
-        if file and not file.startswith(folder) and os.path.isfile(file):
-            found.add(os.path.abspath(file))
-    found |= {file for file in _holding_libraries(unplaced) if not file.startswith(folder)}
-    for function in functions.registered.values():
-        with contextlib.suppress(TypeError):  # of no file
-            found.add(os.path.abspath(inspect.getfile(function)))
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    if script and os.path.abspath(script) in found and not guarded(script):
-        found.remove(os.path.abspath(script))
-    return sorted(found)
-
-
-def _holding_libraries(namespaces):
-    """Files of the modules that hold a torch.library.Library of one of these namespaces."""
-    import torch
-
-    kind = torch.library.Library
-    for module in list(sys.modules.values()) if namespaces else ():
-        held = [v for v in list(getattr(module, "__dict__", {}).values()) if type(v) is kind and v.ns in namespaces]
-        file = getattr(module, "__file__", None)
-        if held and file and os.path.isfile(file):
-            yield os.path.abspath(file)
-
-
-def custom_operator(name):
-    """The Python function behind an operator of `torch.library.custom_op`, or None."""
-    from ..calls.torch_private import python_operator
-
-    return python_operator(name.split(".")[0])
-
-
-def guarded(script):
-    """Whether a script does its work under `if __name__ == "__main__"`."""
-    with open(script, encoding="utf-8", errors="replace") as file:
-        return re.search(r"^if\s+__name__\s*==", file.read(), re.M) is not None
-
-
-def environment(data, ops):
-    """What a reader of the trace wants to know about the run, as meta keys."""
-    import torch
-
-    rank, world = rank_and_world()
-    settings = {
-        "threads": torch.get_num_threads(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "variables": {
-            k: v
-            for k, v in sorted(os.environ.items())
-            if k.startswith(("OMP_", "MKL_", "ULPSCOPE_SIM_", "CUBLAS_", "NVIDIA_TF32"))
-        },
-    }
-    return {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "argv": json.dumps(sys.argv),
-        "platform": platform.platform(),
-        "rank": str(rank),
-        "world_size": str(world),
-        "data": data,
-        "ops": ops or "",
-        "seed": str(torch.initial_seed()),
-        "environment": json.dumps(settings),
-    }
-
-
-def step():
+def step() -> None:
     """Ends a step of the capture that is running here, `ulpscope capture --step-by manual`
     included; does nothing where none is."""
     hooks = sys.modules.get(f"{__package__}.hooks")
@@ -400,7 +324,15 @@ class capture(Shown):  # noqa: N801 - it is used like a function
     the folder holds anything.
     """
 
-    def __init__(self, path, steps=None, data="full", ops=None, step_by=None, level="aten"):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        steps: Steps = None,
+        data: str = "full",
+        ops: str | None = None,
+        step_by: str | None = None,
+        level: str = "aten",
+    ) -> None:
         from . import hooks as _hooks
 
         if step_by is not None and step_by not in _hooks.SOURCES:
@@ -410,13 +342,13 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         self.recorder = Recorder(path, data, ops, level=level)
         self.hooks = _hooks.Steps(self._boundary, source="manual" if self.whole else step_by)
         self.now = 0
-        self.counts = None
-        self.error = None
+        self.counts: dict[str, int] | None = None
+        self.error: str | None = None
         self.path = Path(path)
         if not _is_child():  # its rank may come later; beside it others write already
             check_empty(self._folder())
 
-    def _shown(self):
+    def _shown(self) -> str:
         session, counts = self.recorder.session, self.counts
         counts = session.counts() if session is not None else counts
         done = f"{counted(counts['calls'], 'call')}, {sized(counts['bytes_written'])}" if counts else "nothing recorded"
@@ -438,7 +370,7 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         if world > 1:
             loose.rename(self.path / f"rank-{rank}")
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         from . import hooks as _hooks
 
         self.recorder.path = self._folder()
@@ -448,7 +380,9 @@ class capture(Shown):  # noqa: N801 - it is used like a function
             self._begin()
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         with self._guarded():
             self.hooks.remove()
             if kind is None and (self.whole or self.wanted is None):
@@ -479,7 +413,7 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         with unhurt():
             self.recorder._unhook()
 
-    def step(self):
+    def step(self) -> None:
         """Ends a step, unless optimizer or data loader already do."""
         self.hooks.manual_end()
 

@@ -7,22 +7,26 @@ them. The program waits for nothing but the copy: what is beyond `ROOM` bytes in
 and counted. Needs of torch what a capture needs.
 """
 
+from __future__ import annotations
+
 import atexit
 import collections
 import contextlib
 import json
 import math
+import os
 import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
 from . import capture as _capture
 from . import program_mode as _mode
-from .scalars import Scalars
+from .scalars import Scalars, ScalarsTo
 from .live_process import NO_ROOM, Finding, JudgeProcess, end_later  # noqa: F401 - Finding is found here
 
 ROOM = 192 << 20  # bytes that are recorded and not judged
@@ -37,7 +41,7 @@ class CheckFailed(ArithmeticError):
     """A call does not pass, and `live_check(on_fail="raise")` says so where a step ends. `finding`
     is the first of them."""
 
-    def __init__(self, finding):
+    def __init__(self, finding: Finding) -> None:
         super().__init__(finding.sentence)
         self.finding = finding
 
@@ -106,24 +110,24 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
     def __init__(
         self,
-        ops=None,
-        steps=None,
-        ranks=None,
-        step_by=None,
-        every=1,
-        distinct=False,
-        budget=None,
-        on_fail="record",
-        output=None,
-        causes=2.0,
-        level="operator",
-        modules=None,
-        threads=None,
-        force=False,
-        inputs="device",
-        imports=(),
-        scalars=None,
-    ):
+        ops: str | None = None,
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        step_by: str | None = None,
+        every: int = 1,
+        distinct: bool = False,
+        budget: float | None = None,
+        on_fail: str | Callable[[Finding], object] = "record",
+        output: str | os.PathLike[str] | None = None,
+        causes: float = 2.0,
+        level: str = "operator",
+        modules: str | None = None,
+        threads: _mode.Numbers = None,
+        force: bool = False,
+        inputs: str = "device",
+        imports: Iterable[str | os.PathLike[str]] = (),
+        scalars: ScalarsTo = None,
+    ) -> None:
         if inputs not in ("device", "reference"):
             raise ValueError(f"inputs {inputs!r}: 'device' or 'reference'")
         if inputs == "reference" and level != "module":
@@ -166,7 +170,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
     # ---- what it says ----
 
-    def findings(self):
+    def findings(self) -> list[Finding]:
         """What does not pass so far, as a list of `Finding`, in the order in which it was judged.
         Waits for all that was recorded."""
         if self.judge is None:
@@ -183,29 +187,29 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self._put_scalars()
         return list(self.judge.found)
 
-    def notes(self):
+    def notes(self) -> list[Finding]:
         """Calls that pass, of which there is something to say all the same: strides that torch's own
         kernels do not give. As `findings`, each operator, module and layout once."""
         self.findings()
         return list(self.judge.noted) if self.judge is not None else []
 
-    def so_far(self):
+    def so_far(self) -> list[Finding]:
         """The same without waiting."""
         return list(self.judge.found) if self.judge is not None else []
 
     @property
-    def n_judged(self):
+    def n_judged(self) -> int:
         """How many calls were judged so far."""
         return self.judge.n_judged if self.judge is not None else 0
 
     judged = n_judged
 
     @property
-    def unjudged(self):
+    def unjudged(self) -> int:
         """How many calls were looked at and have no verdict on their numbers."""
         return sum(self.judge.unjudged.values()) if self.judge is not None else 0
 
-    def not_judged(self):
+    def not_judged(self) -> str:
         """The line on what was not judged so far, most calls first, with reason and remedy; "" where all was."""
         from .. import _core
 
@@ -214,7 +218,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         items = [(op, why, n) for (op, why), n in seen.items()]
         return _core.unjudged(items + [("", why, n) for why, n in self.left_out.items() if why not in known])
 
-    def summary(self):
+    def summary(self) -> str:
         """What was judged so far, without waiting: a line, and one more where not all was."""
         found, waits = len(self.so_far()), self.judge.waiting() if self.judge is not None else 0
         line = f"{self.n_judged} call{'s' * (self.n_judged != 1)} judged, {found} finding{'s' * (found != 1)}"
@@ -222,20 +226,20 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             line += f"; {waits} recorded call{'s' * (waits != 1)} not judged yet: findings() waits for them"
         return "\n".join(filter(None, (line, self.not_judged())))
 
-    def _told(self):
+    def _told(self) -> str:
         return self.summary()
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         rows = [(f.verdict, f.op, f.sentence) for f in self.so_far()]
         return ("verdict", "operator", "sentence"), rows
 
     @property
-    def skipped(self):
+    def skipped(self) -> int:
         """How many calls of the device, or modules, were not judged."""
         return sum(self.left_out.values())
 
     @property
-    def left_out(self):
+    def left_out(self) -> dict[str, int]:
         """The same by the reason, as a dict."""
         found = collections.Counter() if self.judge is None else collections.Counter(self.judge.left)
         found[NO_ROOM] += self.n_left + (self._counts()["left"] if self.recorder is not None else 0)
@@ -243,10 +247,10 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
     # ---- steps ----
 
-    def _wants(self, step):
+    def _wants(self, step: int) -> bool:
         return step % self.every == 0 and super()._wants(step)
 
-    def _begin(self, step):
+    def _begin(self, step: int) -> None:
         if self.judge is None:
             self._call_judge()
         self._look()
@@ -254,7 +258,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             self._record()
         self.recorder.begin(step)
 
-    def _end(self, goes_on):
+    def _end(self, goes_on: bool) -> None:
         self._look()
         failed = self.recorder.session and self.recorder.session.error()
         if failed:
@@ -278,14 +282,14 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         told = {"judged": self.n_judged, "unjudged": self.unjudged, "accused": len(found)}
         self.scalars.put(told | ({"least_bits": min(bits)} if bits else {}), self.last_step)
 
-    def _close(self):
+    def _close(self) -> None:
         if self.recorder is not None:
             self._hand_over()
 
-    def _abandon(self):
+    def _abandon(self) -> None:
         self.recorder = self.judge = None
 
-    def _tell(self):
+    def _tell(self) -> None:
         """Hands new findings to on_fail, without waiting. What that raises is for the program."""
         if self.judge is None or self.on_fail in ("record", "dump"):
             return

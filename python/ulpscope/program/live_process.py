@@ -3,6 +3,8 @@
 it said so far, and what happens where it ends by itself. Serves `live`; the other side is
 `live_judge`. Needs nothing of torch."""
 
+from __future__ import annotations
+
 import atexit
 import collections
 import contextlib
@@ -41,7 +43,7 @@ class Finding:
     output: str  # path of the output that decided: "out[0]", "args[1]"
     args: str
     notes: str
-    stack: tuple  # (file, line, function) of the program, innermost first
+    stack: tuple[tuple[str, int, str], ...]  # (file, line, function) of the program, innermost first
     trace: str  # TRACE#CALL, where on_fail is "dump"
 
 

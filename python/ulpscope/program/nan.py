@@ -7,16 +7,24 @@ file, memory for what lives. With `keep_calls` they come with their data, of whi
 stay in memory (src/capture/recent.h) until they are to be written. All wording is made in C, as for `ulpscope overflow`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..calls.foreign import unhurt
 from ..calls.shown import counted
 from . import capture as _capture
 from . import program_mode as _mode
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Birth:
     inputs: str
     sentence: str
     call: int  # its number, from 1
-    stack: tuple  # (file, line, function) of the program, innermost first
+    stack: tuple[tuple[str, int, str], ...]  # (file, line, function) of the program, innermost first
 
 
 RING = 256 << 20  # bytes between the calls and the thread that keeps them
@@ -88,19 +96,19 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
     def __init__(
         self,
-        ops=None,
-        steps=None,
-        on_birth="record",
-        keep=1000,
-        step_by=None,
-        ranks=None,
-        modules=None,
-        threads=None,
-        keep_calls=0,
-        keep_bytes=256 << 20,
-        output="ulpscope-nan",
-        on_device=None,
-    ):
+        ops: str | None = None,
+        steps: _capture.Steps = None,
+        on_birth: str | Callable[[Birth], object] = "record",
+        keep: int = 1000,
+        step_by: str | None = None,
+        ranks: _mode.Numbers = None,
+        modules: str | None = None,
+        threads: _mode.Numbers = None,
+        keep_calls: int = 0,
+        keep_bytes: int = 256 << 20,
+        output: str | os.PathLike[str] = "ulpscope-nan",
+        on_device: bool | None = None,
+    ) -> None:
         from .. import _core
 
         if on_birth not in ("record", "raise") and not callable(on_birth):
@@ -124,7 +132,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self.n_told = 0  # to on_birth
         self.n_before = 0  # calls of sessions that are closed
 
-    def births(self, first=0):
+    def births(self, first: int = 0) -> list[Birth]:
         """The births so far, as a list of `Birth`, in the order in which they came about; `first`:
         without so many that were there before."""
         with self._guarded():
@@ -132,32 +140,32 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
                 self.recorder.session.flush()
         return [_birth(b) for b in self.found.read(first)]
 
-    def _told(self):
+    def _told(self) -> str:
         return f"{counted(self.n_births, 'birth')} in {counted(self.n_calls, 'call')}"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         rows = [(b.value, b.kind, b.op, b.step, b.phase, b.module, b.sentence) for b in map(_birth, self.found.read(0))]
         return ("value", "kind", "operator", "step", "phase", "module", "sentence"), rows
 
     @property
-    def n_births(self):
+    def n_births(self) -> int:
         """How many there were so far, also those that `keep` left out."""
         return self.found.count()
 
     @property
-    def n_calls(self):
+    def n_calls(self) -> int:
         """How many calls were watched so far."""
         session = self.recorder.session
         return self.n_before + (session.counts()["calls"] if session is not None else 0)
 
     @property
-    def trace(self):
+    def trace(self) -> str | None:
         """The folder in which the last calls are, None where they were not written."""
         with self._guarded():
             self._look()
         return self._trace
 
-    def keep(self):
+    def keep(self) -> str | None:
         """Has the last calls written now, whatever was born; the folder, None where there are none."""
         session = self.recorder.session
         if session is not None and self.keep_calls and self._trace is None:
@@ -165,12 +173,14 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             session.flush()
         return self.trace
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         left = kind is None or (issubclass(kind, SystemExit) and getattr(value, "code", None) in (None, 0))
         self.died = not left and not issubclass(kind, GeneratorExit)
         return super().__exit__(kind, value, trace)
 
-    def _begin(self, step):
+    def _begin(self, step: int) -> None:
         if self.recorder.session is None:
             if self.keep_calls and self._trace is None:
                 self._keep()
@@ -211,14 +221,14 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self.keep_calls = 0
         print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
 
-    def _end(self, goes_on):
+    def _end(self, goes_on: bool) -> None:
         failed = self.recorder.session and self.recorder.session.error()
         if failed:
             raise RuntimeError(failed)
         self.recorder.end(goes_on)
         self._look()
 
-    def _close(self):
+    def _close(self) -> None:
         if self.error is None:
             self._look(last=True)
         self.recorder.sifted = {}
@@ -227,10 +237,10 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             return
         self.n_before += counts["calls"]
 
-    def _abandon(self):
+    def _abandon(self) -> None:
         self.recorder._unhook()
 
-    def _tell(self):
+    def _tell(self) -> None:
         """Hands new births to on_birth. What that raises is for the program."""
         if self.on_birth == "record":
             return

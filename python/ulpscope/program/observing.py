@@ -3,10 +3,17 @@
 
 `observe` is the public context manager; glue/intercept/reroute_observe.cpp writes the lines."""
 
+from __future__ import annotations
+
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from . import reroute as _reroute
+
+if TYPE_CHECKING:
+    from . import capture as _capture
+    from . import program_mode as _mode
 
 VARIABLE = "TORCH_MUSA_OP_DEBUG"
 PARTS = ("LEVEL", "LENGTH", "LIST", "BLACK_LIST", "DIR")
@@ -38,8 +45,16 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     """
 
     def __init__(
-        self, level=1, length=50, ops="*", output="observed.jsonl", steps=None, ranks=None, threads=None, step_by=None
-    ):
+        self,
+        level: int = 1,
+        length: int = 50,
+        ops: str = "*",
+        output: str | os.PathLike[str] = "observed.jsonl",
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        threads: _mode.Numbers = None,
+        step_by: str | None = None,
+    ) -> None:
         if level not in LEVELS or isinstance(level, bool):
             raise ValueError(f"level {level!r}: 1 to 6")
         if not isinstance(length, int) or isinstance(length, bool) or length < 0:
@@ -60,7 +75,7 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         self.output = output
 
     @classmethod
-    def from_environment(cls):
+    def from_environment(cls) -> observe | None:
         """
         The mode that torch_musa's variables ask for, not entered; None where they ask for none.
 
@@ -83,12 +98,12 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         mode.write_to(os.path.join(_made(given["DIR"] or "DEBUG_DIR"), "observed.jsonl"))
         return mode
 
-    def write_to(self, output):
+    def write_to(self, output: str | os.PathLike[str]) -> None:
         """Another file, before the mode is entered."""
         self.output = self.more["output"] = os.path.abspath(output)
 
 
-def asked_for():
+def asked_for() -> bool:
     """Whether torch_musa's variable asks for it."""
     return os.environ.get(VARIABLE, "").lower() in ("1", "on", "true", "yes")
 

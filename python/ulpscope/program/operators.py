@@ -3,16 +3,34 @@
 kernel, a function of an extension, whatever torch's dispatcher does not see. Needs nothing of
 torch itself."""
 
+from __future__ import annotations
+
 import functools
 import inspect
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar, overload
 
 from ..calls import functions
+
+F = TypeVar("F", bound="Callable[..., Any]")
 
 modes = []  # the ApiModes of the captures that run
 
 
-def operator(function=None, *, mutates=(), name=None):
+@overload
+def operator(function: F, *, mutates: str | Iterable[str] = (), name: str | None = None) -> F: ...
+
+
+@overload
+def operator(
+    function: None = None, *, mutates: str | Iterable[str] = (), name: str | None = None
+) -> Callable[[F], F]: ...
+
+
+def operator(
+    function: Callable[..., Any] | None = None, *, mutates: str | Iterable[str] = (), name: str | None = None
+) -> Any:
     """
     Makes the calls of a function those of an operator, in every capture:
 

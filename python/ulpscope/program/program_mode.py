@@ -4,14 +4,25 @@ operators, modules, threads), where its steps end, and that its failure never en
 
 Needs of torch: the hooks that tell where a step ends (program/hooks)."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Union
 
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown
 from . import capture as _capture
 from . import regions as _regions
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Literal
+
+    from typing_extensions import Self
+
+Numbers = Union[int, Iterable[int], None]  # of ranks, of threads; None: all
 
 
 class Scope:
@@ -26,7 +37,15 @@ class Scope:
     Raises ValueError with a sentence for anything else.
     """
 
-    def __init__(self, ops=None, steps=None, ranks=None, modules=None, threads=None, step_by=None):
+    def __init__(
+        self,
+        ops: str | None = None,
+        steps: _capture.Steps = None,
+        ranks: Numbers = None,
+        modules: str | None = None,
+        threads: Numbers = None,
+        step_by: str | None = None,
+    ) -> None:
         from . import hooks as _hooks
 
         if step_by is not None and step_by not in _hooks.SOURCES:
@@ -48,11 +67,11 @@ class Scope:
             quoted = session.unmatched().split(", ")
             self.unmatched = [u for u in quoted if u and (self.unmatched is None or u in self.unmatched)]
 
-    def wants_step(self, step):
+    def wants_step(self, step: int) -> bool:
         """Whether calls of this step are in the scope."""
         return self.steps is None or step in self.steps
 
-    def wants_rank(self):
+    def wants_rank(self) -> bool:
         """Whether this process's rank is in the scope; asked late, a rank may be joined any time."""
         return self.ranks is None or _capture.rank_and_world()[0] in self.ranks
 
@@ -88,42 +107,42 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
     NOUN = "the mode"  # "NaN tracking": begins the sentence where it fails
     UNSEEN = None  # "judged": what was not done to regions that a compiler made code of; None: nothing is said
 
-    def __init__(self, scope):
+    def __init__(self, scope: Scope) -> None:
         from . import hooks as _hooks
 
         self.scope = scope
         self.hooks = _hooks.Steps(self._boundary, source=scope.step_by)
         self.now = 0
         self.open = False  # a step is, that is in the scope
-        self.error = None
+        self.error: str | None = None
         self.generated = {}  # graphs that ran as code of a compiler, while the mode was entered
         self.regions = None
 
-    def _begin(self, step):
+    def _begin(self, step: int) -> None:
         """Works from here on, as `step`."""
 
-    def _end(self, goes_on):
+    def _end(self, goes_on: bool) -> None:
         """The step is over; `goes_on`: the next one begins at once."""
 
-    def _close(self):
+    def _close(self) -> None:
         """Takes everything back. Also behind a failure, and then where nothing began."""
 
-    def _tell(self):
+    def _tell(self) -> None:
         """Says what was found to whom it concerns."""
 
-    def _abandon(self):
+    def _abandon(self) -> None:
         """Takes hooks out of the program in a forked child, and touches nothing else."""
 
-    def _told(self):
+    def _told(self) -> str:
         """What came of it so far, for a line about it."""
         return ""
 
-    def _shown(self):
+    def _shown(self) -> str:
         name = type(self).__name__
         state = f"in step {self.now}" if self.open else "not in a step"
         return ", ".join(filter(None, (f"{name}: {self._told() or state}", self._told() and state, self.error)))
 
-    def abandon(self):
+    def abandon(self) -> None:
         """This process was forked while the mode was entered, which is not its own: it is left
         without a word."""
         self.open = False
@@ -133,11 +152,11 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
             self.regions = None
         self._abandon()
 
-    def step(self):
+    def step(self) -> None:
         """Ends a step, unless optimizer or data loader already do."""
         self.hooks.manual_end()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.error = None
         with self._guarded():
             self.hooks.active = True
@@ -147,7 +166,9 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
             self._start()
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         with self._guarded():
             self.hooks.remove()
             if self.open:

@@ -4,15 +4,25 @@ and of the libraries that communicate.
 
 Needs of torch: its switches for deterministic algorithms, and the operators' tags."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import random
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..calls.shown import Shown, counted
 from . import reroute as _reroute
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+    from typing import Literal
+
+    from typing_extensions import Self
 
 # variable -> value, and what reads it when it starts
 VARIABLES = {
@@ -27,7 +37,7 @@ VARIABLES = {
 class _Draws(_reroute.Rerouted):
     """Counts calls of operators that draw random numbers."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("count", "*", None, None, None, None, "manual", draws=True)
         self.NOUN = "deterministic()"
 
@@ -50,24 +60,24 @@ class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is u
     random numbers in the block: their results repeat only with their seed (`seed_all`).
     """
 
-    def __init__(self, strict=False):
+    def __init__(self, strict: bool = False) -> None:
         self.strict = strict
-        self.problems = []
+        self.problems: list[str] = []
         self.draws = _Draws()
 
-    def _shown(self):
+    def _shown(self) -> str:
         drew = counted(sum(self.random.values()), "call") + " drew random numbers"
         return "; ".join([f"deterministic: {drew}", *self.problems])
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], Iterable[tuple[object, ...]]]:
         return ("operator that drew", "calls"), self.random.items()
 
     @property
-    def random(self):
+    def random(self) -> dict[str, int]:
         """Operators that drew random numbers, and how often."""
         return self.draws.n_calls
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         cudnn = torch.backends.cudnn
         self.before = (
             torch.are_deterministic_algorithms_enabled(),
@@ -89,7 +99,9 @@ class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is u
         self.draws.__enter__()
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         self.draws.__exit__(kind, value, trace)
         self._verify()
         cudnn = torch.backends.cudnn
@@ -149,7 +161,7 @@ class seed_all(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     Raises ValueError for a seed that is no whole number from 0.
     """
 
-    def __init__(self, seed=0, cpu_random=True):
+    def __init__(self, seed: int = 0, cpu_random: bool = True) -> None:
         if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
             raise ValueError(f"seed {seed!r}: a whole number from 0")
         super().__init__("fallback", "*", None, None, None, None, "manual", draws=True)
@@ -167,17 +179,19 @@ class seed_all(_reroute.Rerouted):  # noqa: N801 - it is used like a function
             numpy.random.seed(self.seed % 2**32)
         torch.manual_seed(self.seed % 2**64)
 
-    def remove(self):
+    def remove(self) -> None:
         """Devices draw their own random numbers again."""
         self.__exit__(None, None, None)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self.cpu_random and not self.entered:
             self.entered = True
             super().__enter__()
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         if self.entered:
             self.entered = False
             super().__exit__(kind, value, trace)

@@ -7,6 +7,8 @@ an operator as before. Needs of torch: the hooks of `mode`, and for `substitute`
 schema and meta kernel.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import difflib
@@ -14,11 +16,17 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..calls.shown import counted
+from . import capture as _capture
 from . import program_mode as _mode
 from . import substituted as _substituted
+
+if TYPE_CHECKING:
+    import torch
 
 _QUIET = ("time", "count", "reduction", "observe")
 _UNSEEN = dict.fromkeys(("fallback", "cast", "substitute"), "computed another way") | {
@@ -33,8 +41,19 @@ class Rerouted(_mode.ProgramMode):
     """What they have in common: a route of the glue, on while a step is in the scope."""
 
     def __init__(
-        self, kind, ops, steps, ranks, modules, threads, step_by, dtype="", function=None, draws=False, **more
-    ):
+        self,
+        kind: str,
+        ops: str,
+        steps: _capture.Steps,
+        ranks: _mode.Numbers,
+        modules: str | None,
+        threads: _mode.Numbers,
+        step_by: str | None,
+        dtype: str = "",
+        function: _substituted.Function | None = None,
+        draws: bool = False,
+        **more: Any,
+    ) -> None:
         if not isinstance(ops, str) or not ops.strip():
             raise ValueError(f"ops {ops!r}: a PATTERN of operators, '*' for all")
         super().__init__(_mode.Scope(ops, steps, ranks, modules, threads, step_by))
@@ -47,28 +66,28 @@ class Rerouted(_mode.ProgramMode):
         self.UNSEEN = None if draws else _UNSEEN.get(kind)
 
     @property
-    def n_calls(self):
+    def n_calls(self) -> dict[str, int]:
         """How many calls of which operator were computed this way so far, as a dict."""
         total = dict(self.counted)
         for op, n in (self.route.calls() if self.route else {}).items():
             total[op] = total.get(op, 0) + n
         return total
 
-    def _told(self):
+    def _told(self) -> str:
         total = self.n_calls
         return f"{counted(sum(total.values()), 'call')} of {counted(len(total), 'operator')}, {self.NOUN}"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         return ("operator", "calls"), sorted(self.n_calls.items(), key=lambda row: -row[1])
 
-    def said_calls(self, most):
+    def said_calls(self, most: int) -> list[str]:
         """ "aten::addmm: 12 calls on the CPU", a line for each operator, the most called first."""
         how = {"fallback": "on the CPU", "cast": f"in {self.dtype}", "substitute": "by the function given"}[self.kind]
         rows = sorted(self.n_calls.items(), key=lambda row: -row[1])
         more = [f"and {counted(len(rows) - most, 'more operator')}"] if len(rows) > most else []
         return [f"{op}: {counted(n, 'call')} {how}" for op, n in rows[:most]] + more
 
-    def _begin(self, step):
+    def _begin(self, step: int) -> None:
         from .. import _core
         from . import glue as _glue
         from . import hooks as _hooks
@@ -95,12 +114,12 @@ class Rerouted(_mode.ProgramMode):
         if self.scope.modules is not None:
             self.modules = _hooks.Modules(self.route)
 
-    def _end(self, goes_on):
+    def _end(self, goes_on: bool) -> None:
         if not goes_on:
             self.route.set_on(False)
         self._say(self.route.problems())
 
-    def _close(self):
+    def _close(self) -> None:
         hooks, self.watch, self.modules = [self.watch, self.modules], None, None
         for hook in hooks:
             if hook is not None:
@@ -149,7 +168,15 @@ class fallback(Rerouted):  # noqa: N801 - it is used like a function
     Calls inside code that a compiler generated cannot be seen. Raises ValueError for bad arguments.
     """
 
-    def __init__(self, ops, steps=None, ranks=None, modules=None, threads=None, step_by=None):
+    def __init__(
+        self,
+        ops: str,
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        modules: str | None = None,
+        threads: _mode.Numbers = None,
+        step_by: str | None = None,
+    ) -> None:
         super().__init__("fallback", ops, steps, ranks, modules, threads, step_by)
 
 
@@ -166,7 +193,16 @@ class cast(Rerouted):  # noqa: N801 - it is used like a function
     clone) and views are left alone. `dtype`: a name or a torch.dtype. All else as in `fallback`.
     """
 
-    def __init__(self, ops, dtype, steps=None, ranks=None, modules=None, threads=None, step_by=None):
+    def __init__(
+        self,
+        ops: str,
+        dtype: str | torch.dtype,
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        modules: str | None = None,
+        threads: _mode.Numbers = None,
+        step_by: str | None = None,
+    ) -> None:
         super().__init__("cast", ops, steps, ranks, modules, threads, step_by, dtype=_dtype_name(dtype))
 
 
@@ -189,7 +225,16 @@ class substitute(Rerouted):  # noqa: N801 - it is used like a function
     reaches the program. `ops` may be a PATTERN. All else as in `fallback`.
     """
 
-    def __init__(self, ops, fn, steps=None, ranks=None, modules=None, threads=None, step_by=None):
+    def __init__(
+        self,
+        ops: str,
+        fn: Callable[..., Any],
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        modules: str | None = None,
+        threads: _mode.Numbers = None,
+        step_by: str | None = None,
+    ) -> None:
         if not callable(fn):
             raise ValueError(f"fn {fn!r}: a function that takes the operator's arguments")
         function = _substituted.Function(fn)
@@ -217,7 +262,7 @@ class fp32_collectives(Rerouted):  # noqa: N801 - it is used like a function
         "c10d::_reduce_scatter_base_,c10d::reduce_scatter_tensor_coalesced_"
     )
 
-    def __init__(self, steps=None, step_by=None):
+    def __init__(self, steps: _capture.Steps = None, step_by: str | None = None) -> None:
         import torch.distributed  # noqa: F401 - its operators must be there
 
         super().__init__("reduction", self.OPS, steps, None, None, None, step_by)
@@ -234,7 +279,7 @@ def _dtype_name(dtype):
     return str(known).removeprefix("torch.")
 
 
-def from_text(text):
+def from_text(text: str) -> list[Rerouted]:
     """The modes that a JSON list describes, not entered; ValueError with a sentence for
     anything else."""
     try:

@@ -10,16 +10,23 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Union
 
 from .. import _core
 from ..calls.foreign import theirs, unhurt
 
 
+ScalarsTo = Union[
+    Callable[..., Any], str, "os.PathLike[str]", None
+]  # what takes ({name: number}, step=step), or a folder
+
+
 class EventFile:
     """A new event file in `folder`, written from the first number on."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder, self.file = Path(folder), None
 
     def __call__(self, values: dict[str, float], step: int) -> None:
@@ -41,7 +48,7 @@ class Scalars:
     """What `scalars=` was given: a function, called with ({name: number}, step=step), or a folder.
     One that fails is said once and not called again: it is no matter of the program."""
 
-    def __init__(self, given, noun):
+    def __init__(self, given: ScalarsTo, noun: str) -> None:
         if given is not None and not callable(given) and not isinstance(given, (str, os.PathLike)):
             raise ValueError(f"scalars {given!r}: a function such as wandb.log, or a folder for TensorBoard")
         self.noun = noun

@@ -3,10 +3,17 @@
 
 `time_ops` is the public context manager; glue/intercept/reroute_time.cpp takes the times."""
 
+from __future__ import annotations
+
 import dataclasses
+from typing import TYPE_CHECKING
 
 from ..calls.shown import counted
 from . import reroute as _reroute
+
+if TYPE_CHECKING:
+    from . import capture as _capture
+    from . import program_mode as _mode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +46,20 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     of `OpTime`, the slowest in all first. Raises ValueError for bad arguments.
     """
 
-    def __init__(self, ops="*", steps=None, ranks=None, threads=None, step_by=None, modules=None):
+    def __init__(
+        self,
+        ops: str = "*",
+        steps: _capture.Steps = None,
+        ranks: _mode.Numbers = None,
+        threads: _mode.Numbers = None,
+        step_by: str | None = None,
+        modules: str | None = None,
+    ) -> None:
         super().__init__("time", ops, steps, ranks, modules, threads, step_by)
         self.NOUN = "time_ops()"
         self.earlier = {}  # of blocks that ended
 
-    def rows(self):
+    def rows(self) -> list[OpTime]:
         """The operators so far, the slowest in all first."""
         total = dict(self.earlier)
         _add(total, self.route.times() if self.route else [])
@@ -54,7 +69,7 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         ]
         return sorted(rows, key=lambda r: -r.total_ms)
 
-    def table(self, most=20):
+    def table(self, most: int = 20) -> str:
         """The slowest `most` operators as text, with what share of all they took."""
         rows = self.rows()
         total = sum(r.total_ms for r in rows) or 1.0
@@ -72,15 +87,15 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
             lines.append(f"and {len(rows) - most} more")
         return "\n".join(lines)
 
-    def _told(self):
+    def _told(self) -> str:
         rows = self.rows()
         return f"{counted(sum(r.n_calls for r in rows), 'call')} in {sum(r.total_ms for r in rows):.3f} ms"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         rows = [(r.op, r.phase, r.n_calls, r.total_ms, r.mean_ms, r.most_ms, r.clock) for r in self.rows()]
         return ("operator", "phase", "calls", "total ms", "mean ms", "longest", "clock"), rows
 
-    def _close(self):
+    def _close(self) -> None:
         if self.route is not None:
             _add(self.earlier, self.route.times())
         super()._close()

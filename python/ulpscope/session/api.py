@@ -2,10 +2,14 @@
 """Verdicts for kernel authors: `judge_call` on outputs that some device gave, `check_call`
 on what a callable computes. Bound in `ulpscope`; described in docs/reference/python.md."""
 
+from __future__ import annotations
+
 import copy
 import functools
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -42,18 +46,18 @@ class OutputVerdict(Shown):
     expected_bits: float  # those of float32 on the CPU
     cause: str
     sentence: str
-    worst: list = field(default_factory=list)  # (index, device value, correct value)
+    worst: list[tuple[Any, Any, Any]] = field(default_factory=list)  # (index, device value, correct value)
     status: str = ""  # in the words of another standard: "pass", "warning", "error"
-    metrics: dict = field(default_factory=dict)  # what that standard measured
+    metrics: dict[str, float] = field(default_factory=dict)  # what that standard measured
 
     @property
-    def passed(self):
+    def passed(self) -> bool:
         return self.verdict == "pass"
 
-    def _shown(self):
+    def _shown(self) -> str:
         return f"{self.path or 'the call'} {self.verdict}: {self.sentence}"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         return ("element", "device", "correct"), self.worst
 
 
@@ -66,14 +70,14 @@ class CallVerdict(Shown):
     expected_bits: float
     cause: str
     sentence: str
-    outputs: list = field(default_factory=list)
-    notes: list = field(default_factory=list)
-    cases: list = field(default_factory=list)  # stress.CaseVerdict, where inputs were "stress"
+    outputs: list[OutputVerdict] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    cases: list[stress.CaseVerdict] = field(default_factory=list)  # stress.CaseVerdict, where inputs were "stress"
     standard: str = "ulpscope"
     status: str = ""  # in the words of another standard
 
     @property
-    def passed(self):
+    def passed(self) -> bool:
         """Whether nothing was found; `unjudged` is no pass."""
         return self.verdict == "pass"
 
@@ -83,18 +87,18 @@ class CallVerdict(Shown):
         return [o.path for o in self.outputs if o.verdict in UNTOLD]
 
     @property
-    def worst(self):
+    def worst(self) -> list[tuple[Any, Any, Any]]:
         """Worst elements of the output that decided: (index, device value, correct value)."""
         return next((o.worst for o in self.outputs if o.verdict == self.verdict and o.worst), [])
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.sentence
 
-    def _shown(self):
+    def _shown(self) -> str:
         notes = f" ({'; '.join(self.notes)})" if self.notes else ""
         return f"{self.verdict}: {self.sentence}{notes}"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         rows = [(o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs]
         rows += [
             (c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or ""))
@@ -110,16 +114,16 @@ LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judg
 
 
 def judge_call(
-    fn,
-    args=(),
-    kwargs=None,
-    outputs=None,
+    fn: Callable[..., Any],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    outputs: Any = None,
     *,
-    mutated=None,
-    standard=None,
-    benchmark=None,
-    cause=True,
-):
+    mutated: tuple[Iterable[Any], Mapping[str, Any]] | None = None,
+    standard: str | None = None,
+    benchmark: Any = None,
+    cause: bool | float = True,
+) -> CallVerdict:
     """
     The verdict on what some device gave for `fn(*args, **kwargs)`.
 
@@ -157,17 +161,17 @@ def judge_call(
 
 
 def check_call(
-    fn,
-    args=(),
-    kwargs=None,
-    reference=None,
-    device=None,
-    backward=False,
-    inputs="given",
-    repeat=3,
-    cause=True,
-    double_backward=False,
-):
+    fn: Callable[..., Any],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    reference: Callable[..., Any] | None = None,
+    device: str | torch.device | None = None,
+    backward: bool = False,
+    inputs: str = "given",
+    repeat: int = 3,
+    cause: bool | float = True,
+    double_backward: bool = False,
+) -> CallVerdict:
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
     it computed against `reference` (default: `fn` itself), which runs on the CPU in float64.

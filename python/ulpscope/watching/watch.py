@@ -7,6 +7,8 @@ Hooks of the optimizer, and of gradients where they are reduced over ranks, read
 
 Needs of torch: hooks of an optimizer's step, post-accumulate-grad hooks."""
 
+from __future__ import annotations
+
 import array
 import contextlib
 import dataclasses
@@ -18,13 +20,15 @@ import sys
 import time
 import weakref
 import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 
 from .. import _core
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted
-from ..program.scalars import Scalars
+from ..program.scalars import Scalars, ScalarsTo
 from . import (
     watch_audit,
     watch_collective,
@@ -62,7 +66,7 @@ def now():
 class WatchAlarm(RuntimeError):  # noqa: N818 - an alarm, not an error of the program
     """What `action="raise"` raises; `event` is the first."""
 
-    def __init__(self, event):
+    def __init__(self, event: Event) -> None:
         super().__init__(event.sentence)
         self.event = event
 
@@ -630,25 +634,25 @@ class Watch(Shown):
 
     # ---- for the program ----
 
-    def events(self):
+    def events(self) -> list[Event]:
         """The events so far, oldest first: the first thousand and the latest of `n_events`. It waits for nothing."""
         self._catch_up()
         return list(self._events)
 
     @property
-    def not_watched(self):
+    def not_watched(self) -> str:
         """What it does not look at, and why, in a line."""
         return watch_left.not_watched(self)
 
-    def _shown(self):
+    def _shown(self) -> str:
         found = counted(self.n_events, "event")
         return ", ".join(filter(None, (f"watch: {found} up to step {self.step}", self.not_watched, self.error)))
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
         rows = [(e.step, e.kind, e.tensor, e.score, e.threshold, e.sentence) for e in self._events]
         return ("step", "kind", "tensor", "score", "threshold", "sentence"), rows
 
-    def close(self):
+    def close(self) -> None:
         """Takes the hooks out, and decides what is still on its way, as far as it comes in time."""
         self._unhook()
         for part in (self.exchange, self.neighbours):
@@ -665,18 +669,18 @@ class Watch(Shown):
                     part.__exit__(None, None, None)
         self.log = self.tracker = self._own_tracker = None
 
-    def __enter__(self):
+    def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: object) -> Literal[False]:
         self.close()
         return False
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """What was learnt, for a checkpoint: a number and one tensor of bytes."""
         return {"step": self.step, "core": torch.frombuffer(bytearray(self.core.save()), dtype=torch.uint8)}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from there; ranks and tensors that are not there any more are left out. Raises
         ValueError where it is damaged; the watch then begins anew."""
         try:
@@ -715,9 +719,24 @@ def _check_arguments(asked):
             raise ValueError(f"{key} {asked[key]!r}: {says}")
 
 
-def watch(model, optimizer, config=None, process_group=None, *, action=None, on_event=None, log=None,
-          weights_every=None, matmul_every=None, audit=None, neighbour=None, keep_calls=None, output=OUTPUT,
-          exit_code=None, scalars=None):  # fmt: skip
+def watch(
+    model: torch.nn.Module | None,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    config: str | None = None,
+    process_group: torch.distributed.ProcessGroup | None = None,
+    *,
+    action: str | None = None,
+    on_event: Callable[[Event], object] | None = None,
+    log: str | os.PathLike[str] | None = None,
+    weights_every: int | None = None,
+    matmul_every: int | None = None,
+    audit: int | None = None,
+    neighbour: int | None = None,
+    keep_calls: int | None = None,
+    output: str | os.PathLike[str] = OUTPUT,
+    exit_code: int | None = None,
+    scalars: ScalarsTo = None,
+) -> Watch:
     """
     Watches training for silent corruption from here on; nothing more is needed in the loop.
 
