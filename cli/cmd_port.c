@@ -274,6 +274,7 @@ static void put_left(const usc_port_result *r, FILE *to)
 
 static void put_summary(const arguments *a, const usc_port_result *r, FILE *to)
 {
+    (void)fflush(stdout); /* what stands before it where both are one */
     put_left(r, to);
     (void)fprintf(
         to,

@@ -234,3 +234,23 @@ constexpr C max(A a, B b)
     else
         return (C)a < (C)b ? (C)b : (C)a;
 }
+
+/* Of a class that becomes a float by itself, as a half of torch's does: as that float. */
+template <class A> using usc_number_of = std::conditional_t<std::is_class_v<A>, float, A>;
+
+template <class A, class B>
+constexpr bool usc_one_is_class = (std::is_class_v<A> ||
+                                   std::is_class_v<B>)&&std::is_convertible_v<A, float>
+    &&std::is_convertible_v<B, float>;
+
+template <class A, class B, std::enable_if_t<usc_one_is_class<A, B>, int> = 0>
+constexpr auto min(A a, B b)
+{
+    return min((usc_number_of<A>)a, (usc_number_of<B>)b);
+}
+
+template <class A, class B, std::enable_if_t<usc_one_is_class<A, B>, int> = 0>
+constexpr auto max(A a, B b)
+{
+    return max((usc_number_of<A>)a, (usc_number_of<B>)b);
+}

@@ -236,9 +236,28 @@ const char *usc_port_own_to(usc_port_job *job, const char *word, bool python)
     return why == NULL ? to : NULL;
 }
 
+/* Whether the text at i is what a macro that dispatches types calls itself in its errors:
+ * AT_DISPATCH_ALL_TYPES(x.scalar_type(), "nms_cuda", ...). Nothing looks it up. */
+static bool is_label(usc_port_job *job, size_t i)
+{
+    size_t depth = 0, at = i;
+    if (!usc_port_at(job, i - 1, ",") || !usc_port_at(job, i + 1, ",")) return false;
+    while (at-- > 1 && i - at < 64) {
+        if (usc_port_at(job, at, ")")) depth++;
+        if (usc_port_at(job, at, ";") || usc_port_at(job, at, "{")) return false;
+        if (usc_port_at(job, at, "(") && depth-- == 0) break;
+    }
+    return at > 0 && usc_port_at(job, at, "(") &&
+           usc_port_kind_at(job, at - 1, USC_PORT_NAME) &&
+           strncmp(usc_port_word(job, at - 1), "AT_DISPATCH_", 12) == 0;
+}
+
 void usc_port_own_apply(usc_port_job *job, bool python)
 {
     for (size_t i = 0; i < job->n_sig; i++) {
+        if (!python && usc_port_kind_at(job, i, USC_PORT_TEXT) && is_label(job, i) &&
+            part_of(usc_port_word(job, i), job->names->device) != NULL)
+            usc_port_replace(job, i, usc_port_own_part(job, usc_port_word(job, i)));
         if (!usc_port_kind_at(job, i, USC_PORT_NAME)) continue;
         const char *word = usc_port_word(job, i), *why = NULL;
         if (part_of(word, job->names->device) == NULL) continue;
