@@ -3,9 +3,10 @@
 it to musa that was made by hand (`x/cuda/nms_cuda.cu` beside `x/musa/nms_musa.mu`; DIR: a tree that has the second
 where TREE has the first), and its kernels compiled for the simulated device as far as syntax and types go.
 
-A line that the hand changed counts where it changed words alone. Left out of the share, and counted apart: what is a
-decision and no name (other dtypes in a dispatch), layout alone, addresses of the web that the hand changed,
-messages, which stay, and what the port lists for a human. Exit code 1 where a line was touched that the hand left, or the shares are less than asked for."""
+A line that the hand changed counts where it changed words alone. Left out of the share, and counted apart: what is
+a decision and no name (other dtypes in a dispatch), layout alone, addresses of the web that the hand changed,
+messages, which stay, and what the port lists for a human. Exit code 1 where a line was touched
+that the hand left, or the shares are less than asked for."""
 
 from __future__ import annotations
 
