@@ -324,3 +324,30 @@ def test_an_extension_is_held_to_what_its_own_kernel_rounds(what):
         once = torch.ops.chained_extension.of_float
         verdict = ulpscope.judge_call(once, (a, b), outputs=outputs, cause=False)
         assert verdict.verdict == "reduced", "a kernel that rounds once at its end has no such room"
+
+
+HELD = {  # a module that a function holds, not given as an argument, and its input
+    "a convolution": (nn.Conv2d(3, 4, 3), (2, 3, 8, 8)),
+    "one transposed": (nn.ConvTranspose1d(3, 4, 3), (2, 3, 8)),
+    "a group norm behind a convolution": (
+        nn.Sequential(nn.Conv2d(4, 4, 1), nn.GroupNorm(2, 4), nn.SiLU()),
+        (2, 4, 6, 6),
+    ),
+    "a linear layer": (nn.Linear(D, D), (4, D)),
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+def test_weights_that_a_function_holds_are_lifted_with_its_inputs(what):
+    """torch refuses them beside float64 inputs before it calls any operator."""
+    module, shape = HELD[what]
+    module, x = (
+        copy.deepcopy(module).bfloat16(),
+        torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16(),
+    )
+    held = lambda x: module(x)  # noqa: E731
+    with torch.no_grad():
+        testing.assert_accurate(held, held, x)
+        last = held(x)
+        finding = ulpscope.judge_call(held, (x,), outputs=last * 1.02, cause=False)
+    assert finding.verdict in ("wrong", "reduced"), finding.sentence

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ..calls.apart import IN_FLOAT64 as OF_QUANTIZED
 from ..calls.foreign import foreign, theirs
@@ -44,6 +45,17 @@ class Widen(Mode):
         super().__init__()
         self.dtype, self.wider = dtype, self.WIDER[dtype]
         self.means = means  # what Python kernels of extensions within are told of their dtype
+        self._alike = []  # one for each time that it was entered
+
+    def __enter__(self):
+        entered = super().__enter__()
+        self._alike.append(Alike(self))
+        self._alike[-1].__enter__()
+        return entered
+
+    def __exit__(self, *problem):
+        self._alike.pop().__exit__(*problem)
+        return super().__exit__(*problem)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is SEEN_AS:
@@ -107,6 +119,32 @@ class Widen(Mode):
         if isinstance(value, (list, tuple)):
             return rebuilt(value, lambda _, item: self._wide(item))
         return value
+
+
+class Alike(TorchFunctionMode):
+    """Gives a function of torch that takes tensors of a mode's precision and narrower ones (weights that a closure
+    holds) all of them in that precision: some refuse the mixture before any operator is called, and modes within,
+    which take sums apart and move roundings, would take the narrow ones for what is computed with."""
+
+    def __init__(self, widen):
+        super().__init__()
+        self.widen = widen
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if self._is_mixed([*args, *kwargs.values()]) and not _keeps_tensors(func):
+            return theirs(func, *self.widen._wide(args), **{k: self.widen._wide(v) for k, v in kwargs.items()})
+        return theirs(func, *args, **kwargs)
+
+    def _is_mixed(self, given):
+        dtypes = {t.dtype for t in given if isinstance(t, torch.Tensor)}
+        return self.widen.dtype in dtypes and not dtypes.isdisjoint(self.widen.wider)
+
+
+def _keeps_tensors(func):
+    """Whether a function of torch is about the tensors themselves: it writes them, or asks their gradients."""
+    name = getattr(func, "__name__", "")
+    return name.endswith("_") or getattr(func, "__module__", "").startswith("torch.autograd")
 
 
 class KeptNarrow(Widen):
