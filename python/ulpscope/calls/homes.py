@@ -11,6 +11,7 @@ import sys
 import torch
 
 from .foreign import foreign, set_aside
+from .torch_private import take_back
 
 # Modules of torch and of its sister packages that register operators when they are imported.
 OPERATOR_HOMES = {
@@ -48,7 +49,28 @@ def operator(name):
         found = _operator(name, module)
         if found is not None:
             return found
-    return None
+    return _by_its_schema(name)
+
+
+told = {}  # operator of the captured program -> its schema
+_defined = []  # libraries with operators that are defined by their schema alone; these go with them
+
+
+def _by_its_schema(name):
+    """An operator that nobody brings here, of which the schema is told; None."""
+    if name not in told:
+        return None
+    library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+    library.define(told[name].partition("::")[2])
+    _defined.append(library)
+    return _operator(name, None)
+
+
+def _make_way():
+    """Takes back the operators that stand here by their schema alone, before what may bring them itself."""
+    for library in _defined:
+        take_back(library)
+    _defined.clear()
 
 
 class _Source(importlib.machinery.SourceFileLoader):
@@ -70,9 +92,15 @@ def import_it(module):
         return
     sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
     name = os.path.basename(module).removesuffix(".py")
+    if _file(getattr(sys.modules.get(name), "__file__", None) or "") == _file(module):
+        return  # what registers operators runs once only
     spec = importlib.util.spec_from_file_location(name, module, loader=_Source(name, module))
     sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules[name])
+    try:
+        spec.loader.exec_module(sys.modules[name])
+    except BaseException:
+        del sys.modules[name]  # half of it is none
+        raise
 
 
 def _file(module):
@@ -97,6 +125,8 @@ failed = {}  # module of a captured program -> why it cannot be imported here
 def import_modules(recorded, named, package=None):
     """What the captured program had, as far as it is here, and what --import names. A file that
     registers operators may be run once only, and may need the package that brings the device."""
+    if recorded or named:
+        _make_way()
     if recorded and package is not None:
         with set_aside():
             importlib.import_module(package)

@@ -81,6 +81,7 @@ __all__ = [
     "set_compiler",
     "set_mkldnn_enabled",
     "skip_one_function_mode",
+    "take_back",
     "tree_flatten",
     "tree_map",
     "unknown_backend",
@@ -395,3 +396,8 @@ def data_loader_iterator() -> type:
 def default_store() -> object:
     """The store by which the ranks of the default process group met."""
     return torch.distributed.distributed_c10d._get_default_store()
+
+
+def take_back(library: torch.library.Library) -> None:
+    """Unregisters what a library registered."""
+    library._destroy()

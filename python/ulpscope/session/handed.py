@@ -7,11 +7,9 @@ import io
 import pickle
 import sys
 
-import torch
-
 from ..calls.foreign import foreign, theirs
 from ..calls.functions import references
-from ..calls.homes import import_it, operator
+from ..calls.homes import import_it, operator, told
 from ..causes import parcel
 
 
@@ -47,21 +45,16 @@ def _written(content, path):
 
 
 def take(path):
-    """Registers here what `put` wrote; an operator that nobody brings is defined by its schema."""
+    """Registers here what `put` wrote, with the schema of its operator, which may be one that nobody brings."""
     with open(path, "rb") as file:
         data, buffers = pickle.load(file)
     content = pickle.loads(data, buffers=[bytearray(b) for b in buffers])
     op, function = content["op"], content["function"]
     if isinstance(function, tuple):
         function = _found(*function)
-    if content["schema"] and operator(op) is None:
-        library = torch.library.Library(op.partition("::")[0], "FRAGMENT")
-        library.define(content["schema"].partition("::")[2])
-        _libraries.append(library)
+    if content["schema"]:
+        told[op] = content["schema"]
     references[op] = function
-
-
-_libraries = []  # whose operators go with them
 
 
 def _found(module, file, name):
