@@ -22,6 +22,8 @@
 #define FEW_TELL 0.125 /* by root n more: of few elements */
 #define SHOWS 2.0      /* times: one in twenty of an honest kernel, */
 #define SHARE 0.25     /* and of what is accused so many at the least */
+#define FAR_MORE                                                                         \
+    24.0 /* times, in half a part that is worse than the rest; honest kernels: 10 */
 #define CAPPED 16.0    /* times: no element counts for more */
 #define MOST_ALONE 8.0 /* times: one element, where nothing is added */
 #define FEW_INPUTS 4.0 /* of such a one */
@@ -228,20 +230,21 @@ typedef struct loss {
     double runs; /* and of what runs lose, or a rounding */
 } loss;
 
-/* `times`: of each element, in what runs lose; less than nothing: unknown. */
-static loss lost_by_device(const usc_case *c, double typical, double *times)
+/* `each`: a usc_case_loses of each element. */
+static loss lost_by_device(const usc_case *c, double typical, uint8_t *each)
 {
     const double share = share_of_cut(c, typical);
     loss out = {.i_most = -1};
     double sum = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double scale = scale_of(c, i, typical);
-        times[i] = -1;
+        each[i] = USC_LOST_UNKNOWN;
         if (!is_known(c, i, scale)) continue;
         const double cut = share > 0 ? share * c->lost.cut[i] : 0;
         const double off =
             isfinite(cut) ? usc_case_distance(c, c->d[i], c->r[i] + cut) : 0;
-        const double q = times[i] = off / scale;
+        const double q = off / scale;
+        each[i] = q > FAR_MORE ? USC_LOST_FAR_MORE : USC_LOST_KNOWN;
         if (q > out.most) {
             out.most = q;
             out.i_most = i;
@@ -354,10 +357,10 @@ static usc_status weigh(usc_case *c)
 {
     const usc_walk walk = usc_walk_over(&c->truth);
     const double typical = usc_judge_typical(&walk, c->n);
-    double *times = usc_case_room(c, c->n, sizeof *times);
+    uint8_t *each = usc_case_room(c, c->n, 1);
     c->open = usc_case_room(c, c->n, 1);
-    if (times == NULL || c->open == NULL) return USC_OK; /* the driver tells */
-    const loss l = lost_by_device(c, typical, times);
+    if (each == NULL || c->open == NULL) return USC_OK; /* the driver tells */
+    const loss l = lost_by_device(c, typical, each);
     const bool many = l.n >= FEWEST && l.n_shown >= FEWEST_SHOWN &&
                       (double)l.n_shown >= SHARE * (double)l.n;
     const bool passes = c->f.verdict == USC_VERDICT_PASS;
@@ -368,7 +371,7 @@ static usc_status weigh(usc_case *c)
         accuse_all(c, &l, many && l.mean > most ? 0 : share);
     else if (passes && may_be_one(c) && l.most > MOST_ALONE)
         accuse_some(c, typical);
-    else if (usc_case_part_loses(c, times, c->open))
+    else if (usc_case_part_loses(c, each, c->open))
         usc_case_differ(c, &c->device, &c->truth);
     else if (!passes && is_right(c, &l))
         acquit(c);

@@ -381,10 +381,13 @@ usc_case_stage usc_case_factor;
 bool usc_case_may_lose(const usc_case *c);
 usc_case_stage usc_case_lost, usc_case_keep_loss;
 
+/** What an element loses beside runs of float32: a byte each, outputs are large. */
+enum usc_case_loses { USC_LOST_UNKNOWN, USC_LOST_KNOWN, USC_LOST_FAR_MORE };
+
 /** Marks the parts of an output (rows, columns, heads, some elements side by side) of which
- * half lose far more than runs of float32 do; false where there is none. `times`: what each
- * element loses, in what runs lose there; less than nothing: unknown. */
-bool usc_case_part_loses(const usc_case *c, const double *times, uint8_t *marks);
+ * half lose far more than runs of float32 do; false where there is none. `lost`: of each
+ * element, a usc_case_loses. */
+bool usc_case_part_loses(const usc_case *c, const uint8_t *lost, uint8_t *marks);
 
 /** Keeps S of the look that ends, for that. */
 usc_status usc_case_lost_scale(usc_case *c, usc_error *err);
