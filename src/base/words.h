@@ -6,8 +6,9 @@
 /* Of a call of a pack. */
 #define USC_NOT_GIVEN "no output of it was given"
 
-/* Of two tensors in which both sides agree, for want of numbers. */
-#define USC_NOTHING_COMPARED ": nothing is compared"
+/* Values of the metric `lacks`: which side of what was to be judged nobody gave. */
+#define USC_LACKS_OUTPUT "output"
+#define USC_LACKS_REFERENCE "reference"
 
 /* Of a call: long long, long long. */
 #define USC_MISCOUNTED "%lld outputs where the operator has %lld"

@@ -19,6 +19,13 @@ usc_status usc_pack_say(const usc_pack_work *w, usc_verdict verdict, const char 
     return usc_findings_say(usc_case_findings(w->c), verdict, path, text, err);
 }
 
+usc_status usc_pack_lack(usc_pack_work *w, const char *side, usc_verdict verdict,
+                         const char *why, usc_error *err)
+{
+    w->lacks = side;
+    return usc_pack_say(w, verdict, "", err, "%s", why);
+}
+
 const char *usc_pack_dtype_text(const usc_safetensor *t)
 {
     return t->tensor.dtype != USC_DTYPE_NONE ? usc_dtype_info_of(t->tensor.dtype)->name
@@ -335,6 +342,7 @@ usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_error *err)
     const size_t n = w->foreign ? (size_t)n_most : 0;
     usc_case_close(w->c);
     w->c = NULL;
+    w->lacks = NULL;
     const size_t seen = ((size_t)n_most + 1) * sizeof *w->seen;
     w->said.n = 0;
     w->said.items = usc_arena_take(w->arena, n * sizeof *w->said.items + 1);

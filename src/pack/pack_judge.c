@@ -135,7 +135,8 @@ static usc_status judge_outputs(packed *p, const usc_pack_call *call,
     }
     if (st != USC_OK) return st;
     if (n_given == 0 && call->n_outputs > 0)
-        return usc_pack_say(&p->w, USC_VERDICT_UNSUPPORTED, "", err, USC_NOT_GIVEN);
+        return usc_pack_lack(&p->w, USC_LACKS_OUTPUT, USC_VERDICT_UNSUPPORTED,
+                             USC_NOT_GIVEN, err);
     if (n < call->n_outputs || n_given > n)
         return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err, USC_MISCOUNTED,
                             (long long)n_given, (long long)call->n_outputs);

@@ -55,6 +55,7 @@ typedef struct usc_pack_work {
     const usc_pack_options *options;
     usc_case *c; /* of the call at hand */
     usc_standard standard;
+    const char *lacks;   /* USC_LACKS_...: the side of it that nobody gave; NULL: none */
     bool foreign;        /* the standard is not our own rule */
     usc_pack_seen *seen; /* of findings, as many as there may be */
     struct usc_pack_opinions {
@@ -74,6 +75,11 @@ USC_NODISCARD usc_status usc_pack_open_case(usc_pack_work *w, int n_most, usc_er
  * those of the judge that mean a bad pack. */
 USC_NODISCARD usc_status usc_pack_output(usc_pack_work *w, const usc_safetensor *device,
                                          const usc_pack_operands *o, usc_error *err);
+
+/** Adds that it cannot be judged because one side (USC_LACKS_...) was not given. */
+USC_NODISCARD usc_status usc_pack_lack(usc_pack_work *w, const char *side,
+                                       usc_verdict verdict, const char *why,
+                                       usc_error *err);
 
 /** Whether the operands of an output fit together. Errors: USC_E_CORRUPT. */
 USC_NODISCARD usc_status usc_pack_check(const usc_pack_operands *o, usc_error *err);

@@ -69,9 +69,9 @@ static usc_status find_nothing(const usc_safetensor *device,
     if (st != USC_OK) return st;
     *n_odd = r.n_nan + r.n_pos_inf + r.n_neg_inf;
     if (r.n == 0)
-        *why = "it has no elements" USC_NOTHING_COMPARED;
+        *why = "it has no elements: nothing is compared";
     else if (r.n_nan == r.n && d.n_nan == d.n)
-        *why = "all of it is NaN on both sides" USC_NOTHING_COMPARED;
+        *why = "all of it is NaN on both sides: nothing is compared";
     return USC_OK;
 }
 
@@ -119,18 +119,20 @@ static bool is_one_file(const char *a, const char *b)
 static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *device,
                                const usc_safetensor *reference, usc_error *err)
 {
-    char why[256];
+    char why[512];
     if (device == NULL)
         return usc_pack_say(&p->w, USC_VERDICT_WRONG, "", err,
                             "missing: the device gave no such tensor");
     if (reference == NULL)
-        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
-                            "there is no reference of that name");
-    if (is_one_file(device->path, reference->path))
-        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err,
-                            "both sides are the one file %s", reference->path);
+        return usc_pack_lack(&p->w, USC_LACKS_REFERENCE, USC_VERDICT_UNJUDGED,
+                             "there is no reference of that name", err);
+    if (is_one_file(device->path, reference->path)) {
+        (void)snprintf(why, sizeof why, "both sides are the one file %s",
+                       reference->path);
+        return usc_pack_lack(&p->w, USC_LACKS_OUTPUT, USC_VERDICT_UNJUDGED, why, err);
+    }
     if (refuse(device, reference, why, sizeof why))
-        return usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", why);
+        return usc_pack_lack(&p->w, USC_LACKS_REFERENCE, USC_VERDICT_UNJUDGED, why, err);
     const char *nothing;
     int64_t n_odd;
     usc_status st = find_nothing(device, reference, &nothing, &n_odd, err);

@@ -24,18 +24,20 @@ static const char *metric_name(const usc_pack_work *w, const char *metric)
     return name != NULL ? strcpy(name, text) : "";
 }
 
-/* The numbers of opinions, as metrics. */
+/* The numbers of opinions, and which side is missing, as metrics. */
 static usc_status add_metrics(const usc_pack_work *w, usc_result_row *row, usc_error *err)
 {
     const int n = w->said.n;
     usc_metric *out =
-        usc_arena_take(w->arena, (size_t)n * USC_OPINION_METRICS * sizeof *out + 1);
+        usc_arena_take(w->arena, ((size_t)n * USC_OPINION_METRICS + 1) * sizeof *out);
     if (out == NULL) return usc_no_memory(row->op, err);
     for (int i = 0; i < n; i++)
         for (int k = 0; k < w->said.items[i].n_metrics; k++)
             out[row->n_metrics++] =
                 (usc_metric){i, metric_name(w, w->said.items[i].metrics[k].name),
                              w->said.items[i].metrics[k].value, NULL};
+    if (w->lacks != NULL)
+        out[row->n_metrics++] = (usc_metric){-1, "lacks", (double)NAN, w->lacks};
     row->metrics = out;
     return w->arena->failed ? usc_no_memory(row->op, err) : USC_OK;
 }

@@ -40,8 +40,12 @@ static double share_of(const usc_result_row *row, const usc_metric *excused)
 
 usc_row_facts usc_row_facts_of(const usc_result_row *row)
 {
-    usc_row_facts facts = {
-        .loss = (double)NAN, .excuse = "", .reason = "", .left_out = "", .internal = ""};
+    usc_row_facts facts = {.loss = (double)NAN,
+                           .excuse = "",
+                           .reason = "",
+                           .lacks = "",
+                           .left_out = "",
+                           .internal = ""};
     for (int i = 0; i < row->n_metrics; i++) {
         const usc_metric *m = &row->metrics[i];
         if (strcmp(m->name, "excused") == 0)
@@ -62,6 +66,8 @@ usc_row_facts usc_row_facts_of(const usc_result_row *row)
             facts.usual = m->text != NULL || m->value > 0;
         else if (strcmp(m->name, "reason") == 0)
             facts.reason = text_of(m->text);
+        else if (strcmp(m->name, "lacks") == 0)
+            facts.lacks = text_of(m->text);
         else if (strcmp(m->name, "not_judged") == 0)
             facts.left_out = text_of(m->text);
         else if (strcmp(m->name, "internal") == 0)
@@ -153,8 +159,9 @@ static uint64_t hash_of(const usc_report_finding *f)
 static bool same_finding(const usc_report_finding *a, const usc_report_finding *b)
 {
     return a->verdict == b->verdict && a->usual == b->usual && a->beside == b->beside &&
-           strcmp(a->op, b->op) == 0 && strcmp(a->culprit, b->culprit) == 0 &&
-           strcmp(a->kind, b->kind) == 0 && same_cause(a->cause, b->cause);
+           a->alone == b->alone && strcmp(a->op, b->op) == 0 &&
+           strcmp(a->culprit, b->culprit) == 0 && strcmp(a->kind, b->kind) == 0 &&
+           same_cause(a->cause, b->cause);
 }
 
 /* The finding under the narrower of two names; NULL without memory. */
@@ -211,9 +218,11 @@ usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *r
     const char *reason = reason_of(row, v);
     const char *cause = text_of(row->cause);
     if (cause[0] == '\0') without_numbers(reason, kind);
+    const usc_row_facts facts = usc_row_facts_of(row);
     const usc_report_finding key = {.reason = reason,
                                     .kind = kind,
-                                    .usual = usc_row_facts_of(row).usual,
+                                    .usual = facts.usual,
+                                    .alone = facts.lacks[0] != '\0',
                                     .op = row->op,
                                     .culprit = text_of(row->culprit),
                                     .cause = cause,

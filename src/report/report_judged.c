@@ -3,10 +3,6 @@
 // one that covers it. docs/reference/report.md, "Exit code".
 #include "report/report_summary.h"
 
-#include <string.h>
-
-#include "base/words.h"
-
 static bool is_missing(usc_verdict verdict)
 {
     return verdict == USC_VERDICT_UNDEFINED || usc_verdict_missing(verdict);
@@ -42,24 +38,16 @@ bool usc_report_thin(const usc_report *r, const usc_report_options *options)
     return r->n_rows > 0 && usc_report_judged(r, options) < usc_report_wanted(options);
 }
 
-/* Whether something was to be judged of which nobody gave one side: an output of a call of
- * a pack, a reference, or none that serves. A share that was asked for decides alone. */
-static bool lacks_a_side(const usc_report *r, const usc_report_options *options)
+int64_t usc_report_alone(const usc_report *r, const usc_report_options *options)
 {
     usc_report_options all = {0};
     if (options != NULL) all = *options;
-    if (all.min_judged != 0.0) return false;
+    if (all.min_judged != 0.0) return 0;
     all.strict = true; /* else nothing has to allow them */
-    const bool pairs = strcmp(usc_report_noun(r), "tensor") == 0;
-    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next) {
-        const char *reason = usc_report_finding_reason(f);
-        const bool alone = strcmp(reason, USC_NOT_GIVEN) == 0 ||
-                           (pairs && strstr(reason, USC_NOTHING_COMPARED) == NULL);
-        if (usc_verdict_missing(f->verdict) && alone &&
-            !usc_report_finding_allowed(f, &all))
-            return true;
-    }
-    return false;
+    int64_t n = 0;
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
+        if (f->alone && !usc_report_finding_allowed(f, &all)) n += f->n_rows;
+    return n;
 }
 
 int usc_report_exit_code(const usc_report *report, const usc_report_options *options)
@@ -74,5 +62,6 @@ int usc_report_exit_code(const usc_report *report, const usc_report_options *opt
     if (n_judged == 0 || usc_report_unfinished(report)) return 2;
     if (usc_report_run(report, "unmatched")[0] != '\0') return 2;
     if (usc_report_run(report, "idle_faults")[0] != '\0') return 2;
-    return usc_report_thin(report, options) || lacks_a_side(report, options) ? 2 : 0;
+    return usc_report_thin(report, options) || usc_report_alone(report, options) > 0 ? 2
+                                                                                     : 0;
 }

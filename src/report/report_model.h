@@ -35,6 +35,7 @@ typedef struct usc_row_facts {
     double excused;       /* largest share of an output's elements that went free */
     const char *excuse;   /* codes of what excused them; "" */
     const char *reason;   /* why it could not be judged; "" */
+    const char *lacks;    /* which side of it nobody gave (base/words.h); "" */
     const char *left_out; /* which of its outputs were not, beside others; "" */
     const char *internal; /* a mistake of ulpscope in the search for a cause; "" */
 } usc_row_facts;
@@ -52,6 +53,7 @@ typedef struct usc_report_finding {
     const char *reason; /* of calls not judged; else "" */
     const char *kind;   /* that reason without its numbers: what tells findings apart */
     bool usual;
+    bool alone;  /* one side of it was not given */
     bool beside; /* outputs of calls that have a verdict of others */
     int64_t i;   /* place in the list of the page; -1: left out */
     const char *op, *culprit, *cause, *sentence;
