@@ -136,7 +136,7 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     done, text = judge(tmp_path, whole, less, "--force")
     assert done.returncode == 2, "nobody looked at 'stem'"
     assert "; one side of 1 was not given" in text
-    assert ",lacks,nan,reference" in (tmp_path / "out/details.csv").read_text(), "a code, not the words"
+    assert ",lacks,,reference" in (tmp_path / "out/details.csv").read_text(), "a code, not the words"
     assert judge(tmp_path, whole, less, "--force", "--allow", "unjudged:stem")[0].returncode == 0
     other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
     done, text = judge(tmp_path, device, other)
