@@ -127,9 +127,10 @@ bool cli_import(const char *imports[CLI_MAX_IMPORTS], int *n);
 /** Whether two devices are of one type: sim and sim:0 are. */
 bool cli_same_type(const char *a, const char *b);
 
-/** The faults planted in a device, from the option (`given`, NULL: none) or the
- * environment, where it reads them; NULL for one that is not simulated. */
-const char *cli_faults(const char *device, const char *given);
+/** Gives the faults planted in a device, from the option (`given`, NULL: none) or the
+ * environment, where it reads them; NULL for one that is not simulated. False after a
+ * sentence where they are none that it knows. */
+bool cli_faults(const char *device, const char *given, const char **out);
 
 bool cli_is_folder(const char *path);
 

@@ -347,7 +347,7 @@ int cmd_check(int argc, char **argv)
     a.check.cores = cli_cores();
     a.check.threads = cli_threads();
     a.check.version = USC_VERSION;
-    a.check.faults = cli_faults(a.check.device, a.faults);
+    if (!cli_faults(a.check.device, a.faults, &a.check.faults)) return CLI_TROUBLE;
     cli_shares *shares = cli_shares_found();
     if (shares != NULL) cli_shares_divide(shares, &a.check);
     if (cli_next_rank(a.check.trace, -1, "trace.db") >= 0)

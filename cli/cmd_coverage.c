@@ -135,8 +135,7 @@ static bool parse(int argc, char **argv, arguments *a)
     }
     a->coverage.trace = argv[optind];
     a->coverage.imports = a->imports;
-    a->coverage.faults = cli_faults(a->coverage.device, a->coverage.faults);
-    return true;
+    return cli_faults(a->coverage.device, a->coverage.faults, &a->coverage.faults);
 }
 
 /* ---- what is printed ---- */

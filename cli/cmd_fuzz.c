@@ -301,7 +301,7 @@ static bool parse(int argc, char **argv, arguments *a)
     if (why != NULL) return cli_fail("%s; see ulpscope fuzz --help", why) == 0;
     if (!a->timed && a->fuzz.n_cases == USC_FUZZ_CASES) a->check.budget = 600;
     a->check.imports = a->imports;
-    a->check.faults = cli_faults(a->check.device, a->faults);
+    if (!cli_faults(a->check.device, a->faults, &a->check.faults)) return false;
     a->fuzz.signatures = a->fuzz.stress && a->from.trace != NULL;
     a->check.fuzz = &a->fuzz;
     a->check.cores = cli_cores();

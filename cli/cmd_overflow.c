@@ -173,7 +173,8 @@ static int run_births(arguments *a, overflow_found *f, usc_trace *t)
     usc_status st = device_of(t, a->check.calls[0], home, sizeof home, &err);
     if (st != USC_OK) return cli_fail("%s", err.text);
     if (a->check.device == NULL) a->check.device = home;
-    a->check.faults = cli_faults(a->check.device, a->check.faults);
+    if (!cli_faults(a->check.device, a->check.faults, &a->check.faults))
+        return CLI_TROUBLE;
     if (a->check.out == NULL) {
         if (!cli_scratch_make("ulpscope-overflow", folder, sizeof folder))
             return CLI_TROUBLE;

@@ -114,6 +114,8 @@ static bool parse(int argc, char **argv, settings *s)
         strncmp(s->word[DEVICE], "sim", 3) != 0)
         return cli_fail("--faults: only the simulated device has planted faults; use "
                         "--device sim:0") == 0;
+    const char *faults;
+    if (s->planted && !cli_faults("sim", NULL, &faults)) return false;
     return may_write(s->word[OUT], s->force);
 }
 

@@ -139,13 +139,6 @@ bool cli_same_type(const char *a, const char *b)
     return n == strcspn(b, ":") && strncmp(a, b, n) == 0;
 }
 
-const char *cli_faults(const char *device, const char *given)
-{
-    static const char name[] = "ULPSCOPE_SIM_FAULTS";
-    if (given != NULL) (void)setenv(name, given, 1);
-    return cli_same_type(device, "sim") ? getenv(name) : NULL;
-}
-
 bool cli_is_folder(const char *path)
 {
     struct stat info;

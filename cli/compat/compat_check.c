@@ -149,13 +149,13 @@ static int check(precheck *p, bool tables)
                            .device = p->device,
                            .via = p->a->compiled ? p->a->via : NULL,
                            .compared = "ascend-v1",
-                           .faults = cli_faults(p->device, NULL),
                            .ops = p->a->ops,
                            .call = -1,
                            .causes = tables ? USC_RUN_CAUSES : 0,
                            .cores = cli_cores(),
                            .threads = cli_threads(),
                            .version = USC_VERSION};
+    if (!cli_faults(p->device, NULL, &o.faults)) return CLI_TROUBLE;
     cli_hooks_begin(&p->hooks, "compat");
     p->tell = p->hooks.hooks.progress;
     if (tables) p->hooks.hooks.progress = tell;
