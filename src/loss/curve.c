@@ -262,6 +262,8 @@ static void read_any(usc_curve_maker *m, const char *data, size_t size)
         usc_curve_log(m, data, size);
     else if (usc_curve_is_json(data, size))
         usc_curve_json(m, data, size);
+    else if (usc_curve_is_metric(data, size))
+        usc_curve_metric(m, data, size);
     else if (usc_curve_is_table(m->options, data, size))
         usc_curve_table(m, data, size);
     else

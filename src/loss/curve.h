@@ -117,6 +117,8 @@ bool usc_curve_is_events(const char *data, size_t size);
 void usc_curve_events(usc_curve_maker *m, const char *data, size_t size);
 bool usc_curve_is_json(const char *data, size_t size);
 void usc_curve_json(usc_curve_maker *m, const char *data, size_t size);
+bool usc_curve_is_metric(const char *data, size_t size);
+void usc_curve_metric(usc_curve_maker *m, const char *data, size_t size);
 bool usc_curve_is_table(const usc_curve_options *options, const char *data, size_t size);
 void usc_curve_table(usc_curve_maker *m, const char *data, size_t size);
 void usc_curve_log(usc_curve_maker *m, const char *data, size_t size);

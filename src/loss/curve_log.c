@@ -19,6 +19,13 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) != 0 || c == '_';
 }
 
+static const char *past_word(const char *at)
+{
+    while (is_word(*at) || *at == '/')
+        at++;
+    return at;
+}
+
 static const char *past(const char *at, const char *set)
 {
     return at + strspn(at, set);
@@ -48,7 +55,7 @@ static bool number_at(const char *at, double *out)
 
 /* ---- steps ---- */
 
-/* "10", "10/100", "1,000", "10.000"; not "10.5". */
+/* "10", "10/100", "1,000", "10.000"; not "10.5", nor "10%", as bars begin. */
 static bool whole_at(const char *at, int64_t *out)
 {
     int64_t value = 0;
@@ -62,7 +69,8 @@ static bool whole_at(const char *at, int64_t *out)
             at++;
     }
     if (n > 0 && *at == '.' && at[1] == '0') at = past(at + 1, "0");
-    if (n == 0 || (*at == '.' && isdigit((unsigned char)at[1])) || is_word(*at))
+    if (n == 0 || (*at == '.' && isdigit((unsigned char)at[1])) || is_word(*at) ||
+        *past(at, " ") == '%')
         return false;
     *out = value;
     return true;
@@ -190,6 +198,18 @@ typedef struct named_number {
     double value;
 } named_number;
 
+/* Past the word behind "loss" in "loss train: 2.5"; else where it was. */
+static const char *past_whose(const char *at)
+{
+    static const char *const whose[] = {"train", "training", "total", "avg", "mean"};
+    for (size_t i = 0; *at == ' ' && i < sizeof whose / sizeof whose[0]; i++) {
+        const size_t n = strlen(whose[i]);
+        if (strncasecmp(at + 1, whose[i], n) == 0 && strchr(":=", at[n + 1]) != NULL)
+            return at + n + 1;
+    }
+    return at;
+}
+
 /* The next number that has `word` in the name before it, from *at on. */
 static bool next_number(const char *line, const char *word, bool exact, const char **at,
                         named_number *out)
@@ -197,9 +217,7 @@ static bool next_number(const char *line, const char *word, bool exact, const ch
     for (const char *found; (found = strcasestr(*at, word)) != NULL;) {
         const char *end = found + strlen(word);
         *at = end;
-        if (!exact)
-            while (is_word(*end) || *end == '/')
-                end++;
+        if (!exact) end = past_whose(past_word(end));
         if (!number_at(end, &out->value)) continue;
         if (exact && found > line && (is_word(found[-1]) || is_word(*end))) continue;
         out->name = exact ? found : name_start(line, found);

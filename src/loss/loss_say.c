@@ -156,7 +156,7 @@ static void put_curves(usc_line *l, const usc_loss_result *r, int width)
 
 static const char *form_words(const usc_curve *c)
 {
-    return c->form[0] == 'C' || c->form[0] == 'J' ? c->form
+    return strchr("CJm", c->form[0]) != NULL ? c->form
            : c->form[0] == 'l'                    ? "a log"
                                                   : "an event file";
 }

@@ -146,7 +146,7 @@ static usc_status read_curve(usc_watch_log *log, const char *path, const char *k
     for (size_t i = 0; st == USC_E_RANGE && i < sizeof usual / sizeof usual[0]; i++) {
         const usc_curve_options options = {
             .key = key != NULL ? key : usual[i]}; /* NULL: loss */
-        st = usc_curve_read(path, &options, &log->curve, i == 0 ? err : NULL);
+        st = usc_curve_read(path, &options, &log->curve, err);
         if (key != NULL) break;
     }
     if (st == USC_E_RANGE && key == NULL)

@@ -56,6 +56,21 @@ static const sample samples[] = {
     {"a tensor", "Step: 1,000 Loss: tensor(2.5, grad_fn=<X>)\n", 0, 0, "1000:2.5", 0},
     {"a progress bar", " 1/9 [00:01<00:09,  1.2it/s, loss=2.5]\r 2/9 [00:02<, loss=2]\r",
      0, 0, "1:2.5 2:2", 0},
+    {"a bar that begins with its share",
+     "Steps:  1%|# | 1/150 [00:01<, lr=1e-5, step_loss=2.5]\r"
+     "Steps:  1%|# | 2/150 [00:02<, lr=1e-5, step_loss=2]\r",
+     0, 0, "1:2.5 2:2", 0},
+    {"whose loss it is, behind it",
+     "iter 1 step 0 | loss train: 2.500, val: n/a | loss scale: 9\n"
+     "iter 2 step 0 | loss train: 2.250, val: n/a | loss scale: 9\n",
+     0, 0, "1:2.5 2:2.25", 0},
+    {"a metric of MLflow", "1795950000000 2.5 0\n1795950001200 2.25 10\n", "x", 0,
+     "0:2.5 10:2.25", 0},
+    {"another metric", "1795950000000 2.5 0\n1795950001200 2.25 10\n", 0, 0, 0,
+     "nothing in this metric of MLflow is called loss; name one with --key: there are "
+     "'x'"},
+    {"three numbers that are none", "1 2.5 0\n2 2.25 10\n", 0, 0, 0,
+     "no loss with a number in this log"},
     {"colours", "\033[32mloss\033[0m: \033[1m2.5\033[0m", 0, 0, "0:2.5", 0},
     {"moves of the cursor", "\033[A\033[2K\0337step 3 loss 2.5\033[K me\n", 0, 0, "3:2.5",
      0},
