@@ -42,6 +42,8 @@ USC_BEGIN_DECLS
     X(run_high)                                                                          \
     X(lost) /* root mean square of what runs of float32 lose, */                         \
     X(lost_cut) /* and what is lost where accumulators of products are cut off */        \
+    X(lost_shares) /* by which share all elements are off together in runs, and where    \
+                      these are cut off; then those of each row, where rows tell */      \
     X(ties)       /* where a result that no step rounds is halfway: the even one */      \
     X(choice)     /* values to choose among */                                           \
     X(admissible) /* [K, ...]: what K runs with other roundings gave */                  \
@@ -69,6 +71,7 @@ USC_BEGIN_DECLS
     X(exact)        /* held to the reference's bits, also if it is a float */            \
     X(free)         /* the operator promises no values */                                \
     X(functions)    /* float32 and float64 compute two functions */                      \
+    X(multiplies)   /* matrices are multiplied inside */                                 \
     X(never_rounds) /* the operator gives the only right value, to the last bit */       \
     X(overflows)    /* a step inside overflows float32 */                                \
     X(pairs)        /* complex, the last axis has real and imaginary part */             \

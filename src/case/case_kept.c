@@ -105,10 +105,12 @@ void usc_case_keep_sides(usc_case *c, const double *low, const double *high)
     put_like(c, &c->kept->of.run_high, high, USC_F64);
 }
 
-void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut)
+void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut,
+                        const double *shares, int64_t n_shares)
 {
     usc_case_keep_sum(c, &c->kept->of.lost, lost);
     if (cut != NULL) usc_case_keep_sum(c, &c->kept->of.lost_cut, cut);
+    usc_case_keep_put(c, &c->kept->of.lost_shares, shares, USC_F64, 1, &n_shares);
 }
 
 void usc_case_keep_corners(usc_case *c, const uint8_t *where, int64_t n_sums)
@@ -225,6 +227,7 @@ static usc_status keep_anew(usc_case *c, usc_error *err)
                     .carries = c->o.carries,
                     .exact = c->o.exact,
                     .free = c->o.free,
+                    .multiplies = c->o.products,
                     .never_rounds = c->o.never_rounds,
                     .alone = c->o.alone,
                     .pairs = c->o.pairs,

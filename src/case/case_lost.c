@@ -36,6 +36,7 @@
 #define MOST_CUT 1.5       /* times what is cut off by the coarsest units */
 #define BITS_WRONG 4.5     /* no precision in use computes with fewer */
 enum { FEWEST = 8, FEWEST_SHOWN = 3, FEWEST_RUNS = 4 };
+enum { N_SHARES = 2 }; /* of all elements that are kept, before those of rows */
 
 /* A factor that a row has in common: as in case_factor.c, */
 #define BASE 16.0
@@ -56,6 +57,11 @@ static int64_t width_of(const usc_case *c)
 static bool has_rows(const usc_case *c)
 {
     return width_of(c) >= FEWEST && c->n / width_of(c) >= FEWEST_SHOWN;
+}
+
+static int64_t n_shares(const usc_case *c)
+{
+    return N_SHARES + (has_rows(c) ? c->n / width_of(c) : 0);
 }
 
 /* By which share a row is off, on the whole; 0 where that is nothing. */
@@ -382,6 +388,24 @@ static usc_status weigh(usc_case *c)
 
 /* ---- stages ---- */
 
+/* What runs have in common: of all elements, where these are cut off, of rows. */
+static void take_shares(usc_case *c, const usc_tensor *kept)
+{
+    const double *shares = kept != NULL ? usc_case_wide(c, kept) : NULL;
+    int64_t n = 0;
+    if (shares == NULL || usc_tensor_numel(kept, &n, NULL) != USC_OK || n < N_SHARES ||
+        (has_rows(c) && n != n_shares(c))) { /* of which nothing is kept */
+        c->lost.rows = NULL;
+        c->lost.shares = (double)NAN;
+        return;
+    }
+    c->lost.n_runs = 1;
+    c->lost.shares = shares[0] * shares[0];
+    c->lost.share_cut = shares[1];
+    for (int64_t k = 0; k < n - N_SHARES && c->lost.rows != NULL; k++)
+        c->lost.rows[k] = shares[N_SHARES + k] * shares[N_SHARES + k];
+}
+
 static usc_status take_sums(usc_case *c, usc_error *err)
 {
     const usc_tensor *a = c->given.a, *b = c->given.b;
@@ -391,8 +415,7 @@ static usc_status take_sums(usc_case *c, usc_error *err)
                              c->o.path);
     const double *lost = usc_case_wide(c, a);
     if (lost == NULL) return USC_OK; /* the driver tells */
-    c->lost.rows = NULL;             /* of which nothing is kept, */
-    c->lost.shares = (double)NAN;    /* nor of these */
+    take_shares(c, c->given.c);
     memcpy(c->lost.squares, lost, (size_t)c->n * sizeof *lost);
     c->lost.cut = b != NULL ? usc_case_wide(c, b) : NULL;
     return weigh(c);
@@ -453,12 +476,27 @@ usc_status usc_case_lost_scale(usc_case *c, usc_error *err)
 
 /* ---- of an output that is kept ---- */
 
+/* What runs have in common, as take_shares wants it. */
+static const double *shares_of_runs(usc_case *c)
+{
+    double *shares = usc_case_room(c, n_shares(c), sizeof *shares);
+    if (shares == NULL) return NULL;
+    shares[0] = sqrt(c->lost.shares / c->lost.n_runs);
+    shares[1] = c->lost.share_cut;
+    for (int64_t k = 0; k < n_shares(c) - N_SHARES && c->lost.rows != NULL; k++)
+        shares[N_SHARES + k] = sqrt(c->lost.rows[k] / c->lost.n_runs);
+    return shares;
+}
+
 static usc_status keep_lost(usc_case *c, usc_error *err)
 {
     (void)err;
     if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, keep_lost);
-    if (c->lost.n_runs > 0 && settle(c))
-        usc_case_keep_lost(c, c->lost.squares, c->lost.cut);
+    if (c->lost.n_runs > 0 && settle(c)) {
+        const double *shares = shares_of_runs(c);
+        if (shares == NULL) return USC_OK; /* the driver tells */
+        usc_case_keep_lost(c, c->lost.squares, c->lost.cut, shares, n_shares(c));
+    }
     return usc_case_pass(c, USC_STAGE_KEEP_EXACT);
 }
 

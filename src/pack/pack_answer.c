@@ -175,6 +175,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
         .alone = o->alone,
         .rounding = o->rounding,
         .linear = o->products >= 1,
+        .products = o->multiplies,
         .gradient = o->side_low != NULL,
         .single = true,
         .admissible = o->admissible != NULL,
@@ -258,7 +259,8 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
     if (kind == USC_WANT_INFINITE && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
     if (kind == USC_WANT_RUN && o->run_low != NULL)
         *out = sums(o->run_low, o->run_high, NULL);
-    if (kind == USC_WANT_LOST && o->lost != NULL) *out = sums(o->lost, o->lost_cut, NULL);
+    if (kind == USC_WANT_LOST && o->lost != NULL)
+        *out = sums(o->lost, o->lost_cut, o->lost_shares);
     if (kind == USC_WANT_EXACT) *out = tensors(o->ties, NULL, NULL);
     if (kind == USC_WANT_OVERFLOWS) *out = flag(o->overflows);
     if (kind == USC_WANT_STEPS) *out = tensors(o->jump_at, o->jump_values, NULL);

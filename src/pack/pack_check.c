@@ -123,6 +123,14 @@ static usc_status check_chain(const usc_pack_operands *o, usc_error *err)
     return bad(values, "bad runs that round inside", err);
 }
 
+/* A list of what runs have in common. */
+static usc_status check_shares(const usc_safetensor *t, usc_error *err)
+{
+    if (t == NULL) return USC_OK;
+    if (t->tensor.dtype == USC_F64 && t->tensor.ndim == 1) return USC_OK;
+    return bad(t, "no list of F64", err);
+}
+
 static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
 {
     const usc_safetensor *const floats[] = {
@@ -144,6 +152,7 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
     if (st == USC_OK)
         st = check_sides(o, o->own_low, o->own_high, o->own_nan, "own steps", err);
     if (st == USC_OK) st = check_chain(o, err);
+    if (st == USC_OK) st = check_shares(o->lost_shares, err);
     if (st == USC_OK) st = check_stacked(o, o->usual, err);
     if (st == USC_OK) st = check_stacked(o, o->admissible, err);
     if (st == USC_OK) st = check_choice(o->choice, err);

@@ -282,6 +282,26 @@ INSIDE = {
     "rounds inside: 1 % off": (GATED, lambda a, b: (otherwise(a, b) * 1.01).bfloat16(), "wrong"),
     "rounds inside: a row of another": (GATED, lambda a, b: otherwise(a, b)[[0, 1, 2, 4, *range(4, 64)]], "wrong"),
 }
+# ---- what rows of runs have in common ----
+
+LINES = ("aten::_softmax", (normal(64, 128, seed=23), -1, False))
+
+
+def off_by_rows(roundings, columns=slice(None)):
+    """Each row by one share, up or down."""
+    def run(x, *args):
+        out = x.double().softmax(-1)
+        share = torch.where(torch.arange(64) % 2 == 0, 1.0, -1.0)[:, None] * roundings * 2.0**-24
+        out[:, columns] *= 1 + share
+        return out.float()
+
+    return run
+
+
+SHARES = {
+    "shares: none": (LINES, off_by_rows(0), "pass"),
+    "shares: of rows": (LINES, off_by_rows(60), "wrong"),
+}
 # ---- the rows of docs/reference/excuses.md ----
 
 DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "unsaid"}
@@ -297,7 +317,7 @@ OF_CASES = {
 ROWS = {f"{code}: a wrong kernel": excuse_ops.case(code) for code in excuse_ops.NAMED.keys() - OF_CASES.keys() - DRAWN}
 ROWS = {name: ((row.op, row.args), lambda *a, row=row, **k: row.outputs,
                "undefined" if name.startswith("no_reference") else "wrong") for name, row in sorted(ROWS.items())}  # fmt: skip
-OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE)
+OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE | SHARES)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
     **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
