@@ -16,7 +16,9 @@
 enum { OPT_SCALE = 256, OPT_STANDARD, OPT_FORCE, OPT_DTYPE, OPT_SHAPE };
 
 static const cli_entry own_options[] = {
-    {OPT_SCALE, "scale", "FILE", NULL, "scales: tensors with the same names and shapes"},
+    {OPT_SCALE, "scale", "FILE", NULL,
+     "of DEVICE REFERENCE: how large the terms are that make an element, as tensors with "
+     "the same names and shapes"},
     {OPT_DTYPE, "dtype", "DTYPE[,DTYPE]", NULL,
      "of raw bytes (.bin): of DEVICE and REFERENCE, e.g. bfloat16,float32"},
     {OPT_SHAPE, "shape", "N,N...", NULL, "of raw bytes: e.g. 2,3; of a scalar: ()"},
@@ -49,9 +51,9 @@ const cli_page cmd_judge_page = {
         "folders. Tensors are matched by "
         "name, or, where no name is in both, by place; the first that is wrong in the "
         "order of REFERENCE is named. Then nobody knows how an operator reacts to its "
-        "inputs: errors count relative to |reference|, or to a larger scale of yours "
-        "(the "
-        "sum of the magnitudes that are added up, for instance).\n",
+        "inputs: what is right relative to |reference| passes, what is far off even "
+        "beside the mean of its tensor is accused, and between them it is unjudged "
+        "unless --scale says how large the terms are that are added up.\n",
     .options = options,
     .examples =
         "  ulpscope judge pack rtl-outputs -o rtl-verdicts\n"

@@ -199,7 +199,8 @@ USC_API USC_NODISCARD usc_status usc_judge_exact(const usc_tensor *device,
  * The scale of an error is |reference|, or `scale` where that is larger (of a matrix
  * product |A| |B|, of a sum the sum of magnitudes); one float32 rounding at that scale is
  * the unit, and the limits are those of fan-in 1. Without a scale this is right for
- * elementwise functions and too strict where large terms cancel. Integers and bool must
+ * elementwise functions and too strict where large terms cancel: `ulpscope judge` calls a
+ * tensor unjudged there. Integers and bool must
  * be equal (options->pairs and scale do not matter then).
  *
  * Shapes:  equal dims, any strides; empty is allowed. Floats: device any float dtype,

@@ -56,7 +56,8 @@ USC_API USC_NODISCARD usc_status usc_pack_judge(const char *pack, const char *ou
  *
  * Without a pack nobody knows how strongly a result reacts to its inputs: the scale of an
  * error is |reference|, or the tensor of the same name in options->scale where that is
- * larger. A name that only the references have is `wrong`, one that only the device's
+ * larger. Without that what is right by |reference| passes, what is far off beside the mean
+ * size of the tensor is accused, and what lies between is `unjudged`. A name that only the references have is `wrong`, one that only the device's
  * file has `unjudged`, and so is a tensor of which nothing is compared: without elements,
  * or of NaN alone on both sides. `options` NULL: their zero value.
  *

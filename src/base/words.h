@@ -9,6 +9,7 @@
 /* Values of the metric `lacks`: which side of what was to be judged nobody gave. */
 #define USC_LACKS_OUTPUT "output"
 #define USC_LACKS_REFERENCE "reference"
+#define USC_LACKS_SCALE "scale"
 
 /* Of a call: long long, long long. */
 #define USC_MISCOUNTED "%lld outputs where the operator has %lld"

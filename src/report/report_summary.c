@@ -122,7 +122,7 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
                        100 * usc_report_wanted(options));
     const int64_t n_alone = usc_report_alone(r, options);
     if (n_alone > 0)
-        usc_out_format(o, "; one side of %lld was not given", (long long)n_alone);
+        usc_out_format(o, "; what %lld need was not given", (long long)n_alone);
     if (usc_report_unfinished(r))
         usc_out_text(o, usc_report_live(r) ? "; still running" : "; unfinished");
     if (usc_report_over_budget(r)) usc_out_text(o, "; incomplete");

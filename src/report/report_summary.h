@@ -20,7 +20,7 @@ double usc_report_wanted(const usc_report_options *options);
 bool usc_report_thin(const usc_report *r, const usc_report_options *options);
 
 /** How many rows were to be judged of which nobody gave one side: an output of a call of a
- * pack, a reference, or none that serves. Allowed ones do not count, and a share that was
+ * pack, a reference, or none that serves; or the scale that decides. Allowed ones do not count, and a share that was
  * asked for decides alone: 0 then. */
 int64_t usc_report_alone(const usc_report *r, const usc_report_options *options);
 

@@ -29,6 +29,9 @@ static const struct {
     {"device and CPU both refuse", ""},
     {"the CPU rejects", ""},
     {"no reference of that name", "give one, or --allow unjudged:%s"},
+    {"large terms cancel or layers before have erred",
+     "give the size of the terms with --scale FILE, or hold it to another rule: "
+     "--standard torch-close"},
     {USC_NOT_GIVEN, "save it as pack.json names it, or --allow unsupported:%s"},
     {"reference", "write ulpscope.reference.register(\"%s\")"},
     {"unknown",

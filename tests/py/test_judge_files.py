@@ -135,7 +135,7 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     whole = written("npz", tmp_path, "whole", TRUTH)
     done, text = judge(tmp_path, whole, less, "--force")
     assert done.returncode == 2, "nobody looked at 'stem'"
-    assert "; one side of 1 was not given" in text
+    assert "; what 1 need was not given" in text
     assert ",lacks,,reference" in (tmp_path / "out/details.csv").read_text(), "a code, not the words"
     assert judge(tmp_path, whole, less, "--force", "--allow", "unjudged:stem")[0].returncode == 0
     other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
@@ -148,6 +148,40 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     np.save(tmp_path / "npy" / "x.npy", TRUTH["stem"])
     (tmp_path / "npy" / "notes.txt").write_text("by hand")
     assert "1 files were left out, which hold no tensors" in judge(tmp_path, "a.npy", "npy")[1]
+
+
+def layers(dtype, spoil=None):
+    """What twelve layers of sums give one after the other, and what is spoiled in one of them goes on."""
+    rng = np.random.default_rng(5)
+    h, out = rng.normal(size=(32, 48)).astype(np.float32).astype(dtype), {}
+    for i in range(12):
+        w = (rng.normal(size=(48, 48)) / 7).astype(np.float32).astype(dtype)
+        h = h + np.tanh(h @ w)
+        out[f"layer{i}"] = h = spoil(h) if spoil is not None and i == 6 else h
+    return out
+
+
+def cut(h):  # to the bits of bfloat16
+    return (h.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+
+
+def one(h):
+    return h * (1 + np.where(np.arange(h.size).reshape(h.shape) == h.argmax(), np.float32(2e-3), 0)).astype(h.dtype)
+
+
+def test_sums_without_a_scale_are_neither_right_nor_wrong(tmp_path):
+    truth = written("npz", tmp_path, "truth", layers(np.float64))
+    honest = written("npz", tmp_path, "honest", layers(np.float32))
+    done, text = judge(tmp_path, honest, truth)
+    assert done.returncode == 2 and "12 unjudged" in text, "honest float32 where terms cancel"
+    assert "bits beside the mean of the tensor" in text and "--scale FILE" in text
+    assert ",lacks,,scale" in (tmp_path / "out/details.csv").read_text()
+    sizes = written("npz", tmp_path, "sizes", {k: np.full(v.shape, 16.0) for k, v in layers(np.float64).items()})
+    assert judge(tmp_path, honest, truth, "--scale", sizes)[0].returncode == 0, "who gives it is answered"
+    for spoil in (cut, one):  # what is wrong whatever it was made of
+        spoiled = written("npz", tmp_path, spoil.__name__, layers(np.float32, spoil))
+        done, text = judge(tmp_path, spoiled, truth)
+        assert done.returncode == 1 and "the first that is wrong is 'layer6', 7 of 12" in text, text
 
 
 def archive():
