@@ -116,7 +116,7 @@ def opened(settings, channel, before):
         from .session.bench import Bench
 
     bench = Bench(settings, channel)
-    return bench, identity.told(settings["device"], before)
+    return bench, identity.told(settings["device"], before, settings.get("via", ""))
 
 
 def main():

@@ -18,7 +18,8 @@ from ..calls.torch_private import (
     refused_by_compiler,
     unknown_backend,
 )
-from .device import PEERS, TorchDevice, UnknownDevice
+from . import via as runtimes
+from .device import TorchDevice, UnknownDevice
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Compiled:
     kernels: int = 0  # what inductor generated
     refused: str = ""  # why it does not compile
     ran: bool = False
+    handed: list = field(default_factory=list)  # what went to a runtime
 
 
 class CompiledDevice(TorchDevice):
@@ -52,26 +54,25 @@ class CompiledDevice(TorchDevice):
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.
         in_this_process_only()
-        self._know(via)
+        self.compiler = self._compiler(via)
+
+    def _compiler(self, via):
+        """A backend of torch.compile, or a runtime that stands for one."""
+        if runtimes.is_known(via):
+            from .via.graphs import HandedOn  # takes seconds to import
+
+            try:
+                runtime = runtimes.opened(via, self.name)
+            except runtimes.NotOffered as problem:
+                raise UnknownDevice(f"{problem}") from None
+            return lambda module, inputs: HandedOn(runtime, module)
         try:
-            self.compiler = lookup_backend(via)
+            return lookup_backend(via)
         except unknown_backend():
-            known = ", ".join(known_backends())
+            known = ", ".join(sorted({*known_backends(), *runtimes.names()}))
             raise UnknownDevice(
                 f"torch.compile has no backend {via}; known here: {known}; what registers it can be named with --import"
             ) from None
-
-    def _know(self, via):
-        """Registers a framework that stands for a compiler."""
-        if via not in PEERS:
-            return
-        from . import peers  # takes seconds to import
-
-        if peers.missing(via):
-            raise UnknownDevice(f"--via {via} needs a package that is not installed: {peers.missing(via)}")
-        if self.name != "cpu":
-            raise UnknownDevice(f"--via {via} runs on the CPU: use --device cpu, not {self.name}")
-        peers.register(via)
 
     def compute(self, call, bound):
         key = signature(call)
@@ -91,7 +92,7 @@ class CompiledDevice(TorchDevice):
             return [f"torch.compile leaves it to {own}"]
         if self.via == "inductor" and not made.kernels:
             return [f"inductor falls back to {own}"]
-        return []
+        return list(dict.fromkeys(handed.note for handed in made.handed if handed.note))
 
     def _compiled(self, made, bound):
         tensors = [bound.tensors[path] for path in made.places]
@@ -107,6 +108,9 @@ class CompiledDevice(TorchDevice):
         except refused_by_compiler() as problem:
             made.refused = f"{self.via} does not compile it: {first_line(problem)}"
             raise Unsupported(made.refused) from None
+        except Unsupported as problem:  # of a runtime
+            made.refused = f"{problem}"
+            raise
         finally:
             self.mark("device")
         made.kernels, made.ran = generated_kernels() - before, True
@@ -126,7 +130,10 @@ class CompiledDevice(TorchDevice):
 
         def compiler(module, inputs):
             made.graphs += 1
-            return self.compiler(module, inputs)
+            run = self.compiler(module, inputs)
+            if hasattr(run, "note"):
+                made.handed.append(run)
+            return run
 
         forward = torch.fx.GraphModule(torch.nn.Module(), graph).forward
         made.function = torch.compile(forward, backend=compiler, dynamic=False)

@@ -36,7 +36,6 @@ PACKAGES = {
     "mlu": "torch_mlu",
     "hpu": "habana_frameworks.torch",
 }
-PEERS = ("jax", "onnxruntime")  # frameworks that stand for a compiler (`peers`)
 
 REFUSALS = re.compile(
     r"not implemented|not supported|unsupported|could not run|no kernel|no operator|"

@@ -12,7 +12,8 @@ import torch
 from ..calls.foreign import foreign
 from ..calls.homes import folder_beside
 from ..calls.replay import DeviceAt, TensorAt, plain, segments
-from ..executors.device import PACKAGES, PEERS
+from ..executors import via as runtimes
+from ..executors.device import PACKAGES
 from ..executors.reference_runs import Reference
 from ..session.repro_script import LAZY, operator_text
 
@@ -126,7 +127,12 @@ def operator_program(call, inputs):
 
 
 def compiled_text(via):
-    return f"torch.compile(program, backend={via!r}, dynamic=False)" if via else "program"
+    if not via:
+        return "program"
+    backend = f"{via!r}"
+    if runtimes.is_known(via):  # no backend that torch brings
+        backend = f"__import__('ulpscope.executors.via', fromlist=['*']).backend({via!r})"
+    return f"torch.compile(program, backend={backend}, dynamic=False)"
 
 
 def moved_text(device):
@@ -147,8 +153,6 @@ def import_lines(how):
     folder = folder_beside(how["imports"])
     lines = [f"__import__('sys').path.append({folder!r})"] if folder else []
     lines += [_import_line(m) for m in modules]
-    if how.get("via") in PEERS:  # no backend that torch brings
-        lines.append(f"__import__('ulpscope.executors.peers', fromlist=['*']).register({how['via']!r})")
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]
 
 
@@ -275,7 +279,8 @@ class Script:
         """What it needs beside torch, after that word."""
         kind = self.how["device"].split(":")[0]
         more = [m for m in (PACKAGES.get(kind), *self.how["imports"]) if m]
-        more += [self.how["via"], "ulpscope"] if self.how["via"] in PEERS else []
+        if runtimes.is_known(self.how["via"]):
+            more += [self.how["via"].partition(":")[0], "ulpscope"]
         if self.how["faults"]:
             more.append(f"ULPSCOPE_SIM_FAULTS='{self.how['faults']}' in the environment")
         return f"and {', '.join(more)}" if more else "alone"

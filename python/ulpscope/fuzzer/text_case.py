@@ -12,6 +12,7 @@ from ..calls.foreign import foreign, theirs
 from ..calls.gradients import with_gradients
 from ..calls.older import zip_equal
 from ..calls.verdicts import clause
+from ..executors.via import backend
 from .generators import CannotDraw
 from . import frameworks
 from ..session.api import check_text
@@ -33,7 +34,7 @@ class Disagrees(AssertionError):
 def compiled(program, leaves, via):
     """What a compiler makes of the operators of a text, as a run on these tensors shows them."""
     torch.compiler.reset()
-    module = torch.compile(make_fx(program)(*leaves), backend=via, dynamic=False)
+    module = torch.compile(make_fx(program)(*leaves), backend=backend(via), dynamic=False)
 
     def run(*leaves):
         return module(*leaves)

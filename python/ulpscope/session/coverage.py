@@ -108,7 +108,7 @@ class Prober:
         self.trace, self.trace_id = _core.Trace(settings["trace"]), settings["trace_id"]
         self.device = open_device(settings["device"], settings["home"], settings.get("via", ""), channel.phase)
         self.cpu = TorchDevice("cpu", settings["home"])
-        self.facts = identity.told(settings["device"], before)
+        self.facts = identity.told(settings["device"], before, settings.get("via", ""))
         sim = sys.modules.get("ulpscope.sim")
         planted = sorted(f["fault"] for f in sim.faults_fired()) if sim else []
         about = [self.facts, planted] if what == "coverage" else [self.facts, planted, what, settings.get("via", "")]

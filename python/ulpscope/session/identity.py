@@ -43,14 +43,15 @@ def _libraries():
     return set()
 
 
-def told(device, before):
+def told(device, before, via=""):
     """The facts as {text: text}, ready for JSON; `before` is what was loaded before anything
     came in that a user can change."""
     import torch
 
     from .. import _core
+    from ..executors.via import versions
 
-    facts = {"torch": torch.__version__} | device_facts(device)
+    facts = {"torch": torch.__version__} | device_facts(device) | versions(via)
     for path in sorted(_files(before) | set(torch.ops.loaded_libraries)):
         with suppress(OSError, _core.UlpscopeError):
             facts[f"file {path}"] = _core.file_digest(path)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runtimes behind `--via NAME`: one file each, and what installed packages bring by entry points of the group
+`ulpscope.via`. A name may carry an option: `openvino:f32`. What torch.compile itself knows (`inductor`) is no runtime.
+
+Loads none of them, nor torch's compiler: whoever asks what there is pays for no more."""
+
+import importlib
+import importlib.metadata
+import importlib.util
+from typing import Any
+
+from ...calls.foreign import foreign, theirs
+
+GROUP = "ulpscope.via"
+OWN = {
+    "executorch": "executorch:ExecuTorch",
+    "iree": "iree:Iree",
+    "jax": "jax:Jax",
+    "litert": "litert:LiteRt",
+    "mlx": "mlx:Mlx",
+    "onnxruntime": "onnxruntime:OnnxRuntime",
+    "openvino": "openvino:OpenVino",
+    "tinygrad": "tinygrad:TinyGrad",
+    "tvm": "tvm:Tvm",
+}
+
+
+class NotOffered(ValueError):
+    """A runtime cannot serve; the text says what to do."""
+
+
+def _entry_points() -> dict[str, Any]:
+    found = importlib.metadata.entry_points()
+    of_group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())  # Python 3.9 has a dict
+    return {entry.name: entry for entry in of_group}
+
+
+def names() -> list[str]:
+    """All that can be named."""
+    return sorted({*OWN, *_entry_points()})
+
+
+def is_known(via: str) -> bool:
+    """Whether a name is that of a runtime, with or without an option."""
+    name = via.partition(":")[0]
+    return name in OWN or bool(name) and name in _entry_points()
+
+
+def opened(via: str, device: str = "cpu") -> Any:
+    """The runtime of a name, for a device. NotOffered with what to do."""
+    name, _, option = via.partition(":")
+    runtime = _class(name)()
+    runtime.name, runtime.option = name, option
+    if option and option not in runtime.options:
+        known = ", ".join(f"{name}:{word} ({what})" for word, what in runtime.options.items())
+        raise NotOffered(f"--via {via}: {name} has no option {option}; " + (f"known: {known}" if known else "it has none"))
+    lacking = [package for module, package in runtime.packages.items() if not _is_there(module)]
+    if lacking:
+        raise NotOffered(f"--via {name} needs a package that is not installed: pip install {' '.join(lacking)}")
+    why = theirs(runtime.offered, device)
+    if why:
+        raise NotOffered(f"--via {via} {why}")
+    return runtime
+
+
+def _is_there(module: str) -> bool:
+    """Whether a module can be imported, without importing more than the packages around it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ImportError:
+        return False
+
+
+def _class(name: str) -> Any:
+    try:
+        if name not in OWN:
+            return _entry_points()[name].load()
+        file, _, what = OWN[name].partition(":")
+        return getattr(importlib.import_module(f"{__name__}.{file}"), what)
+    except Exception as problem:  # of a package that is half installed, or not made for this Python
+        foreign(problem)
+        raise NotOffered(f"--via {name} cannot be imported: {type(problem).__name__}: {problem}") from None
+
+
+def backend(via: str) -> Any:
+    """What torch.compile takes as `backend=` for a name: torch's own names as they are."""
+    if not is_known(via):
+        return via
+    from .graphs import HandedOn
+
+    runtime = opened(via)
+    return lambda module, inputs: HandedOn(runtime, module)
+
+
+def versions(via: str) -> dict[str, str]:
+    """Of a runtime and what it needs: part of what a run is."""
+    return opened(via).versions() if is_known(via) else {}

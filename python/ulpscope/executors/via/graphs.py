@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph of torch.compile as a runtime gets it: without writes, without what it does not use. What it writes is
+written behind the run, what it only hands through does not travel.
+
+Needs of torch: make_fx, functionalize, the core decompositions."""
+
+import re
+import warnings
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ...calls.foreign import MISTAKES, foreign, theirs
+from ...calls.replay import Unsupported
+from ...calls.torch_private import core_decompositions
+from ...calls.verdicts import clause
+
+# Where in a runtime's own sources a text arose, which tells a user nothing.
+PLACES = re.compile(r"Check '.*?' failed at \S+?:\d+:|FrontEnd API failed with \w+:|Diagnostics:|<stdin>:\d+:\d+:")
+REFUSES = (RuntimeError, TypeError, ValueError)  # which a device may raise
+
+
+@dataclass
+class Wired:
+    """A graph, and how the tensors of the original one are wired to it."""
+
+    graph: object
+    takes: list  # places of the arguments that it is given
+    gives: list = field(default_factory=list)  # per result of the original: ("arg", i), ("result", i), or None
+    writes: list = field(default_factory=list)  # (argument, result)
+    results: int = 0
+
+    def plain(self, arguments):
+        """Whether the original takes and gives the same, and writes nothing."""
+        return (
+            not self.writes
+            and self.takes == list(range(arguments))
+            and self.gives == [("result", i) for i in range(self.results)]
+        )
+
+
+def wired(module, args, apart):
+    """The graph without writes, with operators taken apart by these decompositions."""
+    function = torch.func.functionalize(lambda *given: module(*given), remove="mutations")
+    graph = make_fx(function, apart, "fake")(*args)
+    nodes = list(graph.graph.nodes)
+    given = [n for n in nodes if n.op == "placeholder"]
+    (end,) = (n for n in nodes if n.op == "output")
+    wants = list(end.args[0]) if isinstance(end.args[0], (list, tuple)) else [end.args[0]]
+    made = Wired(graph, [])
+    asked = {}  # node -> its place among the results
+
+    def place(node):
+        return asked.setdefault(node, len(asked))
+
+    written = [n for n in nodes if n.target is torch.ops.aten.copy_.default and n.args[0] in given]
+    wants = [n.args[1] if n in written else n for n in wants]
+    for node in wants:
+        made.gives.append(
+            None if node is None else ("arg", given.index(node)) if node in given else ("result", place(node))
+        )
+    for node in written:
+        value = node.args[1]
+        if value in given:  # of another argument: a result of its own
+            with graph.graph.inserting_before(end):
+                value = graph.graph.call_function(torch.ops.aten.clone.default, (value,))
+                value.meta["val"] = node.args[1].meta["val"]
+        made.writes.append((given.index(node.args[0]), place(value)))
+    with graph.graph.inserting_before(end):
+        graph.graph.output(tuple(asked))
+    graph.graph.erase_node(end)
+    for node in written:
+        graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+    for i, node in enumerate(given):
+        if node.users:
+            made.takes.append(i)
+        else:
+            graph.graph.erase_node(node)
+    made.results = len(asked)
+    graph.recompile()
+    return made
+
+
+def norms_as_called(graph):
+    """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it: front
+    ends know `layer_norm`, and traces hold `native_layer_norm`."""
+    aten = torch.ops.aten
+    for node in list(graph.graph.nodes):
+        if node.target is not aten.native_layer_norm.default:
+            continue
+        x, shape, weight, bias, eps = node.args
+        axes = list(range(-len(shape), 0))
+        with graph.graph.inserting_before(node):
+            add = graph.graph.call_function
+            parts = [add(aten.layer_norm.default, (x, shape, weight, bias, eps))]
+            if any(user.args[1] for user in node.users):
+                variance = add(aten.var.correction, (x, axes), {"correction": 0, "keepdim": True})
+                inverse = add(aten.rsqrt.default, (add(aten.add.Tensor, (variance, eps)),))
+                parts += [add(aten.mean.dim, (x, axes, True)), inverse]
+        for user in list(node.users):
+            user.replace_all_uses_with(parts[user.args[1]])
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+class HandedOn:
+    """A graph that is handed on to a runtime when it first runs: by then its inputs are tensors with numbers."""
+
+    def __init__(self, runtime, module):
+        self.runtime, self.module, self.wiring, self.run = runtime, module, None, None
+        self.note = ""  # on how it is computed
+
+    def __call__(self, *args):
+        if self.wiring is None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of exporters
+                self._make(args)
+        results = self._results([args[i] for i in self.wiring.takes])
+        for argument, result in self.wiring.writes:
+            args[argument].copy_(results[result])
+        sources = {"arg": args, "result": results}
+        return [None if at is None else sources[at[0]][at[1]] for at in self.wiring.gives]
+
+    def _make(self, args):
+        """As the model calls its operators, and where the runtime lacks one, taken apart as torch does it."""
+        name, core = self.runtime.name, self.runtime.core
+        wiring = wired(self.module, args, core_decompositions() if core else {})
+        if not core and wiring.plain(len(args)):
+            wiring.graph = self.module  # as torch.compile found it
+        try:
+            self.run = self._compiled(wiring, args)
+        except Exception as problem:  # each has its own kinds
+            refused = Unsupported(f"{name} does not support it: {said(foreign(problem))}")
+            refused.raised = type(problem).__name__
+            try:
+                wiring = wired(self.module, args, core_decompositions())
+                norms_as_called(wiring.graph)
+                self.run = self._compiled(wiring, args)
+            except Exception as again:
+                foreign(again)
+                raise refused from None
+            self.note = f"{name} is given what torch takes it apart into: {said(problem)}"
+        self.wiring = wiring
+
+    def _compiled(self, wiring, args):
+        if not wiring.results:
+            return None
+        return theirs(self.runtime.compile, wiring.graph.eval(), [args[i] for i in wiring.takes])
+
+    def _results(self, given):
+        if not self.wiring.results:
+            return []
+        try:
+            results = list(theirs(self.run, *given))
+        except REFUSES:
+            raise
+        except Exception as problem:
+            foreign(problem)
+            raise RuntimeError(f"{self.runtime.name}: {said(problem)}") from None
+        if len(results) != self.wiring.results:
+            raise RuntimeError(f"{self.runtime.name} gives {len(results)} results where {self.wiring.results} are due")
+        return results
+
+
+def said(problem):
+    """What a runtime says, on one line; the kind of a mistake of Python, whose text alone tells nothing."""
+    text = " ".join(PLACES.sub("", f"{problem}").split())
+    own_words = not isinstance(problem, MISTAKES) or isinstance(problem, ValueError)
+    return clause(text if own_words and text else f"{type(problem).__name__}: {text}")

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`--via iree`: the exported program through turbine's importer, compiled by IREE's llvm-cpu for this processor.
+
+Needs of torch: an exported program."""
+
+from .runtime import Runtime, exported, from_numpy, to_numpy
+
+
+class Iree(Runtime):
+    packages = {
+        "iree.compiler": "iree-base-compiler",
+        "iree.runtime": "iree-base-runtime",
+        "iree.turbine": "iree-turbine",
+    }
+
+    def compile(self, graph, inputs):
+        import iree.compiler as compiler
+        import iree.runtime as runtime
+        from iree.turbine import aot
+
+        text = aot.export(exported(graph, inputs)).mlir_module.get_asm()
+        binary = compiler.compile_str(
+            text, target_backends=["llvm-cpu"], extra_args=["--iree-llvmcpu-target-cpu=host"]
+        )
+        context = runtime.SystemContext(config=runtime.Config("local-task"))
+        context.add_vm_module(runtime.VmModule.copy_buffer(context.instance, binary))
+        function = context.modules.module["main"]
+
+        def run(*tensors):
+            results = function(*(to_numpy(t) for t in tensors))
+            results = results if isinstance(results, (list, tuple)) else [results]
+            return [from_numpy(t.to_host()) for t in results]
+
+        return run

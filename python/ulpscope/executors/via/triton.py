@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that launch Triton kernels, on CPU tensors: Triton's interpreter in a process of its own, for it has to be
+chosen before a kernel is defined. `interpreted(function)` stands for the function.
+
+Needs of torch: tensors over pipes (torch.save, weights only)."""
+
+import importlib.util
+import io
+import os
+import subprocess
+import sys
+
+import torch
+
+from ...calls.replay import Unsupported
+
+SERVER = __name__
+
+
+class Interpreted:
+    """A function of a module or of a script, called in another process, which lives until this one lets go of it."""
+
+    def __init__(self, function):
+        if importlib.util.find_spec("triton") is None:
+            raise Unsupported("via triton needs a package that is not installed: pip install triton")
+        module, name = function.__module__, function.__qualname__
+        if "<" in name:
+            raise Unsupported(f"{name}: the interpreter's process finds functions of a module or script by their name alone")
+        self.file = getattr(sys.modules[module], "__file__", "") if module == "__main__" else ""
+        self.module, self.name, self.process = module, name, None
+        self.__name__ = function.__name__
+
+    def __call__(self, *args, **kwargs):
+        if self.process is None or self.process.poll() is not None:
+            environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+            words = [sys.executable, "-m", SERVER, self.module, self.name, self.file]
+            self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        put(self.process.stdin, {"args": list(args), "kwargs": kwargs})
+        answer = get(self.process.stdout)
+        if answer is None:
+            raise RuntimeError(f"Triton's interpreter ended with code {self.process.wait()}")
+        if "problem" in answer:
+            raise RuntimeError(f"Triton's interpreter does not support it: {answer['problem']}")
+        for given, left in zip(flat(args, kwargs), answer["left"]):
+            if given.numel() and not torch.equal(given.view(torch.uint8) if given.dim() else given, left.view(torch.uint8) if left.dim() else left):
+                given.copy_(left)
+        return answer["result"]
+
+    def __del__(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def interpreted(function):
+    """Stands for a function that launches Triton kernels: on CPU tensors, by Triton's interpreter."""
+    return Interpreted(function)
+
+
+def flat(args, kwargs):
+    """The tensors among arguments."""
+    found = []
+
+    def look(value):
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            for part in value:
+                look(part)
+
+    look([*args, *kwargs.values()])
+    return found
+
+
+def put(file, message):
+    text = io.BytesIO()
+    torch.save(message, text)
+    file.write(len(text.getbuffer()).to_bytes(8, "little") + text.getbuffer())
+    file.flush()
+
+
+def get(file):
+    """A message; None at the end."""
+    size = file.read(8)
+    if len(size) < 8:
+        return None
+    text = file.read(int.from_bytes(size, "little"))
+    return torch.load(io.BytesIO(text), weights_only=True)
+
+
+def serve(module, name, file):
+    """The other process: what it is asked on standard input, answered where standard output was."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # kernels may print
+    if file:
+        import runpy
+
+        function = runpy.run_path(file, run_name="__ulpscope__")[name]
+    else:
+        import importlib
+
+        function = importlib.import_module(module)
+        for part in name.split("."):
+            function = getattr(function, part)
+    while (asked := get(sys.stdin.buffer)) is not None:
+        try:
+            result = function(*asked["args"], **asked["kwargs"])
+            put(answers, {"result": result, "left": flat(asked["args"], asked["kwargs"])})
+        except Exception as problem:  # of a kernel, or of what the interpreter lacks
+            text = " ".join(f"{type(problem).__name__}: {getattr(problem, '__cause__', None) or problem}".split())
+            put(answers, {"problem": text[:300]})
+
+
+if __name__ == "__main__":
+    serve(*sys.argv[1:4])

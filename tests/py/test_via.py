@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runtimes behind `--via NAME`, with none installed: what is not there is a sentence, a runtime of a package's entry points
+is found, honest ones pass whatever a call writes or hands through, wrong ones are accused, and one that prints, refuses
+or ends the process costs the calls that it was given."""
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from calls import make_call
+from test_check_run import check, rows
+from traces import TraceWriter
+
+from ulpscope.executors import via
+from ulpscope.executors.compiled import CompiledDevice
+from ulpscope.executors.device import UnknownDevice, open_device
+from ulpscope.executors.via.runtime import Runtime
+from ulpscope.session.judging import judge_call
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Honest(Runtime):
+    options = {"half": "results lose bits"}
+
+    def compile(self, graph, inputs):
+        def run(*tensors):
+            results = [t.clone() for t in graph(*tensors)]
+            return [t.bfloat16().to(t.dtype) for t in results] if self.option == "half" else results
+
+        return run
+
+
+class Refusing(Runtime):
+    def compile(self, graph, inputs):
+        raise KeyError("Check 'x' failed at src/a.cpp:151: illegal\n  layout")
+
+
+class Lossy(Honest):
+    def compile(self, graph, inputs):
+        run = super().compile(graph, inputs)
+        return lambda *tensors: run(*tensors)[1:]
+
+
+class NoNorms(Honest):
+    def compile(self, graph, inputs):
+        if any("native_layer_norm" in str(node.target) for node in graph.graph.nodes):
+            raise NotImplementedError("no rule for native_layer_norm")
+        return super().compile(graph, inputs)
+
+
+class Entry:
+    def __init__(self, made):
+        self.load = lambda: made
+
+
+@pytest.fixture(autouse=True)
+def entries(monkeypatch):
+    made = {c.__name__.lower(): Entry(c) for c in (Honest, Refusing, Lossy, NoNorms)}
+    monkeypatch.setattr(via, "_entry_points", lambda: made)
+
+
+def judged(name, *call, **kwargs):
+    return judge_call(make_call(*call, **kwargs), CompiledDevice("cpu", name))
+
+
+@pytest.mark.parametrize("name", via.OWN)
+def test_what_is_not_installed_is_one_sentence(name, monkeypatch):
+    runtime = via._class(name)
+    monkeypatch.setattr(runtime, "packages", {"no_such_module": "no-such-package"})
+    with pytest.raises(UnknownDevice, match=f"--via {name} needs a package that is not installed: pip install no-such-pack"):
+        open_device("cpu", via=name)
+    monkeypatch.setattr(runtime, "packages", {})
+    with pytest.raises(UnknownDevice, match=f"--via {name} runs on the CPU: use --device cpu, not sim:0"):
+        open_device("sim:0", via=name)
+    with pytest.raises(UnknownDevice, match=f"--via {name}:no: {name} has no option no; "):
+        open_device("cpu", via=f"{name}:no")
+
+
+def test_extras_name_what_runtimes_need():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {name: set(extras[name]) for name in via.OWN} == {name: set(via._class(name).packages.values()) for name in via.OWN}
+
+
+def test_calls_that_write_hand_through_or_give_nothing():
+    x, y = torch.randn(8, 6), torch.randn(8, 6)
+    for call, out in (
+        (("aten::mul.Tensor", x, y), None),
+        (("aten::add_.Tensor", x.clone(), y), None),
+        (("aten::copy_", x.clone(), y), None),
+        (("aten::mul.out", x, y), torch.zeros(8, 6)),
+        (("aten::native_layer_norm", x, [6], None, None, 1e-5), None),
+        (("aten::view", x, [48]), None),
+        (("aten::convolution_backward", *gradient(), [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, False, True]), None),
+    ):
+        verdict = judged("honest", *call, **({} if out is None else {"out": out}))
+        assert verdict.verdict == "pass", (call[0], verdict.reason)
+    assert judged("honest:half", "aten::add_.Tensor", x.clone(), y).verdict in ("reduced", "wrong")
+
+
+def gradient():
+    return torch.randn(2, 3, 4, 4), torch.randn(2, 2, 6, 6), torch.randn(3, 2, 3, 3)
+
+
+def test_refusals_and_lost_results():
+    refused = judged("refusing", "aten::exp", torch.randn(5))
+    assert (refused.verdict, refused.reason) == ("unsupported", "refusing does not support it: KeyError: 'illegal\\n layout'")
+    lost = judged("lossy", "aten::exp", torch.randn(5))
+    assert lost.verdict == "unsupported" and "lossy gives 0 results where 1 are due" in lost.reason
+
+
+def test_a_norm_is_handed_on_as_it_is_called():
+    verdict = judged("nonorms", "aten::native_layer_norm", torch.randn(4, 8), [8], torch.rand(8), None, 1e-5)
+    assert verdict.verdict == "pass"
+    assert verdict.notes == ["nonorms is given what torch takes it apart into: no rule for native_layer_norm"]
+
+
+RUDE = '''
+import os
+from ulpscope.executors.via.runtime import Runtime
+
+
+class Rude(Runtime):
+    def versions(self):
+        return {"rude": "7"}
+
+    def compile(self, graph, inputs):
+        os.write(1, b"{not json\\n")
+        if "tanh" in str(graph.graph):
+            os.abort()
+        return lambda *tensors: [t.clone() for t in graph(*tensors)]
+'''
+
+
+def test_a_runtime_that_prints_and_dies_costs_its_call(tmp_path, monkeypatch):
+    (tmp_path / "rude.py").write_text(RUDE)
+    info = tmp_path / "rude-7.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 7\n")
+    (info / "entry_points.txt").write_text("[ulpscope.via]\nrude = rude:Rude\n")
+    with TraceWriter(tmp_path / "trace") as t:
+        for op in ("exp", "tanh", "sin"):
+            t.add(f"aten::{op}", torch.randn(50))
+    import os
+
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    run = check(tmp_path / "trace", tmp_path / "out", "--via", "rude", "--json", device="cpu")
+    assert run.returncode == 1, run.stderr
+    assert [json.loads(line) for line in run.stdout.splitlines()]
+    assert {r["op"]: r["verdict"] for r in rows(tmp_path / "out")} == {
+        "aten::exp": "pass",
+        "aten::tanh": "crashed",
+        "aten::sin": "pass",
+    }
+
+
+def test_a_name_that_is_nobodys():
+    done = subprocess.run(
+        ["ulpscope", "fuzz", "--device", "cpu", "--via", "inducer", "--cases", "1"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "openvino" in done.stderr

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`./run via NAME`: words of short programs give there what torch gives, or are refused with a sentence; what is judged right
+or wrong of a few calls is what it is; `check --via` of a small step, whole modules too. Needs the runtime."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests" / "py"), str(ROOT / "tests" / "via")]
+
+from calls import make_call  # noqa: E402
+
+from ulpscope.executors import via  # noqa: E402
+from ulpscope.executors.compiled import CompiledDevice  # noqa: E402
+from ulpscope.executors.via.graphs import HandedOn, Unsupported  # noqa: E402
+from ulpscope.fuzzer import words  # noqa: E402
+from ulpscope.fuzzer.short_programs import made  # noqa: E402
+from ulpscope.session.api import check_call  # noqa: E402
+from ulpscope.session.judging import judge_call  # noqa: E402
+
+NAME = os.environ.get("ULPSCOPE_VIA", "")
+runtime = pytest.mark.skipif(NAME not in via.OWN, reason="for runtimes that take graphs: ./run via NAME")
+triton = pytest.mark.skipif(NAME != "triton", reason="./run via triton")
+EVERY = 40  # a word of so many; all of them take from half a minute to an hour
+BF16 = {"openvino": ":f32"}  # whose own default is another precision
+# What is wrong there indeed: examples/found, docs/reference/via.md.
+WRONG = {"aten::expm1": {"openvino", "tvm", "litert"}, "aten::native_layer_norm": {"tvm"}}
+
+
+def module_of(text):
+    function = made(f"def program(a, b, c):\n    return {text}\n", f"<word {text}>")
+
+    class Word(torch.nn.Module):
+        def forward(self, a, b, c):
+            return (function(a, b, c),)
+
+    return Word(), function
+
+
+def same(word):
+    """Whether a word gives there what it gives here; None where that runtime has none of it."""
+    text, names = words.sampled(word)
+    module, function = module_of(text)
+    args = tuple(names[n] for n in "abc")
+    try:
+        (got,) = HandedOn(via.opened(NAME + BF16.get(NAME, "")), module)(*args)
+    except (Unsupported, RuntimeError, TypeError, ValueError):
+        return None
+    want = function(*args)
+    return got.shape == want.shape and torch.allclose(got.double(), want.double(), 1e-3, 1e-3, True)
+
+
+@runtime
+def test_words_are_the_same_functions():
+    said = {words.WORDS[i][1]: same(i) for i in range(0, len(words.WORDS), EVERY)}
+    assert sum(v is True for v in said.values()) > 2 and False not in said.values(), said
+
+
+@runtime
+def test_verdicts_of_calls():
+    torch.manual_seed(3)
+    device = CompiledDevice("cpu", NAME + BF16.get(NAME, ""))
+    x = torch.randn(6, 32)
+    said = {}
+    for op, *args in (
+        ("aten::mm", x, torch.randn(32, 10)),
+        ("aten::exp", x),
+        ("aten::add_.Tensor", x.clone(), torch.randn(6, 32)),
+        ("aten::_softmax", x, 1, False),
+        ("aten::native_layer_norm", x, [32], torch.rand(32), torch.randn(32), 1e-5),
+        ("aten::expm1", x * 1e-4),
+        ("aten::linalg_svdvals", x),
+    ):
+        verdict = judge_call(make_call(op, *args), device)
+        said[op] = verdict.verdict if verdict.verdict != "unsupported" else verdict.reason
+    refused = {op: why for op, why in said.items() if why not in ("pass", "wrong")}
+    assert {op for op, v in said.items() if v == "wrong"} == {op for op, who in WRONG.items() if NAME in who}, said
+    assert all(f"{NAME} does not support it: " in why for why in refused.values()) and len(refused) <= 2, refused
+    assert "aten::mm" not in refused
+
+
+@runtime
+def test_versions_are_told():
+    assert all(via.versions(NAME).values())
+
+
+@triton
+def test_triton_kernels_on_the_cpu():
+    import kernels
+    from ulpscope.executors.via.triton import interpreted
+
+    x = torch.randn(8, 50)
+    torch_softmax = lambda t: torch.softmax(t, 1)  # noqa: E731
+    assert check_call(interpreted(kernels.add), (x, x), reference=torch.add, cause=False).passed
+    assert check_call(interpreted(kernels.scale_), (x.clone(),), reference=lambda t: t.mul_(3), cause=False).passed
+    assert check_call(interpreted(kernels.softmax), (x,), reference=torch_softmax, cause=False).passed
+    wrong = check_call(interpreted(kernels.softmax), (x * 60,), reference=torch_softmax, cause=False)
+    assert wrong.verdict == "nonfinite"  # it takes no maximum off
+    refused = check_call(interpreted(kernels.of_the_gpu), (x,), reference=torch.neg, cause=False)
+    assert not refused.passed and "Triton's interpreter does not support it" in str(refused)
