@@ -182,6 +182,7 @@ def _is_in_bad_fork() -> bool:
 
 
 def device_count() -> int:
+    sim_properties.see_devices()
     return _lib_glue.usc_glue_sim_device_count()
 
 
@@ -343,6 +344,7 @@ _lib_glue = _load_glue()
 plant(os.environ.get("ULPSCOPE_SIM_FAULTS", ""))  # before a device is there: what is wrong is said each time
 sim_properties.from_environment()
 _register()
+sys.modules[f"{__name__}.amp"] = amp  # a module of torch.cuda's, too
 default_generators = sim_random.default_generators()
 if os.environ.get("ULPSCOPE_SIM_GUARD"):
     set_guard(os.environ["ULPSCOPE_SIM_GUARD"])

@@ -4,6 +4,7 @@ them all."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from typing import NamedTuple
@@ -64,19 +65,36 @@ def _set_profile(text: str) -> None:
         raise ValueError(error.text.decode())
 
 
+_visible: str | None = None  # as read last, with what it left of how many
+_left = _whole = -1
+
+
+def see_devices() -> None:
+    """``ULPSCOPE_SIM_VISIBLE_DEVICES`` leaves some of the profile's devices: as with CUDA's, those behind one that is
+    not there are not seen, and until a device is used it may be set anew."""
+    global _visible, _left, _whole
+    visible = os.environ.get("ULPSCOPE_SIM_VISIBLE_DEVICES")
+    if visible == _visible:
+        return
+    row = _profile()
+    if row.n_devices != _left:  # not what this left: a profile's own
+        _whole = row.n_devices
+    count = _whole if visible is None else 0
+    for word in (visible or "").split(","):
+        if not word.strip().isdigit() or int(word) >= _whole:
+            break
+        count += 1
+    _visible = visible
+    with contextlib.suppress(ValueError):  # one is used already
+        _set_profile(f"{row.text.decode()}:devices={count}")
+        _left = count
+
+
 def from_environment() -> None:
-    """ULPSCOPE_SIM_PROFILE, of whose devices ULPSCOPE_SIM_VISIBLE_DEVICES leaves some: as with CUDA's, those behind
-    one that is not there are not seen. ULPSCOPE_SIM_LOG."""
+    """ULPSCOPE_SIM_PROFILE, ULPSCOPE_SIM_VISIBLE_DEVICES, ULPSCOPE_SIM_LOG."""
     if os.environ.get("ULPSCOPE_SIM_PROFILE"):
         _set_profile(os.environ["ULPSCOPE_SIM_PROFILE"])
-    visible = os.environ.get("ULPSCOPE_SIM_VISIBLE_DEVICES")
-    if visible is not None:
-        row, count = _profile(), 0
-        for word in visible.split(","):
-            if not word.strip().isdigit() or int(word) >= row.n_devices:
-                break
-            count += 1
-        _set_profile(f"{row.text.decode()}:devices={count}")
+    see_devices()
     error = _Error()
     if _lib.usc_sim_set_log(os.environ.get("ULPSCOPE_SIM_LOG", "").encode(), ctypes.byref(error)) != 0:
         raise ValueError(error.text.decode())

@@ -94,20 +94,20 @@ static void put_chain(usc_port_job *job, const chain *c, const usc_port_alias *a
 
 /* X("device": the device goes before the first argument, where that has a name or there
  * is none. */
+static bool takes_device(const usc_port_job *job, const chain *c)
+{
+    const size_t first = c->place[c->n - 1] + 2;
+    return usc_port_at(job, first - 1, "(") &&
+           (usc_port_at(job, first, ")") ||
+            (usc_port_kind_at(job, first, USC_PORT_NAME) &&
+             usc_port_at(job, first + 1, "=") && !usc_port_at(job, first + 2, "=")));
+}
+
 static void put_device(usc_port_job *job, const chain *c, const char *device)
 {
     const size_t open = c->place[c->n - 1] + 1;
-    const bool none = usc_port_at(job, open + 1, ")");
-    if (!usc_port_at(job, open, "(") ||
-        (!none &&
-         !(usc_port_kind_at(job, open + 1, USC_PORT_NAME) &&
-           usc_port_at(job, open + 2, "=") && !usc_port_at(job, open + 3, "=")))) {
-        usc_port_leave(
-            job, c->place[0], open + 2, "device argument",
-            usc_port_format(job, "takes %s as its first argument here", device));
-        return;
-    }
     const size_t at = usc_port_sig(job, open)->end;
+    const bool none = usc_port_at(job, open + 1, ")");
     usc_port_edit_put(job, at, at, usc_port_format(job, none ? "%s" : "%s, ", device));
 }
 
@@ -177,6 +177,12 @@ static bool port_chain(usc_port_job *job, const chain *c)
     const char *call = strchr(to, '(');
     if (call != NULL) {
         if (strchr(call, '.') != NULL) return true; /* of the class: nothing to give */
+        if (!takes_device(job, c)) {
+            usc_port_leave(
+                job, c->place[0], c->place[c->n - 1], "device argument",
+                usc_port_format(job, "is %s, ...) here, with the rest by name", to));
+            return true;
+        }
         to = usc_port_copy(job, to, (size_t)(call - to));
     }
     put_chain(job, c, alias, to);

@@ -5,6 +5,7 @@ torch.cuda's takes; the rest stands here with its reason."""
 from __future__ import annotations
 
 import inspect
+import subprocess
 import types
 
 import pytest
@@ -60,6 +61,14 @@ def test_every_name_is_there_or_has_its_reason():
     names = public()
     assert sorted(n for n in names if not hasattr(sim, n) and not reason(n)) == []
     assert not reason("synchronize") and not reason("memory_allocated")
+
+
+def test_the_porter_knows_what_is_there(tmp_path):
+    names = [n for n, what in public().items() if not isinstance(what, types.ModuleType)]
+    (tmp_path / "a.py").write_text("import torch\n" + "".join(f"torch.cuda.{n}\n" for n in names))
+    subprocess.run(["ulpscope", "port", tmp_path / "a.py", "--to", "sim", "-o", tmp_path / "b.py"], check=False)
+    ported = {line.removeprefix("torch.sim.") for line in (tmp_path / "b.py").read_text().splitlines()}
+    assert [n for n in names if (n in ported) != hasattr(sim, n)] == []
 
 
 def test_what_is_there_takes_what_torch_cudas_takes():

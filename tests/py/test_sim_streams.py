@@ -380,6 +380,19 @@ def test_some_devices_may_be_hidden(visible, count):
     ], done.stderr
 
 
+def test_a_program_may_hide_devices_until_it_has_used_one():
+    code = (
+        "import os, torch, ulpscope.sim as s\n"
+        "for seen in ('-1', '1', '0,1', None, '0', '0,1'):\n"
+        "    os.environ.pop('ULPSCOPE_SIM_VISIBLE_DEVICES', None)\n"
+        "    if seen: os.environ['ULPSCOPE_SIM_VISIBLE_DEVICES'] = seen\n"
+        "    print(s.device_count(), s.is_available())\n"
+        "    if seen == '0': torch.ones(1, device='sim')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == "0 False 1 True 2 True 2 True 1 True 1 True".split(), done.stderr
+
+
 def test_what_happens_is_told(tmp_path):
     (tmp_path / "p.py").write_text("import torch, ulpscope.sim\nx = torch.ones(3, device='sim')\nx.exp()\n")
     for words in ("kernels", "kernels,memory", "memory", ""):
