@@ -3,7 +3,6 @@
 // argument's schema type decides where its IValue is a bare integer (dtype).
 #include "intercept.h"
 
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/ScalarType.h>
 
@@ -236,6 +235,50 @@ std::string random_state(const IValue *values, size_t n)
         return {}; /* a device without a default generator has no seed to tell */
     }
 }
+
+/* ---- autocast: its header brings all of torch's functions, so that no other file has it ---- */
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 4
+static bool is_autocast_on(c10::DeviceType type)
+{
+    switch (type) {
+    case at::kCPU:
+        return at::autocast::is_cpu_enabled();
+    case at::kCUDA:
+        return at::autocast::is_enabled();
+    case at::kXPU:
+        return at::autocast::is_xpu_enabled();
+    case at::kPrivateUse1:
+        return at::autocast::is_privateuseone_enabled();
+    default:
+        return false;
+    }
+}
+
+static at::ScalarType autocast_dtype(c10::DeviceType type)
+{
+    switch (type) {
+    case at::kCPU:
+        return at::autocast::get_autocast_cpu_dtype();
+    case at::kXPU:
+        return at::autocast::get_autocast_xpu_dtype();
+    case at::kPrivateUse1:
+        return at::autocast::get_autocast_privateuseone_dtype();
+    default:
+        return at::autocast::get_autocast_gpu_dtype();
+    }
+}
+#else
+static bool is_autocast_on(c10::DeviceType type)
+{
+    return at::autocast::is_autocast_enabled(type);
+}
+
+static at::ScalarType autocast_dtype(c10::DeviceType type)
+{
+    return at::autocast::get_autocast_dtype(type);
+}
+#endif
 
 std::string autocast_state()
 {

@@ -2,9 +2,10 @@
 // Tensors as C descriptors, and what the session asks about their storages.
 #include "intercept.h"
 
-#include <ATen/ATen.h>
 #include <ATen/SparseCsrTensorUtils.h>
 #include <ATen/native/SparseTensorUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <array>

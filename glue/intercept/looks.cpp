@@ -6,7 +6,11 @@
 
 #include <torch/csrc/python_headers.h>
 
-#include <ATen/ATen.h>
+#include <ATen/Dispatch.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/le.h>
+#include <ATen/ops/sum.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>

@@ -6,7 +6,7 @@
 #include "intercept.h"
 #include "reroute_glue.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <map>
 #include <mutex>

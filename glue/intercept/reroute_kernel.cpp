@@ -3,6 +3,7 @@
 // Neighbours: reroute.cpp, where it is put; reroute_run.cpp, how a call is computed.
 #include "reroute.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 

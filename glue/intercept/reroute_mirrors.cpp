@@ -3,6 +3,9 @@
 // reroute_run.cpp, which calls the operator in between.
 #include "reroute.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
 #include <algorithm>
 
 namespace intercept

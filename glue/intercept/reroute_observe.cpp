@@ -3,6 +3,8 @@
 // values. A line is written when its call is over, by the thread that made it.
 #include "reroute.h"
 
+#include <ATen/ops/view_as_real.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>

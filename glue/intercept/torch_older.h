@@ -5,7 +5,6 @@
 
 #include "../older.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/api/include/torch/version.h>
@@ -21,50 +20,6 @@ namespace intercept
 {
 
 using usc_glue::dtype_names;
-
-/* ---- autocast ---- */
-
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 4
-inline bool is_autocast_on(c10::DeviceType type)
-{
-    switch (type) {
-    case at::kCPU:
-        return at::autocast::is_cpu_enabled();
-    case at::kCUDA:
-        return at::autocast::is_enabled();
-    case at::kXPU:
-        return at::autocast::is_xpu_enabled();
-    case at::kPrivateUse1:
-        return at::autocast::is_privateuseone_enabled();
-    default:
-        return false;
-    }
-}
-
-inline at::ScalarType autocast_dtype(c10::DeviceType type)
-{
-    switch (type) {
-    case at::kCPU:
-        return at::autocast::get_autocast_cpu_dtype();
-    case at::kXPU:
-        return at::autocast::get_autocast_xpu_dtype();
-    case at::kPrivateUse1:
-        return at::autocast::get_autocast_privateuseone_dtype();
-    default:
-        return at::autocast::get_autocast_gpu_dtype();
-    }
-}
-#else
-inline bool is_autocast_on(c10::DeviceType type)
-{
-    return at::autocast::is_autocast_enabled(type);
-}
-
-inline at::ScalarType autocast_dtype(c10::DeviceType type)
-{
-    return at::autocast::get_autocast_dtype(type);
-}
-#endif
 
 /* ---- kernels of the dispatcher ---- */
 

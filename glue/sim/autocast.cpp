@@ -30,6 +30,14 @@ Tensor refuse_binary_cross_entropy(const Tensor &, const Tensor &,
 
 } // namespace
 
+c10::ScalarType autocast_dtype()
+{
+    const int depth = at::autocast::increment_nesting();
+    (void)at::autocast::decrement_nesting();
+    return depth > 1 ? at::autocast::get_autocast_dtype(DEVICE)
+                     : c10::ScalarType::Undefined;
+}
+
 void register_autocast(torch::Library &m)
 {
     m.impl("binary_cross_entropy", refuse_binary_cross_entropy);

@@ -3,7 +3,7 @@
 // here tensors are found for them.
 #include "native.h"
 
-#include <ATen/autocast_mode.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/add.h>
@@ -133,15 +133,6 @@ at::Tensor as_if_contiguous(const at::Tensor &t)
     const at::Tensor at =
         at::remainder(at::arange(t.numel(), at::kLong) + t.storage_offset(), all);
     return flat.index_select(0, at).view(t.sizes());
-}
-
-// Of the autocast that this thread is in; none: Undefined.
-c10::ScalarType autocast_dtype()
-{
-    const int depth = at::autocast::increment_nesting();
-    (void)at::autocast::decrement_nesting();
-    return depth > 1 ? at::autocast::get_autocast_dtype(DEVICE)
-                     : c10::ScalarType::Undefined;
 }
 
 } // namespace

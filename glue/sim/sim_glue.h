@@ -263,6 +263,8 @@ void write_place_of(void *thread, char *out, size_t size);
 
 void register_storage_ops(torch::Library &aten);
 void register_autocast(torch::Library &aten);
+c10::ScalarType
+autocast_dtype(); // of the autocast that this thread is in; none: Undefined
 void install_where_faults_need_it(); // cheap unless faults or operators are new
 
 } // namespace usc_sim

@@ -79,7 +79,8 @@ def test_what_is_compiled_tells_how_far_it_is_and_is_kept_as_it_grows(tmp_path, 
     assert glue.build("sim", said.append).read_text() == "made\n"
     assert re.fullmatch(rf"compiling the sim glue: \d+ of {n} files \(\d+ s\)", said[-1])
     asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == n + 1  # the one that failed alone was compiled twice
+    assert len(asked) == n + 2  # the one that failed alone was compiled twice, and the headers once
+    assert "-x c++-header" in asked[0] and all("-include" in line for line in asked[1:])
     assert [p.name for p in glue.path_of("sim").parent.iterdir() if "objects" in p.name] == []
 
 
