@@ -638,7 +638,7 @@ def test_a_full_disk_names_the_file_and_leaves_nothing(packed, tmp_path, room, n
     )
     assert done.returncode == 2 and list(tmp_path.iterdir()) == []
     assert f"p.part/{name}: File too large; nothing was packed" in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert len([line for line in done.stderr.splitlines() if ": workers start" not in line]) == 1
 
 
 def test_layouts_and_memory_formats_are_spelt(tmp_path):
@@ -772,7 +772,8 @@ def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
     a, b = a.astype(np.float32), b.astype(np.float32)
     truth = a.astype(np.float64) @ b.astype(np.float64)
     device, reference = {"mm": a @ b}, {"mm": truth}
-    assert pair(tmp_path, device, reference)[1]["mm"]["verdict"] == "wrong"
+    done, calls = pair(tmp_path, device, reference)
+    assert done.returncode == 2 and calls["mm"]["verdict"] == "unjudged", "as a fault of small elements would look"
     plain_tensors.write(tmp_path / "s.safetensors", {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
     done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
     assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
