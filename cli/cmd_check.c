@@ -39,9 +39,12 @@ static const cli_entry options[] = {
      "what to test: sim:0, cuda:0, npu:0, ...; or python:MODULE:FUNCTION, a Python "
      "function f(op, args, kwargs) that stands for one"},
     {OPT_VIA, "via", "COMPILER", NULL,
-     "judge what torch.compile generates for DEVICE with this backend (inductor), call "
-     "by "
-     "call; needs a C++ compiler for --device cpu"},
+     "judge what torch.compile generates for DEVICE with this backend (inductor; needs a "
+     "C++ compiler for --device cpu), call by call; or, with --device cpu, a runtime "
+     "that is "
+     "installed: executorch, iree, jax, litert, mlx, onnxruntime, openvino, tinygrad, "
+     "tvm, or "
+     "a package's own; NAME:OPTION as in openvino:f32"},
     {OPT_LEVEL, "level", "[call|api|module]", "call",
      "judge every operator call, every call of a Python function as a whole (captured "
      "with --level api,aten; also where --ops matches nothing else), or the forward of "

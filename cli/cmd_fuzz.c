@@ -44,7 +44,7 @@ static const cli_entry own_options[] = {
      "what to test: cuda:0, npu:0, sim:0, cpu, ...; or python:MODULE:FUNCTION"},
     {OPT_VIA, "via", "COMPILER", NULL,
      "test what torch.compile generates for DEVICE with this backend (inductor); with "
-     "--device cpu also jax and onnxruntime, where they are installed"},
+     "--device cpu also runtimes that are installed: ulpscope check --help names them"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {OPT_TIME, "time", "TIME", NULL,

@@ -3,7 +3,7 @@
 is found, honest ones pass whatever a call writes or hands through, wrong ones are accused, and one that prints, refuses
 or ends the process costs the calls that it was given."""
 
-import json
+import os
 import subprocess
 import tomllib
 from pathlib import Path
@@ -94,20 +94,15 @@ def test_calls_that_write_hand_through_or_give_nothing():
         (("aten::mul.out", x, y), torch.zeros(8, 6)),
         (("aten::native_layer_norm", x, [6], None, None, 1e-5), None),
         (("aten::view", x, [48]), None),
-        (("aten::convolution_backward", *gradient(), [0], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, False, True]), None),
     ):
         verdict = judged("honest", *call, **({} if out is None else {"out": out}))
         assert verdict.verdict == "pass", (call[0], verdict.reason)
     assert judged("honest:half", "aten::add_.Tensor", x.clone(), y).verdict in ("reduced", "wrong")
 
 
-def gradient():
-    return torch.randn(2, 3, 4, 4), torch.randn(2, 2, 6, 6), torch.randn(3, 2, 3, 3)
-
-
 def test_refusals_and_lost_results():
     refused = judged("refusing", "aten::exp", torch.randn(5))
-    assert (refused.verdict, refused.reason) == ("unsupported", "refusing does not support it: KeyError: 'illegal\\n layout'")
+    assert (refused.verdict, refused.reason) == ("unsupported", REFUSED)
     lost = judged("lossy", "aten::exp", torch.randn(5))
     assert lost.verdict == "unsupported" and "lossy gives 0 results where 1 are due" in lost.reason
 
@@ -144,12 +139,10 @@ def test_a_runtime_that_prints_and_dies_costs_its_call(tmp_path, monkeypatch):
     with TraceWriter(tmp_path / "trace") as t:
         for op in ("exp", "tanh", "sin"):
             t.add(f"aten::{op}", torch.randn(50))
-    import os
-
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    run = check(tmp_path / "trace", tmp_path / "out", "--via", "rude", "--json", device="cpu")
+    run = check(tmp_path / "trace", tmp_path / "out", "--via", "rude", device="cpu")
     assert run.returncode == 1, run.stderr
-    assert [json.loads(line) for line in run.stdout.splitlines()]
+    assert "not json" not in run.stdout
     assert {r["op"]: r["verdict"] for r in rows(tmp_path / "out")} == {
         "aten::exp": "pass",
         "aten::tanh": "crashed",
