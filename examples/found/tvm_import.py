@@ -27,5 +27,10 @@ def compiled(model):
 
 _, mean, inverse = compiled(Norm())(x)
 print("mean of a row:", float(mean.flatten()[0]), "in float64:", float(x[0].double().mean()), tuple(mean.shape))
-print("its inverse deviation:", float(inverse.flatten()[0]), "in float64:", float((x[0].double().var(correction=0) + 1e-5) ** -0.5))
+print(
+    "its inverse deviation:",
+    float(inverse.flatten()[0]),
+    "in float64:",
+    float((x[0].double().var(correction=0) + 1e-5) ** -0.5),
+)
 print("a product of bfloat16 is", compiled(Product())(x.bfloat16(), x.bfloat16().T).dtype)

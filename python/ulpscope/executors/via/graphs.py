@@ -132,7 +132,8 @@ class HandedOn:
         try:
             self.run = self._compiled(wiring, args)
         except Exception as problem:  # each has its own kinds
-            refused = Unsupported(f"{name} does not support it: {said(foreign(problem))}")
+            foreign(problem)
+            refused = Unsupported(f"{name} does not support it: {said(problem)}")
             refused.raised = type(problem).__name__
             try:
                 wiring = wired(self.module, args, core_decompositions())

@@ -12,7 +12,10 @@ import sys
 
 import torch
 
+from ...calls.foreign import foreign, theirs
+from ...calls.older import zip_equal
 from ...calls.replay import Unsupported
+from .runtime import to_numpy
 
 SERVER = __name__
 
@@ -25,14 +28,19 @@ class Interpreted:
             raise Unsupported("via triton needs a package that is not installed: pip install triton")
         module, name = function.__module__, function.__qualname__
         if "<" in name:
-            raise Unsupported(f"{name}: the interpreter's process finds functions of a module or script by their name alone")
+            raise Unsupported(
+                f"{name}: the interpreter's process finds functions of a module or script by their name alone"
+            )
         self.file = getattr(sys.modules[module], "__file__", "") if module == "__main__" else ""
         self.module, self.name, self.process = module, name, None
         self.__name__ = function.__name__
 
     def __call__(self, *args, **kwargs):
         if self.process is None or self.process.poll() is not None:
-            environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+            environment = os.environ | {
+                "TRITON_INTERPRET": "1",
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            }
             words = [sys.executable, "-m", SERVER, self.module, self.name, self.file]
             self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         put(self.process.stdin, {"args": list(args), "kwargs": kwargs})
@@ -41,8 +49,8 @@ class Interpreted:
             raise RuntimeError(f"Triton's interpreter ended with code {self.process.wait()}")
         if "problem" in answer:
             raise RuntimeError(f"Triton's interpreter does not support it: {answer['problem']}")
-        for given, left in zip(flat(args, kwargs), answer["left"]):
-            if given.numel() and not torch.equal(given.view(torch.uint8) if given.dim() else given, left.view(torch.uint8) if left.dim() else left):
+        for given, left in zip_equal(flat(args, kwargs), answer["left"]):
+            if not same_bytes(given, left):
                 given.copy_(left)
         return answer["result"]
 
@@ -70,6 +78,11 @@ def flat(args, kwargs):
 
     look([*args, *kwargs.values()])
     return found
+
+
+def same_bytes(a, b):
+    """Whether a kernel has left an argument as it was, NaN and all."""
+    return to_numpy(a).tobytes() == to_numpy(b).tobytes()
 
 
 def put(file, message):
@@ -104,9 +117,10 @@ def serve(module, name, file):
             function = getattr(function, part)
     while (asked := get(sys.stdin.buffer)) is not None:
         try:
-            result = function(*asked["args"], **asked["kwargs"])
+            result = theirs(function, *asked["args"], **asked["kwargs"])
             put(answers, {"result": result, "left": flat(asked["args"], asked["kwargs"])})
         except Exception as problem:  # of a kernel, or of what the interpreter lacks
+            foreign(problem)
             text = " ".join(f"{type(problem).__name__}: {getattr(problem, '__cause__', None) or problem}".split())
             put(answers, {"problem": text[:300]})
 
