@@ -30,9 +30,9 @@ WORLD_SIZE = int(os.getenv("WORLD_SIZE", 1))
 
 @torch.no_grad()
 def validate(model, opt, device):
-    """mAP at an IoU of 0.5 and over 0.5 to 0.95, and how many images have no detection at all."""
+    """mAP at an IoU of 0.5 and over 0.5 to 0.95, mean confidence, how many detections each image has."""
     thresholds = torch.linspace(0.5, 0.95, 10).tolist()
-    found, conf, cls, labels, empty = [], [], [], [], 0
+    found, conf, cls, labels = [], [], [], []
     for imgs, targets in loader(opt.val_images, opt.img, opt.batch_size, opt.seed + 1):
         imgs, targets = imgs.to(device, non_blocking=True), targets.to(device)
         for i, x in enumerate(non_max_suppression(model(imgs))):
@@ -42,9 +42,8 @@ def validate(model, opt, device):
             conf.append(x[:, 4].cpu())
             cls.append(x[:, 5].cpu())
             labels.append(t[:, 0].cpu())
-            empty += len(x) == 0
     ap = average_precision(torch.cat(found), torch.cat(conf), torch.cat(cls), torch.cat(labels), len(CLASSES))
-    return ap[0].item(), ap.mean().item(), empty, [len(x) for x in conf]
+    return ap[0].item(), ap.mean().item(), torch.cat(conf).mean().item(), [len(x) for x in conf]
 
 
 def train(opt, device):
@@ -114,10 +113,12 @@ def train(opt, device):
     if RANK in {-1, 0}:
         time_sync()
         start = time.time()
-        map50, map_, empty, detections = validate(ema.ema, opt, device)
+        map50, map_, conf, detections = validate(ema.ema, opt, device)
         time_sync()
-        print(f"{opt.val_images} images in {time.time() - start:.1f} s, {empty} without a detection: {detections}")
-        print(f"mAP50={map50:.9g} mAP={map_:.9g}")
+        print(
+            f"{opt.val_images} images in {time.time() - start:.1f} s, {detections.count(0)} without a detection: {detections}"
+        )
+        print(f"mAP50={map50:.9g} mAP={map_:.9g} conf={conf:.9g}")
         if opt.save:
             torch.save(de_parallel(ema.ema).state_dict(), opt.save)
     torch.cuda.empty_cache()
