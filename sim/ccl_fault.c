@@ -75,7 +75,10 @@ usc_status ccl_faults_begin(ccl_faults *f, usc_ccl_kind kind, usc_error *err)
                           its == USC_SIM_FAULT_LACKING;
         if (ends) usc_sim_fault_note(f->hits[i].id, true);
         if (its == USC_SIM_FAULT_CRASH) usc_sim_crash();
-        if (its == USC_SIM_FAULT_HANG) usc_sim_hang();
+        if (its == USC_SIM_FAULT_HANG) {
+            usc_sim_hang();
+            return refuse(f, USC_E_IO, name, err);
+        }
         if (its == USC_SIM_FAULT_LACKING) return refuse(f, USC_E_UNSUPPORTED, name, err);
         arrange(f, i);
     }

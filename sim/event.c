@@ -153,10 +153,8 @@ usc_status usc_sim_event_synchronize(usc_sim_event *event, usc_error *err)
     if (m != NULL && !usc_sim_fault_early("sim::synchronize", m->stream.id)) {
         m->n_refs++;
         st = usc_sim_may_wait(err);
-        if (st == USC_OK) {
-            usc_sim_wait_until(mark_done, m);
-            st = usc_sim_queue_tell(usc_sim_queue_of(m->stream), err);
-        }
+        if (st == USC_OK) st = usc_sim_wait_until(mark_done, m, err);
+        if (st == USC_OK) st = usc_sim_queue_tell(usc_sim_queue_of(m->stream), err);
         usc_sim_mark_drop(m);
     }
     usc_sim_unlock();

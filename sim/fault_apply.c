@@ -3,12 +3,13 @@
 // (fault_values.c); the table of kinds itself is in fault.h. Which faults are planted and
 // when they fire: fault_table.c.
 #include "fault_parts.h"
+#include "streams.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
+#include <time.h>
 
 static const usc_sim_fault_info kinds[USC_SIM_N_FAULT_KINDS] = {
 #define ROW(id, name, stage, on, p0, d0, p1, d1, doc)                                    \
@@ -378,6 +379,7 @@ void usc_sim_crash(void)
 
 void usc_sim_hang(void)
 {
-    for (;;)
-        pause();
+    const struct timespec while_long = {.tv_nsec = 200000000};
+    while (!usc_sim_interrupts())
+        (void)nanosleep(&while_long, NULL);
 }

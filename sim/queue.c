@@ -290,11 +290,31 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
 
 /* ---- waiting --------------------------------------------------------------------- */
 
-void usc_sim_wait_until(bool (*met)(const void *), const void *ctx)
+/* Until something has ended or the next question is due; whether the wait is interrupted. */
+static bool wait_a_while(void)
 {
-    while (!met(ctx) && !bad_fork)
-        if (!usc_sim_scheduled() || !usc_sim_schedule_step())
-            pthread_cond_wait(&ended, &lock);
+    struct timespec until;
+    if (!usc_sim_is_asked()) {
+        pthread_cond_wait(&ended, &lock);
+        return false;
+    }
+    usc_sim_next_question(&until);
+    if (pthread_cond_timedwait(&ended, &lock, &until) != ETIMEDOUT) return false;
+    pthread_mutex_unlock(&lock);
+    const bool now = usc_sim_interrupts();
+    pthread_mutex_lock(&lock);
+    return now;
+}
+
+usc_status usc_sim_wait_until(bool (*met)(const void *), const void *ctx, usc_error *err)
+{
+    while (!met(ctx) && !bad_fork) {
+        if (usc_sim_scheduled() && usc_sim_schedule_step()) continue;
+        if (wait_a_while() && !met(ctx))
+            return usc_error_set(err, USC_E_IO, -1,
+                                 "sim: interrupted while it waits for a stream");
+    }
+    return USC_OK;
 }
 
 typedef struct goal {
@@ -308,10 +328,10 @@ static bool goal_reached(const void *ctx)
     return g->q->n_ended >= g->n_ended;
 }
 
-static void wait_for(const queue *q)
+static usc_status wait_for(const queue *q, usc_error *err)
 {
     const goal g = {q, q->n_submitted};
-    usc_sim_wait_until(goal_reached, &g);
+    return usc_sim_wait_until(goal_reached, &g, err);
 }
 
 static usc_status no_such_stream(usc_sim_stream s, usc_error *err)
@@ -384,10 +404,8 @@ usc_status usc_sim_stream_synchronize(usc_sim_stream s, usc_error *err)
     usc_sim_lock();
     queue *q = usc_sim_queue_of(s);
     usc_status st = q != NULL ? usc_sim_may_wait(err) : no_such_stream(s, err);
-    if (st == USC_OK) {
-        wait_for(q);
-        st = usc_sim_queue_tell(q, err);
-    }
+    if (st == USC_OK) st = wait_for(q, err);
+    if (st == USC_OK) st = usc_sim_queue_tell(q, err);
     usc_sim_unlock();
     return st;
 }
@@ -401,7 +419,7 @@ usc_status usc_sim_device_synchronize(int device, usc_error *err)
     usc_status st = usc_sim_may_wait(err);
     queue *q;
     for (int i = 0; st == USC_OK && (q = usc_sim_queue_at(i)) != NULL; i++)
-        if (device == -1 || q->stream.device == device) wait_for(q);
+        if (device == -1 || q->stream.device == device) st = wait_for(q, err);
     for (int i = 0; st == USC_OK && (q = usc_sim_queue_at(i)) != NULL; i++)
         if (device == -1 || q->stream.device == device) st = usc_sim_queue_tell(q, err);
     usc_sim_unlock();
@@ -433,8 +451,11 @@ static usc_status submit(queue *q, entry *e, bool *queued, usc_error *err)
     if (wait) e->told = &its;
     const usc_status st = usc_sim_queue_push(q, e, err);
     *queued = st == USC_OK;
-    if (wait && *queued) wait_for(q);
-    return *queued ? its : st;
+    const usc_status waited = wait && *queued ? wait_for(q, err) : USC_OK;
+    if (waited == USC_OK) return *queued ? its : st;
+    e->told = NULL; /* it is there yet, and these are not when it ends */
+    e->told_text = NULL;
+    return waited;
 }
 
 usc_status usc_sim_submit(usc_sim_stream s, const usc_sim_command *command,

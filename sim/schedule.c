@@ -65,9 +65,9 @@ void usc_sim_schedule(const usc_sim_schedule_options *options)
 {
     if (usc_sim_may_wait(NULL) != USC_OK) return;
     usc_sim_lock();
-    usc_sim_wait_until(all_ended, NULL);
-    scheduled = options != NULL;
-    if (scheduled) {
+    const bool settled = usc_sim_wait_until(all_ended, NULL, NULL) == USC_OK;
+    scheduled = settled ? options != NULL : scheduled;
+    if (settled && scheduled) {
         state = options->seed;
         delay = options->delay < 0 ? 0 : options->delay > 1 ? 1 : options->delay;
     }

@@ -57,8 +57,14 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err);
 usc_status usc_sim_queue_tell(queue *q, usc_error *err); /* its failure, once to the
                                                                program */
 usc_status usc_sim_may_wait(usc_error *err);             /* a command may not */
-/* Until met(ctx); with a schedule this thread runs what comes meanwhile. */
-void usc_sim_wait_until(bool (*met)(const void *), const void *ctx);
+/* Until met(ctx); with a schedule this thread runs what comes meanwhile. USC_E_IO:
+ * interrupted. */
+usc_status usc_sim_wait_until(bool (*met)(const void *), const void *ctx, usc_error *err);
+/* wait.c */
+bool usc_sim_is_asked(void);   /* whether anybody is */
+bool usc_sim_interrupts(void); /* asks, outside of the lock */
+void usc_sim_next_question(struct timespec *when);
+
 void usc_sim_mark_drop(mark *m);
 int64_t usc_sim_now(void);
 

@@ -224,6 +224,8 @@ class Call
             usc_sim_fault_note(hits_[i].id, true);
             if (kind == USC_SIM_FAULT_CRASH) usc_sim_crash();
             if (kind == USC_SIM_FAULT_HANG) usc_sim_hang();
+            TORCH_CHECK(kind != USC_SIM_FAULT_HANG, "sim: interrupted while ", name_,
+                        " hangs");
             TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run '", name_,
                                         "' on sim: the device has no such operator");
         }

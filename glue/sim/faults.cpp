@@ -213,6 +213,8 @@ void Faults::before_kernel()
         usc_sim_fault_note(hit.id, true);
         if (kind == USC_SIM_FAULT_CRASH) usc_sim_crash();
         if (kind == USC_SIM_FAULT_HANG) usc_sim_hang();
+        TORCH_CHECK(kind != USC_SIM_FAULT_HANG, "sim: interrupted while ", name_,
+                    " hangs");
         TORCH_CHECK_NOT_IMPLEMENTED(kind != USC_SIM_FAULT_LACKING, "Could not run '",
                                     name_, "' on sim: the device has no such operator");
         TORCH_WARN("The operator '", name_, "' falls back to run on the CPU");

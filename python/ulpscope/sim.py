@@ -17,10 +17,12 @@ backend of torch.distributed.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
 import sys
+import time
 
 import torch
 
@@ -329,8 +331,21 @@ def tell_idle() -> None:
         )
 
 
+def _is_interrupted() -> bool:
+    """Asked by the runtime in a wait: the interpreter sees to the program's signals here, in its main thread. What
+    a handler raises comes again where the wait has ended."""
+    try:
+        time.sleep(0)
+    except KeyboardInterrupt:
+        _thread.interrupt_main()
+        return True
+    return False
+
+
 def _finish() -> None:
     """What is queued runs before the process ends; an error that nobody waited for is told."""
+    if _lib.usc_sim_was_interrupted():
+        return  # and may never end
     error = _Error()
     if _lib.usc_sim_device_synchronize(-1, ctypes.byref(error)) != 0:
         print(f"ulpscope: sim: {error.text.decode()}", file=sys.stderr)
@@ -354,6 +369,9 @@ if faults_fired():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
 atexit.register(_finish)
+_asked = ctypes.CFUNCTYPE(ctypes.c_bool)(_is_interrupted)  # is there as long as the process
+_lib.usc_sim_was_interrupted.restype = ctypes.c_bool
+_lib.usc_sim_on_wait(_asked)
 if os.environ.get("ULPSCOPE_SIM_OPS"):
     from . import extension
 

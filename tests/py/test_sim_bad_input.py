@@ -178,20 +178,31 @@ def test_an_error_that_nobody_waited_for_is_told_at_the_end():
     assert "index 7 is out of bounds" in child(code).stderr
 
 
-def test_sigint_ends_a_wait():
-    code = "print('on', flush=True); sim.plant('mm:hang'); x = torch.ones(3, 3, device='sim'); (x @ x).cpu()"
-    run = subprocess.Popen(
-        [sys.executable, "-c", "import torch, ulpscope.sim as sim\n" + code], stdout=subprocess.PIPE, text=True
-    )
+WAITS = {
+    "a kernel that hangs, at its call": "sim.set_launch_blocking(True); sim.plant('mm:hang'); (x @ x).cpu()",
+    "a stream behind a kernel that hangs": "sim.set_launch_blocking(False); sim.plant('mm:hang'); (x @ x).cpu()",
+    "an event": """sim.set_launch_blocking(False); sim.plant('mm:hang'); x @ x
+e = torch.sim.Event(); e.record(); e.synchronize()""",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_sigint_ends_a_wait(wait):
+    code = f"""
+import torch, ulpscope.sim as sim
+x = torch.ones(3, 3, device='sim')
+print('on', flush=True)
+try:
+    {WAITS[wait].replace(chr(10), chr(10) + '    ')}
+except KeyboardInterrupt as problem:
+    print('interrupted', flush=True)
+"""
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout.readline() == "on\n"
     time.sleep(1)
     run.send_signal(signal.SIGINT)
-    try:  # a kernel that never ends holds the thread that launched it, as a hung driver does
-        run.wait(timeout=5)
-    except subprocess.TimeoutExpired:
-        run.kill()
-        run.wait()
-        pytest.xfail("a kernel that runs at its call hangs its caller")
+    said, wrong = run.communicate(timeout=120)
+    assert (said, run.returncode) == ("interrupted\n", 0), wrong
 
 
 def test_loading_for_a_device_that_is_not_there(tmp_path):

@@ -325,6 +325,57 @@ static void test_launch_blocking_waits_for_what_is_pending(void **state)
     wait_for_all();
 }
 
+/* ---- interrupted waits -------------------------------------------------------------- */
+
+static atomic_int n_asked;
+
+static bool at_the_second(void)
+{
+    return atomic_fetch_add(&n_asked, 1) == 1;
+}
+
+static void test_a_wait_ends_where_the_program_says_so(void **state)
+{
+    (void)state;
+    usc_error err;
+    sem_t gate;
+    sem_init(&gate, 0, 0);
+    n_asked = 0;
+    usc_sim_event *e = event_of(false);
+    ok(submit(MAIN, pass_gate, &gate, NULL));
+    ok(usc_sim_event_record(e, MAIN, NULL));
+    assert_false(usc_sim_was_interrupted());
+    usc_sim_on_wait(at_the_second);
+    assert_int_equal(usc_sim_stream_synchronize(MAIN, &err), USC_E_IO);
+    assert_non_null(strstr(err.text, "interrupted"));
+    assert_int_equal(n_asked, 2);
+    assert_true(usc_sim_was_interrupted());
+    n_asked = 0;
+    assert_int_equal(usc_sim_event_synchronize(e, &err), USC_E_IO);
+    n_asked = 0;
+    assert_int_equal(usc_sim_device_synchronize(-1, &err), USC_E_IO);
+    usc_sim_set_launch_blocking(true); /* its error has no room any more when it ends */
+    n_asked = 0;
+    char why[] = "no";
+    assert_int_equal(submit(MAIN, go_wrong, why, &err), USC_E_IO);
+    usc_sim_set_launch_blocking(false);
+    usc_sim_on_wait(NULL);
+    sem_post(&gate);
+    assert_int_equal(usc_sim_stream_synchronize(MAIN, &err), USC_E_SHAPE); /* told now */
+    ok(usc_sim_stream_synchronize(MAIN, &err));
+    usc_sim_event_free(e);
+}
+
+static void test_a_kernel_that_hangs_lets_go(void **state)
+{
+    (void)state;
+    n_asked = 0;
+    usc_sim_on_wait(at_the_second);
+    usc_sim_hang();
+    assert_int_equal(n_asked, 2);
+    usc_sim_on_wait(NULL);
+}
+
 /* ---- copies, forks ------------------------------------------------------------------ */
 
 static void test_a_copy_takes_its_turn(void **state)
@@ -379,6 +430,8 @@ int main(void)
         IT(test_a_command_that_waits_is_refused),
         IT(test_launch_blocking_runs_in_step),
         IT(test_launch_blocking_waits_for_what_is_pending),
+        IT(test_a_wait_ends_where_the_program_says_so),
+        IT(test_a_kernel_that_hangs_lets_go),
         IT(test_a_copy_takes_its_turn),
         IT(test_a_forked_child_is_refused),
     };

@@ -336,7 +336,8 @@ USC_API int usc_sim_fault_apply(const usc_sim_fault *fault, const usc_sim_elemen
 /** Dies as a kernel does that touches memory it must not: SIGSEGV. */
 USC_API void usc_sim_crash(void);
 
-/** Never returns; a signal that has a handler does not end it. */
+/** Never returns, unless what usc_sim_on_wait() was given says so: the kernel's caller is to
+ * give up then, with an error. */
 USC_API void usc_sim_hang(void);
 
 USC_END_DECLS

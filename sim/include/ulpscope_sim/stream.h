@@ -118,6 +118,18 @@ USC_API bool usc_sim_stream_query(usc_sim_stream stream);
 USC_API USC_NODISCARD usc_status usc_sim_stream_synchronize(usc_sim_stream stream,
                                                             usc_error *err);
 
+/**
+ * Asked about five times a second in each wait of this library, and while a kernel hangs on
+ * purpose, on the thread that waits and outside of all locks: true has the wait end with
+ * USC_E_IO ("interrupted"). A program's own signals are seen to so.
+ *
+ * NULL:    nobody is asked, as to begin with.
+ */
+USC_API void usc_sim_on_wait(bool (*asked)(void));
+
+/** Whether a wait was ever interrupted: what it waited for may never end. */
+USC_API bool usc_sim_was_interrupted(void);
+
 /** The same of all streams of a device; of every device for -1. Errors: the same. */
 USC_API USC_NODISCARD usc_status usc_sim_device_synchronize(int device, usc_error *err);
 
