@@ -389,3 +389,18 @@ def test_moved_inputs_of_float32_are_the_same_in_float32():
         assert torch.equal(wide.nan_to_num(7), narrow.double().nan_to_num(7))
     with pytest.raises(_core.ArgError, match="float32 does not hold"):
         _core.perturb(x, narrow, seed=3, replay=0, argument=0, share=0.5)
+
+
+def of_groups(x, y):
+    """A weight's gradient for each group of rows, one of which has none."""
+    return torch.stack([x[part].T @ y[part] for part in (slice(0, 24), slice(24, 24), slice(24, None))])
+
+
+@pytest.mark.parametrize("off", [0, 2.0**-9, "empty"])
+def test_products_without_terms_are_zero_in_every_order(off):
+    generator = torch.Generator().manual_seed(6)
+    args = torch.randn(64, 16, generator=generator), torch.randn(64, 24, generator=generator)
+    right = of_groups(*(t.double() for t in args)).float()
+    given = right + 1e-6 * torch.eye(3)[1, :, None, None] if off == "empty" else right * (1 + off * right.sin())
+    found = ulpscope.judge_call(of_groups, args, outputs=given, cause=False)
+    assert found.verdict in (("pass",) if off == 0 else ("wrong", "reduced")), found.sentence

@@ -105,7 +105,7 @@ def _cut(exact):
 def _product(name, args, kwargs, order):
     first = len(name.removesuffix("mm").removesuffix("b")) // 3  # addmm and baddbmm have a bias
     a, b = args[first], args[first + 1]
-    if a.dtype != torch.float32 or a.shape[-1] > MOST_TERMS or a.numel() * b.shape[-1] > MOST_PRODUCTS:
+    if a.dtype != torch.float32 or not 0 < a.shape[-1] <= MOST_TERMS or a.numel() * b.shape[-1] > MOST_PRODUCTS:
         return None
     if order == DRIFT and a.numel() * b.shape[-1] > MOST_DRIFTING:
         return None
