@@ -318,7 +318,7 @@ wrong(
     {
         "the variance is two, not the deviation": {"std": 2**0.5},
         "the mean is zero": {"mean": 0.0},
-        "a sum of two uniform numbers": lambda x: 1 + 2 * 6**0.5 * (dice(8000) + dice(8000, seed=12) - 1),
+        "hides: a sum of two uniform numbers": lambda x: 1 + 2 * 6**0.5 * (dice(8000) + dice(8000, seed=12) - 1),
         "cut at 1.5 deviations": {"tail": 1.5},
     },
 )
