@@ -71,7 +71,7 @@ wrong(
     {
         "no maximum is subtracted": {"top": lambda x: torch.zeros(64, 1)},
         "the last 12 lanes are not in the sum": {"count": 488},
-        "the temperature is 0.9": {"heat": 0.9},
+        "differences are multiplied by 0.9": {"heat": 0.9},
         "the last four lanes are those of 32 rows before": {"last": older},
         "hides: the sum is not rescaled at the last tile's maximum": lambda x: online(x, True),
         "hides: exp is a polynomial of degree three": {"exp": coarse},

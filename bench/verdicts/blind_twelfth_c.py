@@ -236,7 +236,7 @@ wrong(
         "pages follow the first one in memory": {"tables": lambda t: t[:, :1] + torch.arange(4)},
         "the second page of each is the first again": {"tables": lambda t: t[:, [0, 0, 2, 3]]},
         "values' heads are in the opposite order": {"heads": True},
-        "the newest key is not yet written": {"stale": True},
+        "the newest key is what its slot held before": {"stale": True},
         "three splits are averaged, not weighted": {"parts": 3, "weigh": False},
     },
     hf,
@@ -273,10 +273,10 @@ wrong(
         "scaled by the latent's width and the rotary one's": {"scale": 80**-0.5},
         "the rotary part is not added": {"turn": 0.0},
         "the six keys past tiles of 16 are left out": {"keys": 64},
-        "the value's last 16 features are of the rotary key": {
+        "the value's last 16 features are its first 16 again": {
             "value": lambda c: torch.cat([c[..., :48], c[..., :16]], -1)
         },
-        "probabilities are in bfloat16 and the output, too": {"kind": bf, "keep": narrow},
+        "probabilities are rounded to bfloat16 and the output is accumulated in it": {"kind": bf, "keep": narrow},
     },
     bf,
 )

@@ -27,7 +27,7 @@ wrong(
     std,
     {
         "the variance for its root": {"root": False},
-        "each sample's deviation, of the first one": lambda x: x[0].float().std(1),
+        "only the first sample is looked at": lambda x: x[0].float().std(1),
         "the count is 512, padded": {"n": 511},
     },
     hf,

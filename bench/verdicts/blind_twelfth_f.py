@@ -212,7 +212,7 @@ wrong(
     {
         "the zero point is not subtracted": {"own": False},
         "the zero point is 128": {"zero": 128},
-        "sums saturate at 18 bits": {"most": 1 << 17, "step": 4},
+        "sums saturate at 18 bits with their sign": {"most": 1 << 17, "step": 4},
         "every column takes the first one's scale": {"shared": True},
         "bytes are read as signed": {"signed": True},
     },

@@ -48,7 +48,7 @@ wrong(
         "channels go to groups in turn, not by blocks": {"groups": "turn"},
         "the border is repeated, not zero": {"mode": "replicate"},
         "the last two channels have no bias": {"bias": 16},
-        "dilation is one": {"dilation": 1, "pad": 1},
+        "dilation and padding are one": {"dilation": 1, "pad": 1},
         "the last tap of the last channel is left out": {"taps": 35},
         "the operands are tf32": {"of": lambda t: tf32(t.contiguous())},
     },
@@ -153,7 +153,7 @@ wrong(
     conv_weight_gradient,
     {
         "the last image is left out": {"images": 5},
-        "the input is padded on one side only": {"pad": 0},
+        "the input is padded by two on the right and below, not by one all round": {"pad": 0},
         "the kernel is transposed": {"turn": True},
         "divided by the six images": {"by": 1 / 6},
         "the input's border is repeated": {"mode": "replicate"},

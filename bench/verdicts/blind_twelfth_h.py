@@ -116,7 +116,7 @@ wrong(
     {
         "a polynomial of degree three": coarse,
         "arguments beyond 60 are clamped": lambda x: by_powers(x.clamp(max=60)),
-        "arguments times log2 in one rounding, not reduced": lambda x: torch.exp2(narrow(x * 1.4426950408889634, hf)),
+        "the power of two is rounded to half precision first": lambda x: torch.exp2(narrow(x * 1.4426950408889634, hf)),
         "base two for e": lambda x: torch.exp2(x),
     },
 )
@@ -164,7 +164,7 @@ wrong(
     {
         "no step of Newton's": {"steps": 0},
         "two steps of Newton's": {"steps": 2},
-        "a step in bfloat16 is the last": lambda x: narrow(rsqrt(x)),
+        "the result is stored through bfloat16": lambda x: narrow(rsqrt(x)),
     },
 )
 
@@ -395,7 +395,7 @@ wrong(
     index,
     {
         "negative indices are taken for zero": {"clamp": True},
-        "rows and columns of the gather are swapped": {"row": True},
+        "the gather's index is taken for a row": {"row": True},
         "rolled by four": {"step": 4},
         "rolled the other way": {"step": 11},
         "the gather's last row is of a call before": lambda x, i, j: (
