@@ -155,8 +155,9 @@ FAULT = "index_select:index_shifted"  # nms.cu calls it, and nothing else of a v
 
 
 def test_amp_trains_and_a_check_finds_a_fault_in_a_kernel(ported, on_cpu, tmp_path):
-    """Of what follows the last step, the validation, the ported operators are captured and judged."""
-    words = ["ulpscope", "capture", "--steps", "8", "--ops", "yolo::*", "-o", tmp_path / "t", "--"]
+    """Of what follows the last step, the validation, the ported operators are captured and judged. Of eight steps the
+    scaler leaves out two, whose gradients are too large in float16."""
+    words = ["ulpscope", "capture", "--steps", "6", "--ops", "yolo::*", "-o", tmp_path / "t", "--"]
     mixed = train(ported, "--device", "0", "--val-images", "2", start=[*words, sys.executable, "-W", "ignore"])
     losses = [float(x) for x in re.findall(r"loss=(\S+)", mixed)]
     exact = [float(x) for x in on_cpu[0]]
