@@ -19,9 +19,9 @@ class Iree(Runtime):
         from iree.turbine import aot
 
         text = aot.export(exported(graph, inputs)).mlir_module.get_asm()
-        binary = compiler.compile_str(
-            text, target_backends=["llvm-cpu"], extra_args=["--iree-llvmcpu-target-cpu=host"]
-        )
+        # A float64 stays one: by default it is made float32, and a float64 that is handed over is read as if it were.
+        flags = ["--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false"]
+        binary = compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
         context = runtime.SystemContext(config=runtime.Config("local-task"))
         context.add_vm_module(runtime.VmModule.copy_buffer(context.instance, binary))
         function = context.modules.module["main"]
