@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""expm1 by OpenVINO 2026.4, TVM 0.27 and LiteRT 2.3 (litert-torch 0.10): their importers of torch's programs make exp(x) - 1
+"""expm1 by OpenVINO 2026.4, TVM 0.27 and LiteRT 2.3 (litert-torch 0.10): their importers of torch's programs make
+exp(x) - 1
 of it, so that all bits are lost near 0: 0 where 1e-8 is right. IREE, ExecuTorch and MLX are right.
 
 Issues: none found of it; openvinotoolkit/openvino#22642 added the operator in this form.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TVM 0.27's importer of exported programs: native_layer_norm gives its first result three times, so the saved mean and the
+"""TVM 0.27's importer of exported programs: native_layer_norm gives its first result three times, so the saved mean
+and the
 inverse deviation are wrong; a product of bfloat16 is float32 (`out_dtype` stands in the importer).
 
 Issues: none found of either."""

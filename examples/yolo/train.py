@@ -116,7 +116,8 @@ def train(opt, device):
         map50, map_, conf, detections = validate(ema.ema, opt, device)
         time_sync()
         print(
-            f"{opt.val_images} images in {time.time() - start:.1f} s, {detections.count(0)} without a detection: {detections}"
+            f"{opt.val_images} images in {time.time() - start:.1f} s, "
+            f"{detections.count(0)} without a detection: {detections}"
         )
         print(f"mAP50={map50:.9g} mAP={map_:.9g} conf={conf:.9g}")
         if opt.save:

@@ -84,6 +84,7 @@ int py_reroute_add(PyObject *module);
 int py_result_add(PyObject *module);
 int py_rounding_add(PyObject *module);
 int py_run_add(PyObject *module);
+int py_interrupt_add(PyObject *module);
 int py_standard_add(PyObject *module);
 int py_sums_add(PyObject *module);
 int py_products_add(PyObject *module);

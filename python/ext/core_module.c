@@ -23,6 +23,7 @@
     X(generate)                                                                          \
     X(held)                                                                              \
     X(inject)                                                                            \
+    X(interrupt)                                                                         \
     X(judge)                                                                             \
     X(measures)                                                                          \
     X(kept)                                                                              \

@@ -17,16 +17,14 @@ backend of torch.distributed.
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import ctypes
 import os
 import sys
-import time
 
 import torch
 
-from . import sim_amp as amp, sim_backends, sim_faults, sim_memory, sim_numerics, sim_properties, sim_random
+from . import _core, sim_amp as amp, sim_backends, sim_faults, sim_memory, sim_numerics, sim_properties, sim_random
 from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
 from .sim_faults import (  # noqa: F401
@@ -331,17 +329,6 @@ def tell_idle() -> None:
         )
 
 
-def _is_interrupted() -> bool:
-    """Asked by the runtime in a wait: the interpreter sees to the program's signals here, in its main thread. What
-    a handler raises comes again where the wait has ended."""
-    try:
-        time.sleep(0)
-    except KeyboardInterrupt:
-        _thread.interrupt_main()
-        return True
-    return False
-
-
 def _finish() -> None:
     """What is queued runs before the process ends; an error that nobody waited for is told."""
     if _lib.usc_sim_was_interrupted():
@@ -369,9 +356,8 @@ if faults_fired():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
 atexit.register(_finish)
-_asked = ctypes.CFUNCTYPE(ctypes.c_bool)(_is_interrupted)  # is there as long as the process
 _lib.usc_sim_was_interrupted.restype = ctypes.c_bool
-_lib.usc_sim_on_wait(_asked)
+_lib.usc_sim_on_wait(ctypes.c_void_p(_core.interrupted_address()))
 if os.environ.get("ULPSCOPE_SIM_OPS"):
     from . import extension
 

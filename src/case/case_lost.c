@@ -6,6 +6,7 @@
 // however ill-conditioned the result is. Neighbours: case_state.h; case_hull.c holds single
 // elements to the same runs, where they are visibly off, case_part.c rows and heads.
 #include "case/case_kept.h"
+#include "case/case_shares.h"
 #include "case/case_state.h"
 
 #include <math.h>
@@ -31,114 +32,15 @@
 #define MOST_ILL_ALONE 4.0 /* and one element of it */
 #define KNOWS 0.9          /* of the truth: what is off by less has something of it */
 #define VISIBLE 0x1p-8     /* of the truth: who is off by less needs no run beside it */
-#define EXPLAINED 0.5      /* of the squared errors, by one share in all of them */
 #define TINY 0x1p-10       /* of what elements are: so small a one is no measure */
-#define MOST_CUT 1.5       /* times what is cut off by the coarsest units */
 #define BITS_WRONG 4.5     /* no precision in use computes with fewer */
 enum { FEWEST = 8, FEWEST_SHOWN = 3, FEWEST_RUNS = 4 };
-enum { N_SHARES = 2 }; /* of all elements that are kept, before those of rows */
 
-/* A factor that a row has in common: as in case_factor.c, */
-#define BASE 16.0
-#define SLOPE 0.25
-#define MOST_SHARED 8.0     /* and so many times what runs have in common, */
-#define MOST_SHARED_ILL 5.0 /* or what all of them have where little is right; */
-#define NO_SHARE 2.0        /* what has more of them is no pass there */
+/* What all elements have in common: so many times what runs have, where little is right; */
+#define MOST_SHARED_ILL 5.0
+#define NO_SHARE 2.0 /* what has more of them is no pass there */
 
 static usc_case_stage take_lost, keep_lost;
-
-/* ---- what a row has in common ---- */
-
-static int64_t width_of(const usc_case *c)
-{
-    return c->device.ndim > 0 ? c->device.sizes[c->device.ndim - 1] : 1;
-}
-
-static bool has_rows(const usc_case *c)
-{
-    return width_of(c) >= FEWEST && c->n / width_of(c) >= FEWEST_SHOWN;
-}
-
-static int64_t n_shares(const usc_case *c)
-{
-    return N_SHARES + (has_rows(c) ? c->n / width_of(c) : 0);
-}
-
-/* By which share a row is off, on the whole; 0 where that is nothing. */
-static double share_of_row(const usc_case *c, const double *got, int64_t at)
-{
-    double er = 0, rr = 0;
-    for (int64_t i = at; i < at + width_of(c); i++) {
-        const double off = got[i] - c->r[i];
-        if (!isfinite(off)) continue;
-        er += off * c->r[i];
-        rr += c->r[i] * c->r[i];
-    }
-    return rr > 0 ? er / rr : 0;
-}
-
-/* By which share all of it is off, and which part of its squared errors that is. */
-static double share_of_all(const usc_case *c, const double *got, double *explained)
-{
-    double er = 0, rr = 0, ee = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        const double off = got[i] - c->r[i];
-        if (!isfinite(off)) continue;
-        er += off * c->r[i];
-        rr += c->r[i] * c->r[i];
-        ee += off * off;
-    }
-    *explained = ee > 0 && rr > 0 ? er * er / (rr * ee) : 0;
-    return rr > 0 ? er / rr : 0;
-}
-
-static void add_rows(usc_case *c, const double *run)
-{
-    double explained;
-    const double all = share_of_all(c, run, &explained);
-    c->lost.shares += all * all;
-    if (c->lost.rows == NULL) return;
-    for (int64_t k = 0; k < c->n / width_of(c); k++) {
-        const double share = share_of_row(c, run, k * width_of(c));
-        c->lost.rows[k] += share * share;
-    }
-}
-
-/* The root mean square of what rows have in common, where that is more than runs have; 0:
- * it is not. */
-static double shared(const usc_case *c)
-{
-    if (c->lost.rows == NULL) return 0;
-    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double least = (BASE + SLOPE * root) * ROUNDING;
-    const int64_t n = c->n / width_of(c);
-    int64_t n_more = 0;
-    double sum = 0;
-    for (int64_t k = 0; k < n; k++) {
-        const double share = share_of_row(c, c->d, k * width_of(c));
-        const double runs = sqrt(c->lost.rows[k] / c->lost.n_runs);
-        sum += share * share;
-        n_more += fabs(share) > fmax(least, MOST_SHARED * runs);
-    }
-    const bool many = n_more >= FEWEST_SHOWN && (double)n_more >= SHARE * (double)n;
-    return many ? sqrt(sum / (double)n) : 0;
-}
-
-/* The share of all of what is ill-conditioned, where that is so many times what runs have
- * and more than accumulators lose that cut off; 0: it is not. */
-static double shared_by_all(const usc_case *c, double times)
-{
-    if (!(c->lost.shares >= 0)) return 0; /* nothing is kept of them */
-    double explained;
-    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double least = (BASE + SLOPE * root) * ROUNDING;
-    const double runs = sqrt(c->lost.shares / c->lost.n_runs);
-    const double share = share_of_all(c, c->d, &explained);
-    const double cut = MOST_CUT * c->lost.share_cut;
-    const double own = share * cut > 0 ? fabs(share) - fabs(cut) : fabs(share);
-    const bool is_one = explained >= EXPLAINED && own > fmax(least, times * runs);
-    return is_one ? share : 0;
-}
 
 /* ---- what runs lose ---- */
 
@@ -149,7 +51,8 @@ static bool begin(usc_case *c)
     c->lost.n_runs = 0;
     c->lost.shares = c->lost.share_cut = 0;
     c->lost.rows = NULL;
-    if (has_rows(c)) c->lost.rows = usc_case_room(c, c->n / width_of(c), sizeof(double));
+    if (usc_shares_n_rows(c) > 0)
+        c->lost.rows = usc_case_room(c, usc_shares_n_rows(c), sizeof(double));
     return c->lost.squares != NULL && usc_case_load(c);
 }
 
@@ -159,7 +62,7 @@ static void add_run(usc_case *c, const double *run)
         const double off = run[i] - c->r[i];
         c->lost.squares[i] += isfinite(off) ? off * off : (double)INFINITY;
     }
-    add_rows(c, run);
+    usc_shares_add(c, run);
     c->lost.n_runs++;
 }
 
@@ -176,7 +79,7 @@ static bool take(usc_case *c)
         for (int64_t i = 0; i < c->n && cut != NULL; i++)
             cut[i] = run[i] - c->r[i];
         c->lost.cut = cut;
-        c->lost.share_cut = share_of_all(c, run, &explained);
+        c->lost.share_cut = usc_share_of_all(c, run, &explained);
     } else {
         add_run(c, run);
     }
@@ -331,7 +234,7 @@ static bool is_right(const usc_case *c, const loss *l)
 {
     const bool near = l->e <= KNOWS * KNOWS * l->r && l->runs <= KNOWS * KNOWS * l->r;
     return l->n == c->f.judgement.n_finite && l->n >= FEWEST && l->mean <= MOST_ILL &&
-           l->most <= MOST_ILL_ALONE && shared_by_all(c, NO_SHARE) == 0 &&
+           l->most <= MOST_ILL_ALONE && usc_shares_all(c, NO_SHARE) == 0 &&
            (near || l->e <= VISIBLE * VISIBLE * l->r);
 }
 
@@ -370,7 +273,7 @@ static usc_status weigh(usc_case *c)
     const bool many = l.n >= FEWEST && l.n_shown >= FEWEST_SHOWN &&
                       (double)l.n_shown >= SHARE * (double)l.n;
     const bool passes = c->f.verdict == USC_VERDICT_PASS;
-    const double share = passes ? shared(c) : shared_by_all(c, MOST_SHARED_ILL);
+    const double share = passes ? usc_shares_rows(c) : usc_shares_all(c, MOST_SHARED_ILL);
     const double most =
         MOST * (1 + FEW_TELL / sqrt(fmax((double)l.n, 1))); /* few tell less */
     if ((many && l.mean > most) || share != 0)
@@ -388,24 +291,6 @@ static usc_status weigh(usc_case *c)
 
 /* ---- stages ---- */
 
-/* What runs have in common: of all elements, where these are cut off, of rows. */
-static void take_shares(usc_case *c, const usc_tensor *kept)
-{
-    const double *shares = kept != NULL ? usc_case_wide(c, kept) : NULL;
-    int64_t n = 0;
-    if (shares == NULL || usc_tensor_numel(kept, &n, NULL) != USC_OK || n < N_SHARES ||
-        (has_rows(c) && n != n_shares(c))) { /* of which nothing is kept */
-        c->lost.rows = NULL;
-        c->lost.shares = (double)NAN;
-        return;
-    }
-    c->lost.n_runs = 1;
-    c->lost.shares = shares[0] * shares[0];
-    c->lost.share_cut = shares[1];
-    for (int64_t k = 0; k < n - N_SHARES && c->lost.rows != NULL; k++)
-        c->lost.rows[k] = shares[N_SHARES + k] * shares[N_SHARES + k];
-}
-
 static usc_status take_sums(usc_case *c, usc_error *err)
 {
     const usc_tensor *a = c->given.a, *b = c->given.b;
@@ -415,7 +300,7 @@ static usc_status take_sums(usc_case *c, usc_error *err)
                              c->o.path);
     const double *lost = usc_case_wide(c, a);
     if (lost == NULL) return USC_OK; /* the driver tells */
-    take_shares(c, c->given.c);
+    usc_shares_take(c, c->given.c);
     memcpy(c->lost.squares, lost, (size_t)c->n * sizeof *lost);
     c->lost.cut = b != NULL ? usc_case_wide(c, b) : NULL;
     return weigh(c);
@@ -476,26 +361,14 @@ usc_status usc_case_lost_scale(usc_case *c, usc_error *err)
 
 /* ---- of an output that is kept ---- */
 
-/* What runs have in common, as take_shares wants it. */
-static const double *shares_of_runs(usc_case *c)
-{
-    double *shares = usc_case_room(c, n_shares(c), sizeof *shares);
-    if (shares == NULL) return NULL;
-    shares[0] = sqrt(c->lost.shares / c->lost.n_runs);
-    shares[1] = c->lost.share_cut;
-    for (int64_t k = 0; k < n_shares(c) - N_SHARES && c->lost.rows != NULL; k++)
-        shares[N_SHARES + k] = sqrt(c->lost.rows[k] / c->lost.n_runs);
-    return shares;
-}
-
 static usc_status keep_lost(usc_case *c, usc_error *err)
 {
     (void)err;
     if (take(c)) return usc_case_ask(c, USC_WANT_LOST, c->want.k + 1, keep_lost);
     if (c->lost.n_runs > 0 && settle(c)) {
-        const double *shares = shares_of_runs(c);
+        const double *shares = usc_shares_of_runs(c);
         if (shares == NULL) return USC_OK; /* the driver tells */
-        usc_case_keep_lost(c, c->lost.squares, c->lost.cut, shares, n_shares(c));
+        usc_case_keep_lost(c, c->lost.squares, c->lost.cut, shares, usc_shares_n(c));
     }
     return usc_case_pass(c, USC_STAGE_KEEP_EXACT);
 }

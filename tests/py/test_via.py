@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runtimes behind `--via NAME`, with none installed: what is not there is a sentence, a runtime of a package's entry points
+"""Runtimes behind `--via NAME`, with none installed: what is not there is a sentence, a runtime of a package's entry
+points
 is found, honest ones pass whatever a call writes or hands through, wrong ones are accused, and one that prints, refuses
 or ends the process costs the calls that it was given."""
 
 import os
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -83,6 +83,7 @@ def test_what_is_not_installed_is_one_sentence(name, monkeypatch):
 
 
 def test_extras_name_what_runtimes_need():
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {name: set(extras[name]) for name in via.OWN} == {
         name: set(via._class(name).packages.values()) for name in via.OWN

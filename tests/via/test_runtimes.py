@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`./run via NAME`: words of short programs give there what torch gives, or are refused with a sentence; what is judged right
+"""`./run via NAME`: words of short programs give there what torch gives, or are refused with a sentence; what is
+judged right
 or wrong of a few calls is what it is; `check --via` of a small step, whole modules too. Needs the runtime."""
 
 import os

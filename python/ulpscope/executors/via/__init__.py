@@ -53,7 +53,9 @@ def opened(via: str, device: str = "cpu") -> Any:
     runtime.name, runtime.option = name, option
     if option and option not in runtime.options:
         known = ", ".join(f"{name}:{word} ({what})" for word, what in runtime.options.items())
-        raise NotOffered(f"--via {via}: {name} has no option {option}; " + (f"known: {known}" if known else "it has none"))
+        raise NotOffered(
+            f"--via {via}: {name} has no option {option}; " + (f"known: {known}" if known else "it has none")
+        )
     lacking = [package for module, package in runtime.packages.items() if not _is_there(module)]
     if lacking:
         raise NotOffered(f"--via {name} needs a package that is not installed: pip install {' '.join(lacking)}")

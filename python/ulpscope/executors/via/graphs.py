@@ -4,9 +4,12 @@ written behind the run, what it only hands through does not travel.
 
 Needs of torch: make_fx, functionalize, the core decompositions."""
 
+from __future__ import annotations
+
 import re
 import warnings
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -15,6 +18,10 @@ from ...calls.foreign import MISTAKES, foreign, theirs
 from ...calls.replay import Unsupported
 from ...calls.torch_private import core_decompositions
 from ...calls.verdicts import clause
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 # Where in a runtime's own sources a text arose, which tells a user nothing.
 PLACES = re.compile(r"Check '.*?' failed at \S+?:\d+:|FrontEnd API failed with \w+:|Diagnostics:|<stdin>:\d+:\d+:")
@@ -31,7 +38,7 @@ class Wired:
     writes: list = field(default_factory=list)  # (argument, result)
     results: int = 0
 
-    def plain(self, arguments):
+    def plain(self, arguments: Any) -> Any:
         """Whether the original takes and gives the same, and writes nothing."""
         return (
             not self.writes
@@ -40,7 +47,7 @@ class Wired:
         )
 
 
-def wired(module, args, apart):
+def wired(module: Any, args: Any, apart: Any) -> Any:
     """The graph without writes, with operators taken apart by these decompositions."""
     function = torch.func.functionalize(lambda *given: module(*given), remove="mutations")
     graph = make_fx(function, apart, "fake")(*args)
@@ -83,8 +90,9 @@ def wired(module, args, apart):
     return made
 
 
-def norms_as_called(graph):
-    """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it: front
+def norms_as_called(graph: torch.fx.GraphModule) -> None:
+    """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it:
+    front
     ends know `layer_norm`, and traces hold `native_layer_norm`."""
     aten = torch.ops.aten
     for node in list(graph.graph.nodes):
@@ -165,7 +173,7 @@ class HandedOn:
         return results
 
 
-def said(problem):
+def said(problem: Any) -> Any:
     """What a runtime says, on one line; the kind of a mistake of Python, whose text alone tells nothing."""
     text = " ".join(PLACES.sub("", f"{problem}").split())
     own_words = not isinstance(problem, MISTAKES) or isinstance(problem, ValueError)

@@ -3,7 +3,16 @@
 
 Needs of torch: an exported program."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .runtime import Runtime, exported, from_numpy, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
 
 
 class Iree(Runtime):
@@ -13,7 +22,7 @@ class Iree(Runtime):
         "iree.turbine": "iree-turbine",
     }
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import iree.compiler as compiler
         import iree.runtime as runtime
         from iree.turbine import aot

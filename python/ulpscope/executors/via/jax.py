@@ -3,12 +3,21 @@
 
 Needs of torch: its operators in a graph."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ...calls.foreign import theirs
 from .jax_table import table
 from .runtime import Runtime, from_numpy, to_numpy
 from .walk import name_of, refuse_unknown, walked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 
 WITH_NUMBERS = {"add", "sub", "mul", "div", "pow", "remainder", "fmod"}
 
@@ -17,13 +26,17 @@ class Jax(Runtime):
     packages = {"jax": "jax"}
     core = True
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import jax
 
         jax.config.update("jax_enable_x64", True)  # its float64 is another dtype's kernel otherwise
         functions = table()
         refuse_unknown(graph, functions, "JAX")
-        run = jax.jit(lambda *given: walked(graph, given, there, lambda node, *args, **kwargs: _one(functions, node, args, kwargs)))
+        run = jax.jit(
+            lambda *given: walked(
+                graph, given, there, lambda node, *args, **kwargs: _one(functions, node, args, kwargs)
+            )
+        )
 
         def call(*given):
             return [from_numpy(t) for t in theirs(run, *map(there, given))]
@@ -31,7 +44,7 @@ class Jax(Runtime):
         return call
 
 
-def there(tensor):
+def there(tensor: torch.Tensor) -> Any:
     import jax.numpy as jnp
 
     return jnp.asarray(to_numpy(tensor))
@@ -43,7 +56,8 @@ def _one(functions, node, args, kwargs):
 
 
 def _as_torch_reads(name, like, args):
-    """Arguments as torch takes them, where JAX promotes otherwise: whole numbers become floats of the result's dtype, and
+    """Arguments as torch takes them, where JAX promotes otherwise: whole numbers become floats of the result's
+    dtype, and
     a Python number beside 16 bits is not rounded to these first."""
     import jax
 

@@ -3,16 +3,23 @@
 
 Needs of torch: nothing but tensors."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from .runtime import Runtime, exported, from_numpy, to_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class LiteRt(Runtime):
     packages = {"ai_edge_litert": "ai-edge-litert", "litert_torch": "litert-torch"}
     options = {"plain": "without XNNPACK", "reference": "LiteRT's reference kernels"}
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         if any(t.dtype == torch.bfloat16 for t in inputs):
             raise NotImplementedError("litert-torch makes float32 of bfloat16")
         import litert_torch

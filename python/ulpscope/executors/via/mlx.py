@@ -3,7 +3,10 @@
 
 Needs of torch: its operators in a graph."""
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,10 +14,17 @@ from ...calls.foreign import theirs
 from .runtime import Runtime, from_numpy
 from .walk import name_of, refuse_unknown, walked
 
-PLAIN = """abs add:add mul:multiply div:divide sub:subtract neg:negative exp expm1 log log2 log10 log1p sin cos tan asin:arcsin
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+
+PLAIN = """abs add:add mul:multiply div:divide sub:subtract neg:negative exp expm1 log log2 log10 log1p sin cos tan
+asin:arcsin
 acos:arccos atan:arctan sinh cosh tanh asinh:arcsinh acosh:arccosh atanh:arctanh erf erfinv floor ceil round sqrt rsqrt
 reciprocal sign square maximum minimum pow:power eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
-logical_and logical_or logical_not isnan isinf isfinite sigmoid where logaddexp atan2:arctan2 matmul mm:matmul bmm:matmul
+logical_and logical_or logical_not isnan isinf isfinite sigmoid where logaddexp atan2:arctan2 matmul mm:matmul
+bmm:matmul
 remainder bitwise_and bitwise_or bitwise_xor clone:array"""
 REDUCE = "amax:max amin:min mean sum logsumexp any all prod"
 
@@ -23,12 +33,12 @@ class Mlx(Runtime):
     packages = {"mlx.core": "mlx[cpu]"}
     core = True
 
-    def versions(self):
+    def versions(self) -> dict[str, str]:
         import mlx.core
 
         return {"mlx": mlx.core.__version__}
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import mlx.core as mx
 
         functions = table()
@@ -48,7 +58,7 @@ class Mlx(Runtime):
         return run
 
 
-def kind(dtype):
+def kind(dtype: Any) -> Any:
     """The dtype of MLX that has a name of torch's."""
     import mlx.core as mx
 
@@ -58,7 +68,7 @@ def kind(dtype):
     return getattr(mx, name)
 
 
-def there(tensor):
+def there(tensor: torch.Tensor) -> Any:
     import mlx.core as mx
 
     tensor = tensor.detach().contiguous()
@@ -68,7 +78,7 @@ def there(tensor):
     return mx.array(tensor.view(torch.int16).numpy()).view(mx.bfloat16)
 
 
-def back(array):
+def back(array: Any) -> torch.Tensor:
     import mlx.core as mx
     import numpy
 
@@ -78,7 +88,7 @@ def back(array):
 
 
 @functools.cache
-def table():
+def table() -> Any:
     """Bare name -> function of what torch infers of the result, then the operator's arguments."""
     import mlx.core as mx
     from mlx import nn

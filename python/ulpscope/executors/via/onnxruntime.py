@@ -3,17 +3,24 @@
 
 Needs of torch: torch.onnx.export."""
 
+from __future__ import annotations
+
 import logging
+from typing import TYPE_CHECKING
 
 import torch
 
 from .runtime import Runtime
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
 
 class OnnxRuntime(Runtime):
     packages = {"onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import onnxruntime
 
         if any(t.dtype == torch.bfloat16 for t in inputs):
@@ -34,7 +41,7 @@ class OnnxRuntime(Runtime):
         return call
 
 
-def onnx_model(graph, inputs):
+def onnx_model(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Any:
     """What the exporter writes of a graph."""
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells at each export what else is not installed
     return torch.onnx.export(graph, tuple(inputs), dynamo=True, verbose=False).model_proto

@@ -4,13 +4,21 @@ where the processor has it), in float32 or in bfloat16; or what OpenVINO's backe
 
 Needs of torch: bfloat16 as int16."""
 
+from __future__ import annotations
+
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
 from ...calls.torch_private import lookup_backend
 from .runtime import Runtime, exported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
 
 HINTS = {"": None, "f32": "f32", "bf16": "bf16"}
 
@@ -23,7 +31,7 @@ class OpenVino(Runtime):
         "torch": "its backend of torch.compile, which leaves to torch what it lacks",
     }
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         if self.option == "torch":
             return lookup_backend("openvino")(graph, list(inputs))
         import openvino
@@ -44,7 +52,7 @@ class OpenVino(Runtime):
         hint = HINTS[self.option]
         return {"INFERENCE_NUM_THREADS": torch.get_num_threads()} | ({"INFERENCE_PRECISION_HINT": hint} if hint else {})
 
-    def versions(self):
+    def versions(self) -> dict[str, str]:
         import openvino
 
         core = openvino.Core()
@@ -54,7 +62,7 @@ class OpenVino(Runtime):
 
 
 @contextlib.contextmanager
-def unreported():
+def unreported() -> Iterator[Any]:
     """Within, its converter sends no statistics of use to its maker, as on any machine of continuous integration."""
     before = os.environ.get("CI")
     os.environ["CI"] = "true"
@@ -64,7 +72,7 @@ def unreported():
         os.environ.pop("CI") if before is None else os.environ.update(CI=before)
 
 
-def there(tensor):
+def there(tensor: torch.Tensor) -> Any:
     import openvino
 
     tensor = tensor.detach().contiguous()
@@ -74,7 +82,7 @@ def there(tensor):
     return openvino.Tensor(array, openvino.Shape(list(tensor.shape)), openvino.Type.bf16)
 
 
-def back(tensor):
+def back(tensor: torch.Tensor) -> torch.Tensor:
     import numpy
     import openvino
 

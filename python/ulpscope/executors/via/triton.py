@@ -4,11 +4,14 @@ chosen before a kernel is defined. `interpreted(function)` stands for the functi
 
 Needs of torch: tensors over pipes (torch.save, weights only)."""
 
+from __future__ import annotations
+
 import importlib.util
 import io
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +19,10 @@ from ...calls.foreign import foreign, theirs
 from ...calls.older import zip_equal
 from ...calls.replay import Unsupported
 from .runtime import to_numpy
+
+if TYPE_CHECKING:
+    from typing import Any
+
 
 SERVER = __name__
 
@@ -60,12 +67,12 @@ class Interpreted:
             self.process.wait()
 
 
-def interpreted(function):
+def interpreted(function: Any) -> Any:
     """Stands for a function that launches Triton kernels: on CPU tensors, by Triton's interpreter."""
     return Interpreted(function)
 
 
-def flat(args, kwargs):
+def flat(args: Any, kwargs: Any) -> Any:
     """The tensors among arguments."""
     found = []
 
@@ -80,19 +87,19 @@ def flat(args, kwargs):
     return found
 
 
-def same_bytes(a, b):
+def same_bytes(a: Any, b: Any) -> Any:
     """Whether a kernel has left an argument as it was, NaN and all."""
     return to_numpy(a).tobytes() == to_numpy(b).tobytes()
 
 
-def put(file, message):
+def put(file: Any, message: Any) -> None:
     text = io.BytesIO()
     torch.save(message, text)
     file.write(len(text.getbuffer()).to_bytes(8, "little") + text.getbuffer())
     file.flush()
 
 
-def get(file):
+def get(file: Any) -> Any:
     """A message; None at the end."""
     size = file.read(8)
     if len(size) < 8:
@@ -101,7 +108,7 @@ def get(file):
     return torch.load(io.BytesIO(text), weights_only=True)
 
 
-def serve(module, name, file):
+def serve(module: Any, name: Any, file: Any) -> None:
     """The other process: what it is asked on standard input, answered where standard output was."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # kernels may print

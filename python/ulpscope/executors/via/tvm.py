@@ -3,15 +3,22 @@
 
 Needs of torch: DLPack."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from .runtime import Runtime, exported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 class Tvm(Runtime):
     packages = {"tvm": "apache-tvm"}
 
-    def compile(self, graph, inputs):
+    def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import tvm
         from tvm import relax
         from tvm.relax.frontend.torch import from_exported_program
