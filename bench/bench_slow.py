@@ -12,7 +12,7 @@ import time
 
 SMALL = ("softmax 512x64 half", "layer_norm 64x4096")
 STATISTICS = "running statistics 32x64x56x56"
-LARGE = ("add", "relu", "gelu", "linear", "mean", "sum along dim", "softmax", "layer_norm", "batch_norm", "mm")
+LARGE = ("add", "relu", "linear", "mean")
 ROWS = (*SMALL, STATISTICS, *LARGE)
 
 
@@ -29,20 +29,6 @@ def call(name, n):
         return F.linear, (torch.randn(n // 256, 256), torch.randn(256, 256))
     if name == "mean":
         return torch.mean, (torch.rand(n),)
-    if name == "gelu":
-        return F.gelu, (torch.randn(n),)
-    if name == "sum along dim":
-        return torch.sum, (torch.rand(n // 1024, 1024), 1)
-    if name == "softmax":
-        return torch.softmax, (torch.randn(n // 1024, 1024), -1)
-    if name == "layer_norm":
-        return F.layer_norm, (torch.randn(n // 1024, 1024), (1024,))
-    if name == "batch_norm":
-        x = torch.randn(max(1, n // (64 * 1024)), 64, 32, 32)
-        return F.batch_norm, (x, None, None, torch.rand(64), torch.randn(64), True)
-    if name == "mm":  # a square one of about so many elements
-        side = max(64, round(n**0.5))
-        return torch.mm, (torch.randn(side, side), torch.randn(side, side))
     if name == STATISTICS:
         x = torch.randn(32 if n > 1 << 12 else 1, 64, 56, 56)
         return F.batch_norm, (x, torch.zeros(64), torch.ones(64), torch.rand(64), torch.randn(64), True, 0.1, 1e-5)

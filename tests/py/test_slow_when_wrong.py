@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 import ulpscope
 from ulpscope import _core
-from ulpscope.calls import large
 from ulpscope.calls.callable import call_of
 from ulpscope.executors import noise, reference_runs
 from ulpscope.executors.formats import rounded_once, to_format
@@ -76,26 +75,6 @@ def test_a_wrong_sum_of_many_takes_few_times_their_memory():
     verdict, peak = peak_beside(lambda: ulpscope.judge_call(torch.mean, (x,), outputs=1.1 * x.mean(), cause=False))
     assert verdict.verdict == "wrong"
     assert peak < 4 * x.nbytes, peak / x.nbytes
-
-
-def test_rooms_are_used_again_while_a_call_is_judged_and_no_longer():
-    shape = (large.REUSED // 8,)
-    with large.reused():
-        first = large.empty(shape, torch.float64).fill_(1)
-        at, part = first.data_ptr(), first[:3]
-        other = large.empty(shape, torch.float64)
-        assert other.data_ptr() != at  # somebody has the first
-        del first
-        assert not large._free and part.tolist() == [1, 1, 1]  # a part of it, too
-        del part
-        again = large.cast(torch.zeros(shape), torch.float64)
-        assert again.data_ptr() == at and not again.any() and not again._is_view()
-        del other
-        assert len(large._free) == 1
-    assert not large._free  # nothing is kept, and what is still held stays
-    assert not again.any()
-    del again
-    assert not large._free
 
 
 def scaled_unseen(x):

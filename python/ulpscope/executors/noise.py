@@ -412,7 +412,7 @@ def _exactly(func, args, kwargs, scale=1.0):
 def _moved_unless_exact(name, out, ulps, exact):
     """Results moved by so many ulps, but for those that are exact, or as good as exact."""
     if _in_one_pass(out, exact):
-        moved = large.like(out)
+        moved = large.on_large_pages(torch.empty_like(out))
         _core.step_moved(out, exact, None, ulps, *RANGES.get(name, EVERYWHERE), moved)
         return moved
     return torch.where(_is_near(exact, out), out, _moved(name, out, ulps))
@@ -422,7 +422,7 @@ def _moved_unless_settled(name, out, ulps, exact, flat):
     """Results moved by so many ulps, but for those at which a function has come to a limit; whether one that is
     not zero has."""
     if _in_one_pass(out, exact, flat):
-        moved = large.like(out)
+        moved = large.on_large_pages(torch.empty_like(out))
         return moved, _core.step_moved(out, exact, flat, ulps, *RANGES.get(name, EVERYWHERE), moved)
     settled = _is_settled(exact, flat, out)
     return torch.where(settled, out, _moved(name, out, ulps)), bool((settled & (out != 0)).any())

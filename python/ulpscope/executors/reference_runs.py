@@ -40,7 +40,6 @@ from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
 from .noise import (
-    AT_ONCE,
     Accumulated,
     Flush,
     InSteps,
@@ -954,8 +953,7 @@ def _is_same(a, b):
 def _largest(x):
     """The largest size of a finite element."""
     x = x.float() if x.element_size() == 1 else x  # float8 has no abs of its own
-    pieces = x.view(-1).split(AT_ONCE) if x.is_contiguous() else [x]  # nothing is made of all of a large one
-    return max(float(piece.abs().nan_to_num(0, 0, 0).max()) for piece in pieces)
+    return float(x.abs().nan_to_num(0, 0, 0).max())
 
 
 def _in_full(t):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from .._core import Finding, Findings
-from ..calls import large
 from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
@@ -70,7 +69,6 @@ class Verdict:
         return [*self.findings.notes, *self.remarks]
 
 
-@large.reused()
 def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None, seconds=host.SECONDS, repeat=2):
     """
     Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
@@ -274,7 +272,6 @@ def _is_worth_one(call, answer):
     return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
 
 
-@large.reused()
 def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
     """The verdict on what some device gave for a call, `others` when it was asked again; `operands` of the
     same call on the same inputs, where it was judged before."""
