@@ -389,6 +389,8 @@ def test_a_worker_takes_little_beside_the_tensors_of_a_run(tmp_path):
             tmp_path / "trace",
             "--device",
             "cpu",
+            "--timeout",
+            "900",
             "-j",
             "1",
             "-o",
