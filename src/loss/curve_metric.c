@@ -6,27 +6,25 @@
 #include "loss/curve.h"
 
 typedef struct entry {
-    const char *value, *step;
-    size_t value_size, step_size;
+    const char *text; /* of the value */
+    size_t text_size;
+    double value;
+    int64_t step;
 } entry;
 
 static bool read_entry(const char *line, size_t n, entry *out)
 {
     enum { DIGITS = 13 }; /* from 2001 to 2286 */
     const char *const end = line + n;
-    double value;
-    int64_t step;
     if (n < DIGITS + 4 || line[DIGITS] != ' ') return false;
     for (int i = 0; i < DIGITS; i++)
         if (line[i] < '0' || line[i] > '9') return false;
-    out->value = line + DIGITS + 1;
-    const char *space = memchr(out->value, ' ', (size_t)(end - out->value));
+    out->text = line + DIGITS + 1;
+    const char *space = memchr(out->text, ' ', (size_t)(end - out->text));
     if (space == NULL) return false;
-    out->value_size = (size_t)(space - out->value);
-    out->step = space + 1;
-    out->step_size = (size_t)(end - out->step);
-    return usc_curve_number(out->value, out->value_size, &value) &&
-           usc_curve_step(out->step, out->step_size, &step);
+    out->text_size = (size_t)(space - out->text);
+    return usc_curve_number(out->text, out->text_size, &out->value) &&
+           usc_curve_step(space + 1, (size_t)(end - space - 1), &out->step);
 }
 
 bool usc_curve_is_metric(const char *data, size_t size)
@@ -44,17 +42,13 @@ static void each_entry(usc_curve_maker *m, const char *data, size_t size,
     size_t n;
     entry e;
     while (m->status == USC_OK && usc_curve_line(&at, data + size, &line, &n)) {
-        double value;
-        int64_t step;
         if (!read_entry(line, n, &e)) continue;
-        (void)usc_curve_number(e.value, e.value_size, &value);
-        (void)usc_curve_step(e.step, e.step_size, &step);
         if (offered != NULL) {
-            usc_curve_offer(m, offered, strlen(offered), value);
+            usc_curve_offer(m, offered, strlen(offered), e.value);
             continue;
         }
-        usc_curve_printed(m, e.value, e.value_size);
-        usc_curve_add(m, step, value);
+        usc_curve_printed(m, e.text, e.text_size);
+        usc_curve_add(m, e.step, e.value);
     }
 }
 
