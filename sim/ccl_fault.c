@@ -55,6 +55,7 @@ static usc_status refuse(ccl_faults *f, usc_status st, const char *name, usc_err
     ccl_faults_drop(f);
     return usc_error_set(err, st, -1,
                          st == USC_E_NOMEM ? "%s: no memory for its faults"
+                         : st == USC_E_IO  ? "sim: interrupted while %s hangs"
                                            : "%s is not there on this device",
                          name);
 }

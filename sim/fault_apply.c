@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 static const usc_sim_fault_info kinds[USC_SIM_N_FAULT_KINDS] = {
 #define ROW(id, name, stage, on, p0, d0, p1, d1, doc)                                    \
@@ -379,7 +378,5 @@ void usc_sim_crash(void)
 
 void usc_sim_hang(void)
 {
-    const struct timespec while_long = {.tv_nsec = 200000000};
-    while (!usc_sim_interrupts())
-        (void)nanosleep(&while_long, NULL);
+    usc_sim_wait_for_nothing();
 }

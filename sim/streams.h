@@ -64,6 +64,7 @@ usc_status usc_sim_wait_until(bool (*met)(const void *), const void *ctx, usc_er
 bool usc_sim_is_asked(void);   /* whether anybody is */
 bool usc_sim_interrupts(void); /* asks, outside of the lock */
 void usc_sim_next_question(struct timespec *when);
+void usc_sim_wait_for_nothing(void); /* until interrupted */
 
 void usc_sim_mark_drop(mark *m);
 int64_t usc_sim_now(void);

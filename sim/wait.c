@@ -34,6 +34,13 @@ bool usc_sim_interrupts(void)
     return now;
 }
 
+void usc_sim_wait_for_nothing(void)
+{
+    const struct timespec pause = {.tv_nsec = ASK_NS};
+    while (!usc_sim_interrupts())
+        (void)nanosleep(&pause, NULL);
+}
+
 void usc_sim_next_question(struct timespec *when)
 {
     clock_gettime(CLOCK_REALTIME, when);
