@@ -27,8 +27,8 @@ static bool is_interrupted(void)
     bool now = raised[0] != NULL; /* not said yet: whoever waits ends */
     if (!now && PyErr_CheckSignals() != 0) {
         PyErr_Fetch(&raised[0], &raised[1], &raised[2]);
-        now = Py_AddPendingCall(raise_again, NULL) == 0;
-        if (!now) raise_again(NULL); /* so many calls are pending: as it is */
+        if (Py_AddPendingCall(raise_again, NULL) != 0)
+            raise_again(NULL); /* so many calls are pending: as it is */
         now = true;
     }
     PyGILState_Release(state);
