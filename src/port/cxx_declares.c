@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What declares a name in C++. Neighbours: cxx_port.c, port_own.c.
+// What declares a name in C++, and what is called around one. Neighbours: cxx_port.c, port_own.c.
 #include "port/port_job.h"
 
 /* Whether what stands at i ends a statement, or is a word that a type may follow. */
@@ -51,4 +51,17 @@ bool usc_port_declares(usc_port_job *job, size_t i)
     for (size_t k = 0; k < sizeof not_types / sizeof not_types[0]; k++)
         if (usc_port_at(job, i - 1, not_types[k])) return false;
     return true;
+}
+
+const char *usc_port_called_around(usc_port_job *job, size_t i, size_t most)
+{
+    int depth = 0;
+    for (size_t at = i; at-- > 0 && i - at < most;) {
+        if (usc_port_at(job, at, ")")) depth++;
+        if (usc_port_at(job, at, ";") || usc_port_at(job, at, "{")) return NULL;
+        if (!usc_port_at(job, at, "(") || depth-- > 0) continue;
+        return usc_port_kind_at(job, at - 1, USC_PORT_NAME) ? usc_port_word(job, at - 1)
+                                                            : NULL;
+    }
+    return NULL;
 }

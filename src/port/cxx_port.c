@@ -184,19 +184,12 @@ static void port_method(usc_port_job *job, size_t i)
  * and what is called like it. */
 static bool in_macro(usc_port_job *job, size_t i)
 {
-    int depth = 0;
-    for (size_t at = i; at-- > 0 && i - at < 400;) {
-        if (usc_port_at(job, at, ")")) depth++;
-        if (usc_port_at(job, at, ";") || usc_port_at(job, at, "{")) return false;
-        if (!usc_port_at(job, at, "(") || depth-- > 0) continue;
-        if (!usc_port_kind_at(job, at - 1, USC_PORT_NAME)) return false;
-        const char *word = usc_port_word(job, at - 1);
-        for (const char *c = word; *c != '\0'; c++)
-            if (*c >= 'a' && *c <= 'z') return false;
-        return strstr(word, "IMPL") != NULL || strstr(word, "REGISTER") != NULL ||
-               strstr(word, "DISPATCH") != NULL || strstr(word, "LIBRARY") != NULL;
-    }
-    return false;
+    const char *word = usc_port_called_around(job, i, 400);
+    if (word == NULL) return false;
+    for (const char *c = word; *c != '\0'; c++)
+        if (*c >= 'a' && *c <= 'z') return false;
+    return strstr(word, "IMPL") != NULL || strstr(word, "REGISTER") != NULL ||
+           strstr(word, "DISPATCH") != NULL || strstr(word, "LIBRARY") != NULL;
 }
 
 static bool port_key(usc_port_job *job, size_t i)

@@ -131,6 +131,10 @@ const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRIN
 /** In C++: whether the name at i is declared or defined there. */
 bool usc_port_declares(usc_port_job *job, size_t i);
 
+/* The name of what is called, or of the macro, in whose parentheses i stands, looking back
+ * over so many tokens; NULL: none. */
+const char *usc_port_called_around(usc_port_job *job, size_t i, size_t most);
+
 /** The name of a row's target; NULL: none. *known: whether there is a row. */
 const char *usc_port_to(const usc_port_job *job, usc_port_row_kind kind, const char *from,
                         size_t n, bool *known);

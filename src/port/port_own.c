@@ -240,16 +240,9 @@ const char *usc_port_own_to(usc_port_job *job, const char *word, bool python)
  * AT_DISPATCH_ALL_TYPES(x.scalar_type(), "nms_cuda", ...). Nothing looks it up. */
 static bool is_label(usc_port_job *job, size_t i)
 {
-    size_t depth = 0, at = i;
     if (!usc_port_at(job, i - 1, ",") || !usc_port_at(job, i + 1, ",")) return false;
-    while (at-- > 1 && i - at < 64) {
-        if (usc_port_at(job, at, ")")) depth++;
-        if (usc_port_at(job, at, ";") || usc_port_at(job, at, "{")) return false;
-        if (usc_port_at(job, at, "(") && depth-- == 0) break;
-    }
-    return at > 0 && usc_port_at(job, at, "(") &&
-           usc_port_kind_at(job, at - 1, USC_PORT_NAME) &&
-           strncmp(usc_port_word(job, at - 1), "AT_DISPATCH_", 12) == 0;
+    const char *macro = usc_port_called_around(job, i, 64);
+    return macro != NULL && strncmp(macro, "AT_DISPATCH_", 12) == 0;
 }
 
 void usc_port_own_apply(usc_port_job *job, bool python)
