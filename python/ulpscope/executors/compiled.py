@@ -59,13 +59,10 @@ class CompiledDevice(TorchDevice):
     def _compiler(self, via):
         """A backend of torch.compile, or a runtime that stands for one."""
         if runtimes.is_known(via):
-            from .via.graphs import HandedOn  # takes seconds to import
-
             try:
-                runtime = runtimes.opened(via, self.name)
+                return runtimes.backend(via, self.name)
             except runtimes.NotOffered as problem:
                 raise UnknownDevice(f"{problem}") from None
-            return lambda module, inputs: HandedOn(runtime, module)
         try:
             return lookup_backend(via)
         except unknown_backend():

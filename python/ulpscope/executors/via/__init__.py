@@ -84,13 +84,14 @@ def _class(name: str) -> Any:
         raise NotOffered(f"--via {name} cannot be imported: {type(problem).__name__}: {problem}") from None
 
 
-def backend(via: str) -> Any:
-    """What torch.compile takes as `backend=` for a name: torch's own names as they are."""
+def backend(via: str, device: str = "cpu") -> Any:
+    """What torch.compile takes as `backend=` for a name, on a device: torch's own names as they are. NotOffered as
+    `opened` raises it."""
     if not is_known(via):
         return via
-    from .graphs import HandedOn
+    runtime = opened(via, device)
+    from .graphs import HandedOn  # takes seconds to import
 
-    runtime = opened(via)
     return lambda module, inputs: HandedOn(runtime, module)
 
 

@@ -92,8 +92,7 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
 
 def norms_as_called(graph: torch.fx.GraphModule) -> None:
     """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it:
-    front
-    ends know `layer_norm`, and traces hold `native_layer_norm`."""
+    front ends know `layer_norm`, and traces hold `native_layer_norm`."""
     aten = torch.ops.aten
     for node in list(graph.graph.nodes):
         if node.target is not aten.native_layer_norm.default:

@@ -57,8 +57,7 @@ def _one(functions, node, args, kwargs):
 
 def _as_torch_reads(name, like, args):
     """Arguments as torch takes them, where JAX promotes otherwise: whole numbers become floats of the result's
-    dtype, and
-    a Python number beside 16 bits is not rounded to these first."""
+    dtype, and a Python number beside 16 bits is not rounded to these first."""
     import jax
 
     arrays = [a for a in args if isinstance(a, jax.Array)]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a runtime behind `--via` is (docs/how-to/write-a-via.md): a class with `compile`. The tensors that go over to
-one
-that takes arrays of numpy, and come back.
+one that takes arrays of numpy, and come back.
 
 Needs of torch: torch.export, for those that take an exported program."""
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 
 class Runtime:
     """A compiler or an inference engine. What it does not take it says with an exception of any kind, whose text is
-    what
-    users read; it writes none of the tensors that it is given."""
+    what users read; it writes none of the tensors that it is given."""
 
     packages: dict = {}  # module that it imports -> what pip installs for it
     options: dict = {}  # word behind the colon of its name -> what that stands for
