@@ -143,7 +143,7 @@ class Alike(TorchFunctionMode):
 
 def _keeps_tensors(func):
     """Whether a function of torch is about the tensors themselves: it writes them, or asks their gradients."""
-    name = getattr(func, "__name__", "")
+    name = getattr(func, "__name__", "").partition(".")[0]  # of an overload "add_.Tensor"
     return name.endswith("_") or getattr(func, "__module__", "").startswith("torch.autograd")
 
 
