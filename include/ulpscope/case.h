@@ -116,8 +116,8 @@ typedef enum usc_rerun {
 /** What a case needs next. */
 typedef struct usc_want {
     usc_want_kind kind;
-    int k;       /* which of several, from 0 */
-    int upto;    /* REPLAY: how many replays the next look comes after: 1, 2 or 4 */
+    int k;    /* which of several, from 0 */
+    int upto; /* REPLAY, LOSS, NOISE: how many replays the next look comes after: 1, 2, 4 */
     int reading; /* USC_READING_OWN, ... */
 } usc_want;
 
@@ -144,7 +144,7 @@ typedef enum usc_given_form {
  *
  * Sums:  S of a slope (a); S and N (a, b: float32 or float64, in float32 roundings of
  *        one, docs/reference/metrics.md, 2; NULL where they are 0) of all replays up to
- * want.upto, of all losses, of all noises; for ROUNDED a uint8 of kinds that may stand
+ * want.upto, of these and all losses, all noises; for ROUNDED a uint8 of kinds that may stand
  * where the truth is none (1 NaN, 2 Inf, 4 -Inf); for PROBE both sides of every corner
  *        (float64) and where there is one (uint8 or bool), and for NEAR_STEP of steps;
  *        for ADMISSIBLE all that runs gave, along a first axis.

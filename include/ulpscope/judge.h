@@ -131,6 +131,15 @@ USC_API USC_NODISCARD usc_status usc_judge_sums(usc_judge *judge, double *s, dou
                                                 usc_error *err);
 
 /**
+ * Takes S and N, as usc_judge_sums() gave them, for what the replays so far, one at least,
+ * add up to: as if they came from one replay.
+ *
+ * Errors:  USC_E_NOMEM.
+ */
+USC_API USC_NODISCARD usc_status usc_judge_set_sums(usc_judge *judge, const double *s,
+                                                    const double *n, usc_error *err);
+
+/**
  * First look: PASS, or UNJUDGED where float32 keeps no bits, or needs_appeal. Most good
  * outputs end here. It may come before any replay: replays only widen the scale of a
  * score, so that a PASS stands, with bits that are a lower bound.

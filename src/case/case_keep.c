@@ -53,9 +53,17 @@ static usc_status put_sums(usc_case *c, const usc_tensor **s_to, const usc_tenso
     c->s_matters |= shows;
     if (s_to != NULL && (shows || s_to != &c->kept->of.slope))
         usc_case_keep_sum(c, s_to, s);
-    if (n_to != NULL && (same ? any_at_all(c, n) : matters(c, n)))
-        usc_case_keep_sum(c, n_to, n);
+    c->n_matters |= same ? any_at_all(c, n) : matters(c, n);
+    if (n_to != NULL) usc_case_keep_sum(c, n_to, n);
     return USC_OK;
+}
+
+/* S, and N, are told of all replays and losses or of none: they are weighed together. */
+static void drop_sums(usc_case *c)
+{
+    struct usc_kept_tensors *of = &c->kept->of;
+    if (!c->s_matters) of->s1 = of->s2 = of->s4 = NULL;
+    if (!c->n_matters) of->n1 = of->n2 = of->n4 = of->n_far = of->n_noise = NULL;
 }
 
 /* ---- floats: in the order of the looks ---- */
@@ -121,7 +129,7 @@ static usc_status take_functions(usc_case *c, usc_error *err)
 {
     (void)err;
     c->kept->functions = c->trust.known == ANOTHER_FUNCTION;
-    c->s_matters = false; /* that of the slope is another */
+    c->s_matters = c->n_matters = false; /* that of the slope is another */
     return ask_replay(c, 0);
 }
 
@@ -134,8 +142,6 @@ static usc_status take_replay(usc_case *c, usc_error *err)
     if (st == USC_OK && n == 2) st = put_sums(c, &of->s2, &of->n2, err);
     if (st != USC_OK || n < USC_CASE_REPLAYS) return st == USC_OK ? ask_replay(c, n) : st;
     st = put_sums(c, &of->s4, &of->n4, err);
-    /* Losses are weighed with the S of one replay and of all: told of all or of none. */
-    if (!c->s_matters) of->s1 = of->s2 = of->s4 = NULL;
     return st == USC_OK ? usc_case_ask(c, USC_WANT_FAN_IN, 0, take_fan_in) : st;
 }
 
@@ -149,6 +155,7 @@ static usc_status take_fan_in(usc_case *c, usc_error *err)
 
 static usc_status ask_whole(usc_case *c)
 {
+    drop_sums(c);
     usc_judge_close(c->look.judge);
     c->look.judge = NULL;
     return usc_case_ask(c, USC_WANT_WHOLE, 0, take_whole);

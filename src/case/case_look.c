@@ -186,15 +186,19 @@ static bool make_room(usc_case *c, usc_tensor replay[2])
 
 /* Where nothing is known but the reference, N = |R| / 2: the operator counts as inexact
  * and no scale changes. */
+static double lost_at(const usc_case *c, const void *n, int64_t i)
+{
+    return c->o.bare ? fabs(c->r[i]) * 0.5 : at(c->given.b, n, i);
+}
+
 static usc_status feed_way(usc_case *c, const void *s, const void *n, int sign,
                            usc_error *err)
 {
     usc_tensor replay[2];
     if (!make_room(c, replay)) return USC_OK; /* the driver tells */
     for (int64_t i = 0; i < c->n; i++) {
-        const double lost = c->o.bare ? fabs(c->r[i]) * 0.5 : at(c->given.b, n, i);
         c->wide[i] = c->r[i] + sign * (at(c->given.a, s, i) * DELTA);
-        c->low[i] = c->wide[i] + lost * ROUNDING;
+        c->low[i] = c->wide[i] + lost_at(c, n, i) * ROUNDING;
     }
     return usc_judge_replay(c->look.judge, &replay[0], &replay[1], err);
 }
@@ -205,7 +209,19 @@ static bool is_sum(const usc_case *c, const usc_tensor *t)
            (usc_case_fits(t, &c->truth) && (t->dtype == USC_F64 || t->dtype == USC_F32));
 }
 
-/* S and N as two replays, up and down, that show exactly them. */
+/* S and N to their last bit: an element may lie at the very edge of a bin of scores. */
+static usc_status set_sums(usc_case *c, const void *s, const void *n, usc_error *err)
+{
+    if (c->wide == NULL || c->low == NULL) return USC_OK; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++) {
+        const bool any = isfinite(c->r[i]);
+        c->wide[i] = any ? at(c->given.a, s, i) : (double)NAN;
+        c->low[i] = any ? lost_at(c, n, i) : (double)NAN;
+    }
+    return usc_judge_set_sums(c->look.judge, c->wide, c->low, err);
+}
+
+/* S and N as two replays, up and down, for what they may give as well. */
 static usc_status feed_sums(usc_case *c, usc_error *err)
 {
     const usc_tensor *a = c->given.a, *b = c->given.b;
@@ -218,10 +234,18 @@ static usc_status feed_sums(usc_case *c, usc_error *err)
     usc_status st = usc_case_renew_judge(c, err);
     if (st == USC_OK) st = feed_way(c, s, n, 1, err);
     if (st == USC_OK) st = feed_way(c, s, n, -1, err);
+    if (st == USC_OK) st = set_sums(c, s, n, err);
     return st == USC_OK ? usc_judge_look(c->look.judge, &c->look.j, err) : st;
 }
 
 /* ---- the appeal ---- */
+
+static usc_status ask_loss(usc_case *c, int k)
+{
+    const usc_status st = usc_case_ask(c, c->look.losses, k, at_loss);
+    c->want.upto = c->look.fed;
+    return st;
+}
 
 static usc_status appeal(usc_case *c, const usc_tensor *flushed, usc_error *err)
 {
@@ -248,7 +272,7 @@ static usc_status after_appeal(usc_case *c, usc_error *err)
     }
     c->look.bits_before = j->bits;
     c->look.losses = c->look.losses == USC_WANT_NOTHING ? USC_WANT_LOSS : USC_WANT_NOISE;
-    return usc_case_ask(c, c->look.losses, 0, at_loss);
+    return ask_loss(c, 0);
 }
 
 static usc_status appeal_flushed(usc_case *c, usc_error *err)
@@ -337,7 +361,7 @@ static usc_status at_loss(usc_case *c, usc_error *err)
     else if (more)
         st = usc_case_feed_loss(c, &fed, err);
     if (st != USC_OK) return st;
-    return more ? usc_case_ask(c, c->look.losses, k + 1, at_loss) : begin_appeal(c);
+    return more ? ask_loss(c, k + 1) : begin_appeal(c);
 }
 
 /* ---- replays ---- */

@@ -255,6 +255,7 @@ struct usc_case {
         usc_chain_drifts_of_runs drift;
     } chain;
     bool s_matters;      /* S of some look is above |R| somewhere */
+    bool n_matters;      /* N is, or is any where R is what float32 gives */
     unsigned char *runs; /* that gave other whole numbers, one behind the other */
     size_t n_runs, runs_room;
 };

@@ -6,6 +6,7 @@
 #include "judge/judge_state.h"
 
 #include <assert.h>
+#include <float.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -150,6 +151,31 @@ usc_status usc_judge_sums(usc_judge *judge, double *s, double *n, usc_error *err
         s[i] = p.s_factor * usc_judge_stored(judge, judge->s, i);
         n[i] = p.n_factor * usc_judge_stored(judge, judge->n_acc, i);
     }
+    return USC_OK;
+}
+
+static void put(const usc_judge *j, void *to, int64_t i, double x)
+{
+    const double stored = USC_STORED * x, most = (double)FLT_MAX;
+    if (j->wide)
+        ((double *)to)[i] = stored;
+    else /* as a replay is stored, which ends at the largest float */
+        ((float *)to)[i] = (float)(stored > most ? most : stored);
+}
+
+usc_status usc_judge_set_sums(usc_judge *judge, const double *s, const double *n,
+                              usc_error *err)
+{
+    assert(judge && judge->n_replays > 0);
+    assert(s && n);
+    const usc_status st = usc_judge_store(judge, err);
+    if (st != USC_OK) return st;
+    for (int64_t i = 0; i < judge->n; i++) {
+        put(judge, judge->s, i, s[i]);
+        put(judge, judge->n_acc, i, n[i]);
+    }
+    judge->n_replays = 1;
+    judge->looked = false;
     return USC_OK;
 }
 

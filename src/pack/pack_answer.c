@@ -47,23 +47,51 @@ static double at(const usc_safetensor *t, int64_t i)
                                       : (double)((const float *)t->tensor.data)[i];
 }
 
-/* S where losses were fed as replays that stood where the first one did. */
-static usc_status s_with_losses(const usc_pack_work *w, const usc_pack_operands *o,
-                                int more, usc_tensor *out, usc_error *err)
+/* S and N where so many losses were fed behind so many replays. */
+typedef struct mixed {
+    const usc_safetensor *s, *n;  /* of these replays */
+    const usc_safetensor *of_all; /* N of all replays and these losses */
+    int replays, losses;
+} mixed;
+
+static double squared(const usc_safetensor *t, int64_t i)
 {
-    const usc_safetensor *all = o->s4, *one = o->s1;
+    const double x = at(t, i);
+    return x * x;
+}
+
+/* Losses stand where the first replay did: S of them is S of that one. */
+static double s_of(const usc_pack_operands *o, const mixed *m, int64_t i)
+{
+    const double sum = m->replays * squared(m->s, i) + m->losses * squared(o->s1, i);
+    return sqrt(sum / (m->replays + m->losses));
+}
+
+/* N was kept of the losses behind all replays, of which a look may have seen fewer. */
+static double n_of(const usc_pack_operands *o, const mixed *m, int64_t i)
+{
+    if (m->replays == o->replays) return at(m->of_all, i);
+    const double lost =
+        (o->replays + m->losses) * squared(m->of_all, i) - o->replays * squared(o->n4, i);
+    const double sum = m->replays * squared(m->n, i) + fmax(lost, 0);
+    return sqrt(sum / (m->replays + m->losses));
+}
+
+typedef double mix(const usc_pack_operands *o, const mixed *m, int64_t i);
+
+static usc_status make_mixed(const usc_pack_work *w, const usc_pack_operands *o,
+                             const mixed *m, mix *of, usc_tensor *out, usc_error *err)
+{
+    const usc_tensor *like = &o->reference->tensor;
     int64_t n = 0;
-    usc_status st = usc_tensor_numel(&o->reference->tensor, &n, err);
+    usc_status st = usc_tensor_numel(like, &n, err);
     if (st != USC_OK) return st;
     if ((uint64_t)n > SIZE_MAX / 2 / sizeof(double)) return usc_no_memory(o->path, err);
-    double *s = usc_arena_take(w->arena, (size_t)n * sizeof *s + 1);
-    if (s == NULL) return usc_no_memory(o->path, err);
-    for (int64_t i = 0; i < n; i++) {
-        const double a = at(all, i), first = at(one, i);
-        s[i] = sqrt((o->replays * a * a + more * first * first) / (o->replays + more));
-    }
-    return usc_tensor_make(out, s, USC_F64, o->reference->tensor.ndim,
-                           o->reference->tensor.sizes, err);
+    double *x = usc_arena_take(w->arena, (size_t)n * sizeof *x + 1);
+    if (x == NULL) return usc_no_memory(o->path, err);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = of(o, m, i);
+    return usc_tensor_make(out, x, USC_F64, like->ndim, like->sizes, err);
 }
 
 /* ---- answers ---- */
@@ -95,10 +123,17 @@ static usc_given sums(const usc_safetensor *a, const usc_safetensor *b,
     return given;
 }
 
+static mixed after(const usc_pack_operands *o, int upto)
+{
+    if (upto == 1) return (mixed){.s = o->s1, .n = o->n1, .replays = 1};
+    if (upto == 2) return (mixed){.s = o->s2, .n = o->n2, .replays = 2};
+    return (mixed){.s = o->s4, .n = o->n4, .replays = o->replays};
+}
+
 static usc_given replays(const usc_pack_operands *o, int upto)
 {
-    if (upto == 1) return sums(o->s1, o->n1, NULL);
-    return upto == 2 ? sums(o->s2, o->n2, NULL) : sums(o->s4, o->n4, NULL);
+    const mixed m = after(o, upto);
+    return sums(m.s, m.n, NULL);
 }
 
 static usc_given flushed(const usc_pack_operands *o, int k)
@@ -118,7 +153,7 @@ static usc_given dtype(const usc_pack_operands *o)
 
 /* Room for what an answer points to. */
 typedef struct room {
-    usc_tensor s, bytes;
+    usc_tensor s, n, bytes;
     usc_choice choice;
     usc_case_output known;
 } room;
@@ -144,13 +179,20 @@ static usc_given choice(const usc_pack_operands *o, room *r)
 }
 
 static usc_status losses(const usc_pack_work *w, const usc_pack_operands *o,
-                         bool with_noise, room *r, usc_given *out, usc_error *err)
+                         const usc_want *want, room *r, usc_given *out, usc_error *err)
 {
-    const int more = with_noise ? o->far + o->noise : o->far;
-    *out = sums(NULL, with_noise ? o->n_noise : o->n_far, NULL);
-    if (o->s4 == NULL && o->s1 == NULL) return USC_OK;
-    out->a = &r->s;
-    return s_with_losses(w, o, more, &r->s, err);
+    const bool noise = want->kind == USC_WANT_NOISE;
+    mixed m = after(o, want->upto);
+    m.of_all = noise ? o->n_noise : o->n_far;
+    m.losses = noise ? o->far + o->noise : o->far;
+    const bool has_s = o->s4 != NULL || o->s1 != NULL;
+    *out = sums(NULL, NULL, NULL);
+    usc_status st = USC_OK;
+    if (has_s) st = make_mixed(w, o, &m, s_of, &r->s, err);
+    if (st == USC_OK && m.of_all != NULL) st = make_mixed(w, o, &m, n_of, &r->n, err);
+    if (has_s) out->a = &r->s;
+    if (m.of_all != NULL) out->b = &r->n;
+    return st;
 }
 
 static usc_given unpromised(const usc_pack_operands *o, usc_want_kind kind)
@@ -238,7 +280,7 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
     const usc_want_kind kind = want->kind;
     const usc_pack_operands *o = read_by(own, want);
     if (kind == USC_WANT_LOSS || kind == USC_WANT_NOISE)
-        return losses(w, o, kind == USC_WANT_NOISE, r, out, err);
+        return losses(w, o, want, r, out, err);
     if (kind == USC_WANT_REFERENCE) *out = reference(o);
     if (kind == USC_WANT_UNREAD || kind == USC_WANT_UNWRITTEN || kind == USC_WANT_READING)
         *out = reading(own, want, r);

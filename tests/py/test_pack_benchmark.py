@@ -161,7 +161,7 @@ def differ(one, other):
     bits = [None if b is None or math.isnan(b) else b for b in (one.bits, other.bits)]
     if None in bits:
         return "" if bits == [None, None] else "bits"
-    return "bits" if abs(bits[0] - bits[1]) >= 0.1 else ""
+    return "bits" if abs(bits[0] - bits[1]) > 1e-4 else ""
 
 
 @pytest.fixture(scope="module")
