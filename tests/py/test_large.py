@@ -407,7 +407,7 @@ def test_a_worker_takes_little_beside_the_tensors_of_a_run(tmp_path):
 
 
 def of_callable(fn, args, change):
-    out = fn(*args)
+    out = fn(*args).detach().contiguous()
     change(out.view(-1))
     return ulpscope.judge_call(fn, args, outputs=out, cause=False)
 
@@ -422,9 +422,21 @@ def scaled(first, last, factor):
 X, Y = torch.rand(40_000) + 1, torch.rand(40_000) + 1
 
 
-@pytest.mark.parametrize(
-    "fn, args", [(torch.add, (X, Y)), (torch.relu, (X,)), (lambda x: x * 2, (X,)), (torch.nn.functional.gelu, (X,))]
-)
+TABLE, LANES = torch.randn(400, 100), (torch.rand(100), torch.rand(100))
+IN_PIECES = {
+    "add": (torch.add, (X, Y)),
+    "relu": (torch.relu, (X,)),
+    "a number's product": (lambda x: x * 2, (X,)),
+    "gelu": (torch.nn.functional.gelu, (X,)),
+    "softmax": (torch.softmax, (TABLE, -1)),
+    "softmax of columns": (lambda x: torch.softmax(x, 0), (TABLE,)),
+    "layer_norm": (torch.nn.functional.layer_norm, (TABLE, (100,), *LANES)),
+    "a module's": (torch.nn.LayerNorm(100), (TABLE,)),
+    "sums of rows": (lambda x: x.cumsum(-1), (TABLE,)),
+}
+
+
+@pytest.mark.parametrize("fn, args", IN_PIECES.values(), ids=IN_PIECES)
 def test_a_callable_of_one_operator_is_judged_in_pieces(fn, args, monkeypatch):
     made = []
     monkeypatch.setattr(rows, "pieces", lambda *a, cut=rows.pieces: made.append(cut(*a)) or made[-1])
@@ -436,6 +448,20 @@ def test_a_callable_of_one_operator_is_judged_in_pieces(fn, args, monkeypatch):
 def test_a_closed_over_tensor_is_not_cut():
     assert of_callable(lambda x: x + Y, (X,), scaled(0, 0, 1)).verdict == "pass"
     assert of_callable(lambda x: x.flip(0), (X,), scaled(0, 0, 1)).verdict == "pass"
+
+
+SQUARE = torch.randn(200, 200)
+AS_IT_LIES = {
+    "turned before": lambda x: torch.relu(x.t()),
+    "turned behind": lambda x: torch.relu(x).t(),
+    "turned before a softmax": lambda x: torch.softmax(x.t(), -1),
+    "a half before": lambda x: torch.softmax(x[:, :100], -1),
+}
+
+
+@pytest.mark.parametrize("fn", AS_IT_LIES.values(), ids=AS_IT_LIES)
+def test_what_is_not_handed_on_as_it_lies_is_not_cut(fn):
+    assert of_callable(fn, (SQUARE,), lambda flat: None).verdict == "pass"
 
 
 def test_a_worse_piece_decides_behind_one_that_is_accused():

@@ -74,6 +74,7 @@ class Composite(Call):
     chained: bool = False  # it is given such numbers or runs under autocast, and calls several operators
     random: bool = False  # one of them draws random numbers
     only: tuple | None = None  # (bare name, arguments) where it calls one operator
+    gives: bool = False  # and returns what that gives, as it lies
     differentiates: bool = False  # it computes gradients
     differentiated: set = field(default_factory=set)  # storages of which it asks them, if known
     draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
@@ -115,6 +116,7 @@ class Log(Mode):
         self.whole = False  # something may have been read around an argument
         self.lineage = Lineage()  # bare names of operators
         self.chosen, self.drawn, self.operators = [], [], []
+        self.forms = []  # of what the last of these gave
         self.touched = set()  # where storages begin that its operators write
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -135,6 +137,7 @@ class Log(Mode):
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
         if len(self.operators) < 2 and not is_view and name not in self.MOVES:
             self.operators.append((name, arguments))
+            self.forms = [form_of(t) for t in tensors_in(out)]
         if draws_random(call):
             self.random = True
             if not name.startswith("rrelu") or not name.endswith("_"):  # its input is gone
@@ -382,7 +385,9 @@ def learn(call):
     if is_of_torch(call.function):
         call.touched = {s for s, base in bound.bases.items() if base.untyped_storage().data_ptr() in log.touched}
         call.touched |= {view.storage for view in call.mutated.values()}
-    call.only = _at_home(call, bound, *log.operators[0]) if len(log.operators) == 1 else None
+    if len(log.operators) == 1:
+        call.only = _at_home(call, bound, *log.operators[0])
+        call.gives = all(form_of(t) in log.forms for t in tensors_in(result))
     if len(log.drawn) == 1:  # of several, one may draw from what another drew
         call.draw = drawn_by(outputs, dropouts.drawn + log.drawn)
     for path, tensor in outputs.items():
@@ -466,6 +471,13 @@ def _at_home(call: Composite, bound: Bound, name: str, arguments: Arguments) -> 
         return held.as_strided(value.shape, value.stride(), value.storage_offset())
 
     return name, Arguments({k: mapped(value, home) for k, value in arguments.items()})
+
+
+def form_of(tensor: torch.Tensor) -> tuple | None:
+    """Where a tensor lies and how; None of one that lies nowhere."""
+    if tensor.layout != torch.strided:
+        return None
+    return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
 def same_bytes(a, b):

@@ -3,10 +3,11 @@
 table by operator. Serves `judges.rows`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from ..calls.callable import form_of
 from ..calls.exact import CARRY
 from ..calls.replay import base_name
 
@@ -19,6 +20,7 @@ class Cut:
     arguments: dict  # path -> dimension
     outputs: dict  # path -> dimension
     counts: tuple = ()  # places of the arguments that tell its length
+    given: dict = field(default_factory=dict)  # of a callable: argument of its operator -> dimension
 
 
 # Operators along dimensions that their argument `dim` names; all else stands for itself.
@@ -115,16 +117,23 @@ def _along(call, name, shapes):
     sizes = next(iter(views.values())).sizes if views else ()
     dim = call.value("dim", -1 if name in LAST else None)
     alike = name == "glu_backward" or all(v.sizes == sizes for v in views.values())
-    if not sizes or dim is None or dim == [] or not alike:
+    if not alike or len({len(v.sizes) for v in views.values()}) > 1:
+        return None
+    return _across(sizes, dim, views, shapes)
+
+
+def _across(sizes, dim, paths, shapes):
+    """Of what runs along `dim` of arguments of these sizes."""
+    if not sizes or dim is None or dim == []:
         return None
     dims = {d % len(sizes) for d in (dim if isinstance(dim, (list, tuple)) else [dim])}
     free = [d for d in range(len(sizes)) if d not in dims]
-    if not free or len({len(v.sizes) for v in views.values()}) > 1:
+    if not free:
         return None
     at = 0 if 0 in free else max(free, key=lambda d: sizes[d])
     gone = sum(d < at for d in dims)
     outputs = {p: at - (gone if len(shape) < len(sizes) else 0) for p, shape in shapes.items()}
-    return Cut(sizes[at], dict.fromkeys(views, at), outputs)
+    return Cut(sizes[at], dict.fromkeys(paths, at), outputs)
 
 
 def _samples(call, name, shapes):
@@ -144,20 +153,49 @@ def _samples(call, name, shapes):
 
 
 def _of_callable(call, shapes):
-    """Of a callable that hands its arguments to one operator that works element by element, and nothing
-    else: its first dimension."""
-    views, known = call.views.values(), call.mutated or call.choices or call.autocast or call.differentiates
-    if known or call.random or call.only is None or call.steps != 1 or any(v.form for v in views):
+    """Of a callable that hands its arguments to one operator, as they lie, and returns what that gives: one that
+    works element by element, along dimensions, or that norms rows."""
+    known = call.mutated or call.choices or call.autocast or call.differentiates
+    if known or call.random or call.only is None or call.steps != 1 or not call.gives or not shapes:
         return None
     name, arguments = call.only
+    given = {n: v for n, v in arguments.items() if isinstance(v, torch.Tensor)}
+    paths = {n: path for n, t in given.items() if (path := _path_of(call, t)) is not None}
+    if call.views.keys() - paths.values() or any(v.form for v in call.views.values()):
+        return None
+    sizes = {n: tuple(t.shape) for n, t in given.items()}
+    first = next(iter(sizes.values()), ())
+    if paths.keys() == given.keys() and (name in ALONG or _is_pointwise(name)) and set(sizes.values()) == {first}:
+        if name in ALONG:
+            dim = arguments.get("dim", -1 if name in LAST else None)
+            cut = _across(first, dim, paths.values(), shapes)
+        else:
+            cut = _across(first, (), paths.values(), shapes) if set(map(tuple, shapes.values())) == {first} else None
+    elif name in NORMS and next(iter(given)) in paths and len(first) > len(arguments["normalized_shape"]):
+        cut = Cut(first[0], {paths[next(iter(given))]: 0}, dict.fromkeys(shapes, 0))
+    else:
+        return None
+    fits = cut is not None and all(len(shapes[p]) > d and shapes[p][d] == cut.length for p, d in cut.outputs.items())
+    if not fits or sum(paths[n] in cut.arguments for n in paths) != len(cut.arguments):
+        return None
+    cut.given = {n: cut.arguments[path] for n, path in paths.items() if path in cut.arguments}
+    return cut
+
+
+def _path_of(call, tensor):
+    """The argument of a callable that a tensor is, as that lies; None of another, or of a part."""
+    form = form_of(tensor)
+    for path, v in call.views.items():
+        base = call.storages[v.storage].untyped_storage().data_ptr()
+        if form == (base, v.offset, tuple(v.sizes), tuple(v.strides)):
+            return path
+    return None
+
+
+def _is_pointwise(name):
     packet = getattr(torch.ops.aten, name, None)
     tags = [tag for overload in packet.overloads() for tag in getattr(packet, overload).tags] if packet else []
-    given = [t for t in arguments.values() if isinstance(t, torch.Tensor)]
-    shape = next(iter(shapes.values()))
-    alike = {tuple(v.sizes) for v in views} == {tuple(t.shape) for t in given} == set(shapes.values()) == {shape}
-    if torch.Tag.pointwise not in tags or name in CARRY or not alike or len(given) != len(views) or not shape:
-        return None
-    return Cut(shape[0], dict.fromkeys(call.views, 0), dict.fromkeys(shapes, 0))
+    return torch.Tag.pointwise in tags and name not in CARRY
 
 
 def _pointwise(call, name, shapes):

@@ -15,7 +15,7 @@ from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
 LARGE = 0  # elements of an output, from which it is judged in pieces; 0: the rule's own
-PIECE = 1 << 21  # elements of a piece
+PIECE = 1 << 19  # elements of a piece
 UNUSED = -100  # a label of elements that do not count
 
 
@@ -69,11 +69,18 @@ def _each(call, answer, cut, rows):
         own = _cut(call, cut, first, many)
         if call.composite and call.native is not None:
             own.native = _narrowed(call.native, cut, first, many)
+            own.only = call.only[0], _given(call.only[1], cut, first, many)
         yield Piece(own, given, take, part)
 
 
 def _narrowed(tensors, cut, first, many):
     return {path: t.narrow(cut.outputs[path], first, many) for path, t in tensors.items()}
+
+
+def _given(arguments, cut, first, many):
+    """Arguments of the one operator that a callable is, of a piece."""
+    narrow = {n: v.narrow(cut.given[n], first, many) for n, v in arguments.items() if n in cut.given}
+    return type(arguments)(arguments | narrow)
 
 
 def _cut(call, cut, first, many):
