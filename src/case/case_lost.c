@@ -322,7 +322,14 @@ static bool excuses_any(const usc_finding *f)
     return f->judgement.flushes;
 }
 
-bool usc_case_may_lose(const usc_case *c)
+/* What passes in pieces is held to its losses in one of them: as large a whole is not at
+ * all, for the runs take longer than everything else together. */
+static bool is_to_be_held(usc_case *c)
+{
+    return c->f.verdict != USC_VERDICT_PASS || usc_case_is_sample(c);
+}
+
+bool usc_case_may_lose(usc_case *c)
 {
     const usc_finding *f = &c->f;
     const bool off = f->judgement.max > LOUD || c->look.loud ||
@@ -333,7 +340,8 @@ bool usc_case_may_lose(const usc_case *c)
     return !c->lost.tried && c->lost.scaled && !c->narrow.weighing && c->kept == NULL &&
            !c->o.bare && !c->o.pairs && !c->o.chained && !c->o.never_rounds &&
            c->device.dtype == USC_F32 && f->numbers == USC_NUMBERS_ALL &&
-           !f->judgement.exact && c->n >= FEWEST && (passes || ill) && !excuses_any(f);
+           !f->judgement.exact && c->n >= FEWEST && (passes || ill) && !excuses_any(f) &&
+           is_to_be_held(c);
 }
 
 usc_status usc_case_lost(usc_case *c, usc_error *err)

@@ -206,6 +206,28 @@ void usc_case_put_part(usc_case *c, const usc_case_part *part)
     if (!c->keeping.failed) w->parts[w->n_parts++] = (usc_case_parts){c->found->n, *part};
 }
 
+/* How many pieces there are, by the size of the present one. */
+static double n_pieces(const usc_case *c)
+{
+    const struct usc_case_whole *w = &c->whole;
+    double all = 0;
+    for (int i = 0; i < w->n_outputs; i++)
+        all = fmax(all, (double)numel(&w->outputs[i]));
+    if (w->chosen != NULL) all *= (double)w->n_chosen / (double)w->n_rows;
+    return fmax(1, floor(all / fmax(1, (double)c->n)));
+}
+
+bool usc_case_is_sample(usc_case *c)
+{
+    struct usc_case_whole *w = &c->whole;
+    if (w->n_pieces == 0) return true;
+    if (w->sample == 0) {
+        w->sample = 1 + (size_t)fmod((double)drawn(w, -1), n_pieces(c));
+        if (w->sample < w->n_pieces) w->sample = w->n_pieces;
+    }
+    return w->sample == w->n_pieces;
+}
+
 /* ---- pieces beside one that is accused ---- */
 
 #define FAR_WORSE 4 /* times as far off: who is no worse is told by the one that is */

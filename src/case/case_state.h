@@ -226,6 +226,7 @@ struct usc_case {
         size_t first, end;        /* findings on pieces */
         size_t *pieces;           /* the first finding of each */
         size_t n_pieces, room;    /* 0: the outputs are no pieces */
+        size_t sample;            /* the one, from 1 on, of which all losses are asked */
         const usc_finding *worst; /* of all pieces that were gone on from */
         bool settled;             /* one of these is accused: what else is no worse is */
         bool settled_bad;         /* told by it; it has NaN or Inf out of place, */
@@ -379,7 +380,7 @@ usc_case_stage usc_case_factor;
 
 /** Whether all of an output may lose more than float32 does in any run; then that. The
  * same of an output that is kept: then the ties. */
-bool usc_case_may_lose(const usc_case *c);
+bool usc_case_may_lose(usc_case *c);
 usc_case_stage usc_case_lost, usc_case_keep_loss;
 
 /** What an element loses beside runs of float32: a byte each, outputs are large. */
@@ -406,6 +407,10 @@ bool usc_case_may_read(const usc_case *c);
  * or was just now; that. */
 bool usc_case_may_take_apart(const usc_case *c);
 usc_case_stage usc_case_take_apart;
+
+/** Whether the present piece is the one of its call, drawn by the call's number, of which
+ * what many runs of float32 lose is asked as well; true where it is no piece. */
+bool usc_case_is_sample(usc_case *c);
 
 /** Whether what was seen of a piece is far worse than what settled the call. */
 bool usc_case_is_far_worse(const usc_case *c);
