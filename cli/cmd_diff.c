@@ -9,6 +9,8 @@
 #include "common/progress.h"
 #include "diff/diff.h"
 
+#include <ulpscope/x/pattern.h>
+
 /* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
  * LIKELY one call may say so, too. Of the longer one, with a partner: what lies INSIDE of
  * modules is in both. */
@@ -22,6 +24,7 @@ enum {
     OPT_STATS,
     OPT_PHASE,
     OPT_MODULE,
+    OPT_ALLOW,
     OPT_ALL,
     OPT_LIMIT,
     OPT_IMPORT,
@@ -52,6 +55,10 @@ static const cli_entry own_options[] = {
      "compare what goes into and comes out of each module, forward and backward "
      "(gradients of inputs and parameters): eager against compiled, where operators do "
      "not correspond; both captured with --level module"},
+    {OPT_ALLOW, "allow", "unpaired[:PATTERN]", NULL,
+     "calls that have no partner, and of which nothing was compared, do not decide the "
+     "exit code: other metrics, steps that one run alone has. PATTERN: globs over "
+     "operators, comma-separated, ! excludes"},
     {OPT_ALL, "all", NULL, NULL, "list all pairs, not only where a difference begins"},
     {OPT_LIMIT, "limit", "N", "20", "at most N lines of a list"},
     {OPT_IMPORT, "import", "MODULE", NULL,
@@ -107,9 +114,9 @@ const cli_page cmd_diff_page = {
                 "  ulpscope diff trace/rank-0 trace/rank-1\n"
                 "  ulpscope diff trace-eager trace-compiled --module\n"
                 "  ulpscope diff A B --json | jq .first.sentence\n",
-    .codes =
-        "0 the same, or all that differs was judged and stands; 1 a call makes an "
-        "error, or a difference begins otherwise; 2 not told, or something went wrong",
+    .codes = "0 the same, or all that differs was judged and stands; 1 a call makes an "
+             "error, or a difference begins otherwise; 2 not told (calls that were not "
+             "compared are not, but for --allow), or something went wrong",
 };
 
 typedef struct arguments {
@@ -132,9 +139,30 @@ static bool take_phase(arguments *a)
     return false;
 }
 
+static bool take_allow(arguments *a)
+{
+    static const char word[] = "unpaired";
+    usc_error err;
+    const size_t n = sizeof word - 1;
+    if (strncmp(optarg, word, n) != 0 || (optarg[n] != '\0' && optarg[n] != ':'))
+        cli_fail("--allow '%s': unpaired or unpaired:PATTERN is needed", optarg);
+    else if (a->diff.allow != NULL)
+        cli_fail("--allow unpaired is given twice: one PATTERN holds several, "
+                 "comma-separated");
+    else if (usc_pattern_check(optarg[n] == ':' ? optarg + n + 1 : "*", &err) != USC_OK)
+        cli_fail("--allow: %s", err.text);
+    else {
+        a->diff.allow = optarg[n] == ':' ? optarg + n + 1 : "*";
+        return true;
+    }
+    return false;
+}
+
 static bool take(arguments *a, int key)
 {
     switch (key) {
+    case OPT_ALLOW:
+        return take_allow(a);
     case OPT_NO_JUDGE:
         a->no_judge = true;
         return true;

@@ -109,16 +109,18 @@ static void put_not_judged(const usc_diff_summary *s, const diff_words *w, int64
 
 enum { PART = 512 };
 
-static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_words *w)
+static const char *noun(const diff_words *w, int64_t n)
 {
-    char common[PART], alone[PART];
+    if (w->modules) return n == 1 ? "pass" : "passes";
+    return n == 1 ? "call" : "calls";
+}
+
+/* ", bit by bit", or why not. */
+static void put_how(const usc_diff_summary *s, const diff_words *w, const char *comma)
+{
     const int64_t n = w->modules
                           ? s->n_kind[USC_DIFF_ROUNDED] + s->n_kind[USC_DIFF_INHERITED]
                           : s->n_differ;
-    usc_diff_say_common(d, common, alone, sizeof common);
-    (void)printf("%sthe runs are the same", s->partial ? "not told: " : "");
-    if (common[0] != '\0') (void)printf(" in %s, which is all that both have", common);
-    const char *comma = common[0] != '\0' ? "," : "";
     if (n == 0)
         fputs(s->basis == USC_DIFF_BY_STATISTICS ? ", as far as statistics tell"
                                                  : ", bit by bit",
@@ -132,44 +134,73 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
     else
         (void)printf("%s within rounding: %" PRId64 " call%s right on both sides", comma,
                      n, n == 1 ? " differs, and is" : "s differ, and each is");
-    (void)printf("%s%s%s\n", alone[0] != '\0' ? "; " : "", alone,
-                 s->partial ? ": capture the same steps on both" : "");
 }
 
-/* "24 tensors of A, from call 107, aten::addcdiv_, on". */
-static usc_status put_left(usc_trace *t, const usc_diff_unseen *u, int side,
-                           usc_error *err)
+static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_words *w)
+{
+    char common[PART], alone[PART];
+    const int64_t n = s->unseen.n_allowed[0] + s->unseen.n_allowed[1];
+    usc_diff_say_common(d, common, alone, sizeof common);
+    fputs("the runs are the same", stdout);
+    if (common[0] != '\0') (void)printf(" in %s, which is all that both have", common);
+    put_how(s, w, common[0] != '\0' ? "," : "");
+    if (alone[0] != '\0') (void)printf("; %s", alone);
+    if (n > 0)
+        (void)printf(", of which %" PRId64 " %s not compared (--allow)", n,
+                     n == 1 ? "was" : "were");
+    else if (alone[0] != '\0')
+        fputs(w->modules ? ", but lie in some that have"
+                         : ", but what came of them was compared",
+              stdout);
+    putchar('\n');
+}
+
+/* "24 calls of A, from call 107, aten::addcdiv_, on". */
+static usc_status put_unseen(usc_trace *t, const usc_diff_unseen *u, int side,
+                             const diff_words *w, usc_error *err)
 {
     usc_call call;
     const int64_t n = u->n[side];
     const usc_status st = usc_trace_read_call(t, u->first[side], &call, err);
     if (st != USC_OK) return st;
-    (void)printf("%" PRId64 " tensor%s of %c, from call %" PRId64 ", ", n, plural(n),
-                 "AB"[side], call.sequence);
-    show_plain(call.op);
-    fputs(", on", stdout);
+    (void)printf("%" PRId64 " %s of %c (", n, noun(w, n), "AB"[side]);
+    (void)printf(n == 1 ? "call %" PRId64 ", " : "from call %" PRId64 ", ",
+                 call.sequence);
+    show_plain(w->modules && call.module_path != NULL ? call.module_path : call.op);
+    fputs(n == 1 ? ")" : ", on)", stdout);
     return USC_OK;
 }
 
-/* All pairs are the same, but calls that have no partner left something else. */
-static usc_status put_hidden(usc_trace *const t[2], const usc_diff_summary *s,
-                             usc_error *err)
+/* All pairs are the same, but of other calls nothing was compared. */
+static usc_status put_partial(const usc_diff *d, usc_trace *const t[2],
+                              const usc_diff_summary *s, const diff_words *w,
+                              usc_error *err)
 {
+    char common[PART], alone[PART];
     const usc_diff_unseen *u = &s->unseen;
+    const bool both = u->n[0] > 0 && u->n[1] > 0;
     usc_status st = USC_OK;
-    fputs("not told: the calls that both have are the same, but nothing that both have "
-          "reads what others left: ",
-          stdout);
+    usc_diff_say_common(d, common, alone, sizeof common);
+    (void)printf("not told: the %" PRId64 " %s that both have", s->n_paired,
+                 noun(w, s->n_paired));
+    if (common[0] != '\0') (void)printf(", of %s,", common);
+    fputs(s->n_paired == 1 ? " is the same" : " are the same", stdout);
+    put_how(s, w, "");
+    fputs("; ", stdout);
     for (int side = 0; side < 2 && st == USC_OK; side++) {
-        if (u->n[side] > 0) st = put_left(t[side], u, side, err);
-        if (side == 0 && u->n[0] > 0 && u->n[1] > 0) fputs(", ", stdout);
+        if (u->n[side] > 0) st = put_unseen(t[side], u, side, w, err);
+        if (side == 0 && both) fputs(" and ", stdout);
     }
-    fputs(
-        u->n[0] > 0 && u->n[1] > 0
-            ? "; capture a step more on both, whose calls read it\n"
-            : "; capture both alike (--ops, --level), and a step more, whose calls read "
-              "it\n",
-        stdout);
+    (void)printf(
+        " %s no partner and %s not compared: ", u->n[0] + u->n[1] == 1 ? "has" : "have",
+        u->n[0] + u->n[1] == 1 ? "was" : "were");
+    fputs(s->lacking   ? "capture the same steps on both"
+          : w->modules ? "leave out --module"
+          : both       ? "capture a step more on both, whose calls read what these left"
+                       : "capture both alike (--ops, --level), and a step more, whose "
+                         "calls read what these left",
+          stdout);
+    fputs(", or --allow unpaired\n", stdout);
     return st;
 }
 
@@ -260,8 +291,8 @@ usc_status diff_put_end(usc_diff *d, usc_trace *const t[2], const diff_words *w,
     if (n_lost > 0)
         (void)printf("nothing was kept of %" PRId64 " call%s\n", n_lost, plural(n_lost));
     if (s.first >= 0) return put_first(d, t[0], &s, err);
-    if (s.hidden) return put_hidden(t, &s, err);
-    if (s.same || s.partial)
+    if (s.partial) return put_partial(d, t, &s, w, err);
+    if (s.same)
         put_same(d, &s, w);
     else
         put_not_told(d, &s, w);

@@ -221,6 +221,8 @@ usc_status diff_put_json(FILE *to, usc_diff *d, usc_trace *const t[2],
         fputs("null", to);
     put_counts(to, &s);
     put_told(to, &s);
+    (void)fprintf(to, ", \"not_compared_a\": %" PRId64 ", \"not_compared_b\": %" PRId64,
+                  s.unseen.n[0], s.unseen.n[1]);
     (void)fprintf(to, ", \"replays\": %" PRId64 ", \"fed\": %" PRId64,
                   w->amplified.n_replays, w->amplified.n_fed);
     for (int side = 0; side < 2; side++)

@@ -160,10 +160,9 @@ usc_diff_summary usc_diff_sum(const usc_diff *d)
     }
     s.same =
         s.first < 0 && s.n_untold + s.n_alike == 0 && s.n_kind[USC_DIFF_ENTERED] == 0;
-    s.partial = s.same && s.basis == USC_DIFF_BY_STATISTICS &&
-                (usc_diff_lacks_steps(d, 0) || usc_diff_lacks_steps(d, 1));
-    s.hidden = s.same && !s.partial && s.unseen.n[0] + s.unseen.n[1] > 0;
-    s.same = s.same && !s.partial && !s.hidden;
+    s.lacking = usc_diff_lacks_steps(d, 0) || usc_diff_lacks_steps(d, 1);
+    s.partial = s.same && s.unseen.n[0] + s.unseen.n[1] > 0;
+    s.same = s.same && !s.partial;
     return s;
 }
 

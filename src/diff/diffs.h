@@ -47,7 +47,8 @@ usc_diff_basis usc_diff_known(const usc_diff *d, const usc_diff_tensor *a,
 /** Counts what came from outside (d->outside). entered.c. Errors: USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_diff_count_entered(usc_diff *d, usc_error *err);
 
-/** Counts what calls without a partner left (d->unseen). unseen.c. Errors: USC_E_NOMEM. */
+/** Counts calls of which nothing was compared (d->unseen). unseen.c. Errors:
+ * USC_E_NOMEM. */
 USC_NODISCARD usc_status usc_diff_count_unseen(usc_diff *d, usc_error *err);
 
 /** Sets `computes` of all rows. entered.c */

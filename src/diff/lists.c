@@ -92,15 +92,16 @@ static usc_status take_named(usc_diff_table *t, sqlite3_stmt *s)
 
 static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_options *o)
 {
-    (void)o;
     const usc_status st = take_named(&l->ops, s);
     const char *name = (const char *)sqlite3_column_text(s, 1);
     if (st != USC_OK || name == NULL) return st;
+    const int allowed =
+        o->allow != NULL && usc_pattern_match(o->allow, name) ? USC_DIFF_ALLOWED : 0;
     ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags =
-        strcmp(name, USC_CALL_FORWARD) == 0    ? USC_DIFF_FORWARD
-        : strcmp(name, USC_CALL_BACKWARD) == 0 ? USC_DIFF_BACKWARD
-        : usc_pattern_match(UNWRITTEN, name)   ? USC_DIFF_UNWRITTEN
-                                               : 0;
+        allowed | (strcmp(name, USC_CALL_FORWARD) == 0    ? USC_DIFF_FORWARD
+                   : strcmp(name, USC_CALL_BACKWARD) == 0 ? USC_DIFF_BACKWARD
+                   : usc_pattern_match(UNWRITTEN, name)   ? USC_DIFF_UNWRITTEN
+                                                          : 0);
     return USC_OK;
 }
 

@@ -10,7 +10,8 @@ enum {
     USC_DIFF_DRAWS = 1,
     USC_DIFF_UNWRITTEN = 2,
     USC_DIFF_FORWARD = 4,
-    USC_DIFF_BACKWARD = 8
+    USC_DIFF_BACKWARD = 8,
+    USC_DIFF_ALLOWED = 16
 };
 
 typedef struct usc_diff_call {
@@ -23,7 +24,7 @@ typedef struct usc_diff_call {
     int64_t first_arg; /* of the list's */
     int n_args;
     int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD, or
-                  BACKWARD */
+                  BACKWARD; is ALLOWED to have no partner */
     uint64_t phase;
     uint64_t random; /* what it draws from */
 } usc_diff_call;

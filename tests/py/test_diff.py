@@ -163,25 +163,20 @@ def test_statistics_alone_tell_it_and_say_so(captured):
     assert diff(captured("honest"), b)["basis"] == "statistics"  # one with data, one without
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "words"),
-    (
-        (
-            "stats",
-            2,
-            "not told: the runs are the same in step 1, which is all that both have, as far as statistics tell; ",
-        ),
-        ("full", 0, "the runs are the same in step 1, which is all that both have, bit by bit; "),
-    ),
-)
-def test_what_was_compared_is_said_where_one_run_is_longer(captured, data, code, words):
+@pytest.mark.parametrize(("data", "words"), (("stats", "as far as statistics tell; "), ("full", "bit by bit; ")))
+def test_what_was_compared_is_said_where_one_run_is_longer(captured, data, words):
     whole = captured("honest") if data == "full" else captured("stats", options=("--data", "stats"))
     part = captured(f"{data}-1", options=("--data", data, "--steps", "1"))
     for sides in ((whole, part), (part, whole)):
         done = ulpscope("diff", *sides)
         last = done.stdout.splitlines()[-1]
-        assert done.returncode == code and last.startswith(words), done.stdout
-        assert f" calls of {'AB'[sides.index(whole)]} (step 0) have no partner" in last
+        assert done.returncode == 2 and last.startswith("not told: the "), done.stdout
+        assert f" calls that both have, of step 1, are the same, {words}" in last
+        assert last.endswith("were not compared: capture the same steps on both, or --allow unpaired")
+        allowed = ulpscope("diff", *sides, "--allow", "unpaired")
+        last = allowed.stdout.splitlines()[-1]
+        assert allowed.returncode == 0 and "the same in step 1, which is all that both have, " in last, allowed.stdout
+        assert f" calls of {'AB'[sides.index(whole)]} (step 0) have no partner, of which " in last
 
 
 def test_memory_that_something_unseen_fills_shifts_no_pair(captured, tmp_path):

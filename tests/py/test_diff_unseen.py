@@ -35,7 +35,22 @@ def metric(weight):
     torch.cumsum(weight, 0)
 
 
-def run(folder, optimizer, again=False, ops=None):
+ROOM = torch.empty(8, 8)
+
+
+def metric_into_room(weight):
+    torch.cumsum(weight, 0, out=ROOM)
+
+
+def number(weight):
+    weight[0, 0].item()
+
+
+def copy(weight):
+    weight.clone()
+
+
+def run(folder, optimizer, ops=None, again=False):
     torch.manual_seed(0)
     weight, x = torch.randn(8, 8), torch.randn(8, 8)
     with ulpscope.capture(folder, steps=[0], ops=ops):
@@ -45,29 +60,83 @@ def run(folder, optimizer, again=False, ops=None):
     return folder
 
 
+COMPARED = "but what came of them was compared"
 CASES = {
-    "another way to the same bits": (optimizer_at_once, {}, 0, "the runs are the same, bit by bit; 2 calls of A"),
-    "a wrong step that nothing reads": (wrong_optimizer, {}, 2, "1 tensor of A, from call 5, aten::add_"),
-    "no step at all": (nothing, {}, 2, "1 tensor of A, from call 5, aten::add_.Tensor, on; capture both alike"),
-    "a part of the calls": (optimizer_one_by_one, {"ops": "mm"}, 2, "not told: the calls that both have"),
+    "another way to the same bits": (
+        (optimizer_one_by_one, optimizer_at_once),
+        0,
+        ("the runs are the same, bit by bit; 2 calls of A, 2 calls of B have no partner, " + COMPARED,),
+    ),
+    "a wrong step that nothing reads": (
+        (optimizer_one_by_one, wrong_optimizer),
+        2,
+        (
+            "(call 5, aten::add_.Tensor)",
+            "(call 5, aten::_foreach_add_.Scalar)",
+            " have no partner and were not compared",
+        ),
+    ),
+    "no step at all": (
+        (optimizer_one_by_one, nothing),
+        2,
+        ("(from call 4, aten::mul_.Tensor, on)", "capture both alike"),
+    ),
+    "a part of the calls": (
+        (optimizer_one_by_one, (optimizer_one_by_one, "mm")),
+        2,
+        ("not told: the 1 call that both have is the same, bit by bit; 4 calls of ", "(from call 2, aten::softmax.int"),
+    ),
+    "a result that one alone looks at": (
+        (nothing, metric),
+        2,
+        ("not told: the 3 calls that both have are the same, bit by bit; 1 call of ", "(call 4, aten::cumsum) has no"),
+    ),
+    "a result in memory of somebody else": (
+        (nothing, metric_into_room),
+        2,
+        ("(call 4, aten::cumsum.out) has no partner",),
+    ),
+    "a number that one alone reads": ((nothing, number), 0, (COMPARED,)),
+    "a copy that one alone makes": ((nothing, copy), 0, (COMPARED,)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_nothing_reads_is_not_told_the_same(tmp_path, case):
-    optimizer, options, code, said = CASES[case]
-    a = run(tmp_path / "a", optimizer_one_by_one)
-    b = run(tmp_path / "b", optimizer, **options)
-    for traces in ((a, b), (b, a)):
-        done = subprocess.run(["ulpscope", "diff", *traces], capture_output=True, text=True, timeout=120)
-        assert done.returncode == code, done.stdout + done.stderr
-        assert said in done.stdout.replace("of B", "of A"), done.stdout
+    optimizers, code, said = CASES[case]
+    folders = [
+        run(tmp_path / name, *(how if isinstance(how, tuple) else (how,)))
+        for name, how in zip("ab", optimizers, strict=True)
+    ]
+    for traces in (folders, folders[::-1]):
+        done = ulpscope_says("diff", *traces)
+        last = done.stdout.splitlines()[-1]
+        assert done.returncode == code and all(part in last for part in said), done.stdout + done.stderr
 
 
-def test_a_result_that_one_run_alone_looks_at_hides_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("allowed", "code", "said"),
+    [
+        ("unpaired", 0, "1 call of B has no partner, of which 1 was not compared (--allow)"),
+        ("unpaired:cumsum,mm", 0, "(--allow)"),
+        ("unpaired:!cumsum", 2, "not told: "),
+        ("unpaired:mm", 2, "not told: "),
+        ("wrong", 2, "--allow 'wrong': unpaired or unpaired:PATTERN is needed"),
+    ],
+)
+def test_what_may_be_without_a_partner_is_said(tmp_path, allowed, code, said):
     a, b = run(tmp_path / "a", nothing), run(tmp_path / "b", metric)
-    done = subprocess.run(["ulpscope", "diff", a, b], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "the same, bit by bit; 1 call of B has no partner" in done.stdout, done.stdout
+    done = ulpscope_says("diff", a, b, "--allow", allowed)
+    assert done.returncode == code and said in done.stdout + done.stderr, done.stdout + done.stderr
+    if said.startswith("not"):
+        found = json.loads(ulpscope_says("diff", a, b, "--json", "--allow", allowed).stdout)
+        assert (found["same"], found["not_compared_a"], found["not_compared_b"]) == (False, 0, 1)
+
+
+def test_what_is_allowed_excuses_no_error(tmp_path):
+    """A call without a partner that both sides' calls read is compared, allowed or not."""
+    a, b = run(tmp_path / "a", optimizer_one_by_one, again=True), run(tmp_path / "b", wrong_optimizer, again=True)
+    assert ulpscope_says("diff", a, b, "--allow", "unpaired").returncode == 1
 
 
 def test_a_step_more_tells(tmp_path):

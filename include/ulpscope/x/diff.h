@@ -204,6 +204,8 @@ typedef struct usc_diff_options {
                           NULL: all. Not copied */
     bool one_step;     /* only calls of `step` */
     int64_t step;
+    const char
+        *allow;    /* operators that need no partner, a pattern; NULL: none. Not copied */
     bool replicas; /* they hold the same weights: where what enters differs, they part */
 } usc_diff_options;
 
@@ -247,10 +249,12 @@ typedef struct usc_diff_entered {
     int64_t n_others, n_others_differ; /* data, states of an optimizer */
 } usc_diff_entered;
 
-/** Tensors that calls without a partner wrote, in steps that both have: nothing reads
- * them, and no such call of the other side left the same. */
+/** Calls without a partner of which nothing was compared: no call that has one reads
+ * what came of them, and the other side has no such bits; or the other side lacks that
+ * step as a whole. */
 typedef struct usc_diff_unseen {
-    int64_t n[2], first[2]; /* of A, of B: how many, the first call that wrote one */
+    int64_t n[2], first[2]; /* of A, of B: how many, the first */
+    int64_t n_allowed[2];   /* beside these, of what usc_diff_options.allow names */
 } usc_diff_unseen;
 
 /** What the comparison came to. Calls that only hold others count as all do. */
@@ -269,9 +273,8 @@ typedef struct usc_diff_summary {
     usc_diff_unseen unseen;
     bool same;    /* whatever differs was looked at and stands, and nothing that differs
                      much entered */
-    bool hidden;  /* it would be `same`, but for `unseen` */
-    bool partial; /* it would be `same`, but statistics alone say so, and a step of one
-                     side has no partner at all */
+    bool partial; /* it would be `same`, but for what was `unseen` */
+    bool lacking; /* a step of one side has no partner at all */
 } usc_diff_summary;
 
 /** The sum of all rows. Memory: copied. */
