@@ -37,7 +37,7 @@ static bool add_unjudged(diff_unjudged *u, const char *sentence, const char *ver
     char *why = strstr(op, ": "), *end = strstr(op, is);
     if (end == NULL || (why != NULL && why < end)) end = why;
     if (end != NULL) *end = '\0';
-    u->item[u->n++] = (usc_unjudged){op, why != NULL ? why + 2 : "", 1};
+    u->item[u->n++] = (usc_unjudged){op, why != NULL ? why + 2 : "", 1, NULL};
     return true;
 }
 
@@ -56,7 +56,7 @@ static bool add_left_out(diff_unjudged *u, const char *sentence, const char *lef
     memcpy(text, sentence, n);
     text[n] = '\0';
     strcpy(text + n + 1, left_out);
-    u->item[u->n++] = (usc_unjudged){text, text + n + 1, 1};
+    u->item[u->n++] = (usc_unjudged){text, text + n + 1, 1, NULL};
     return true;
 }
 

@@ -10,6 +10,8 @@
 #define USC_LACKS_OUTPUT "output"
 #define USC_LACKS_REFERENCE "reference"
 #define USC_LACKS_SCALE "scale"
+#define USC_LACKS_FINER "finer" /* a reference of a finer dtype */
+#define USC_LACKS_OTHER "other" /* both sides are one file */
 
 /* Of a call: long long, long long. */
 #define USC_MISCOUNTED "%lld outputs where the operator has %lld"

@@ -46,8 +46,7 @@ static bool refuse(const usc_safetensor *device, const usc_safetensor *reference
     const bool computed = usc_dtype_info_of(d)->kind == USC_KIND_FLOAT &&
                           usc_dtype_info_of(r)->kind == USC_KIND_FLOAT;
     if (!computed || r == USC_F64 || (r == USC_F32 && d != USC_F64)) return false;
-    (void)snprintf(why, size,
-                   "a %s reference is too coarse for a %s output; give it in float64",
+    (void)snprintf(why, size, "a %s reference is too coarse for a %s output",
                    usc_pack_dtype_text(reference), usc_pack_dtype_text(device));
     return true;
 }
@@ -218,10 +217,10 @@ static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *
     if (is_one_file(device->path, reference->path)) {
         (void)snprintf(why, sizeof why, "both sides are the one file %s",
                        reference->path);
-        return usc_pack_lack(&p->w, USC_LACKS_OUTPUT, USC_VERDICT_UNJUDGED, why, err);
+        return usc_pack_lack(&p->w, USC_LACKS_OTHER, USC_VERDICT_UNJUDGED, why, err);
     }
     if (refuse(device, reference, why, sizeof why))
-        return usc_pack_lack(&p->w, USC_LACKS_REFERENCE, USC_VERDICT_UNJUDGED, why, err);
+        return usc_pack_lack(&p->w, USC_LACKS_FINER, USC_VERDICT_UNJUDGED, why, err);
     const char *nothing;
     int64_t n_odd;
     usc_status st = find_nothing(device, reference, &nothing, &n_odd, err);

@@ -159,7 +159,7 @@ static uint64_t hash_of(const usc_report_finding *f)
 static bool same_finding(const usc_report_finding *a, const usc_report_finding *b)
 {
     return a->verdict == b->verdict && a->usual == b->usual && a->beside == b->beside &&
-           a->alone == b->alone && strcmp(a->op, b->op) == 0 &&
+           strcmp(a->lacks, b->lacks) == 0 && strcmp(a->op, b->op) == 0 &&
            strcmp(a->culprit, b->culprit) == 0 && strcmp(a->kind, b->kind) == 0 &&
            same_cause(a->cause, b->cause);
 }
@@ -184,8 +184,10 @@ static usc_report_finding *new_finding(usc_report *r, const usc_result_row *row,
     f->cause = usc_report_keep(r, key->cause);
     f->kind = usc_report_keep(r, key->kind);
     f->reason = usc_report_keep(r, key->reason);
+    f->lacks = usc_report_keep(r, key->lacks);
     f->sentence = usc_report_keep(r, row->sentence);
-    if (!f->op || !f->culprit || !f->cause || !f->kind || !f->reason || !f->sentence)
+    if (!f->op || !f->culprit || !f->cause || !f->kind || !f->reason || !f->lacks ||
+        !f->sentence)
         return NULL;
     f->worst_call = row->call; /* rows come worst first */
     f->bits = row->bits;
@@ -222,7 +224,7 @@ usc_report_finding *usc_report_finding_of(usc_report *r, const usc_result_row *r
     const usc_report_finding key = {.reason = reason,
                                     .kind = kind,
                                     .usual = facts.usual,
-                                    .alone = facts.lacks[0] != '\0',
+                                    .lacks = facts.lacks,
                                     .op = row->op,
                                     .culprit = text_of(row->culprit),
                                     .cause = cause,
@@ -270,6 +272,7 @@ usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row, usc_e
     const usc_report_finding key = {.reason = reason,
                                     .kind = kind,
                                     .beside = true,
+                                    .lacks = "",
                                     .op = row->op,
                                     .culprit = "",
                                     .cause = "",

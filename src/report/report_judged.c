@@ -46,7 +46,7 @@ int64_t usc_report_alone(const usc_report *r, const usc_report_options *options)
     all.strict = true; /* else nothing has to allow them */
     int64_t n = 0;
     for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
-        if (f->alone && !usc_report_finding_allowed(f, &all)) n += f->n_rows;
+        if (f->lacks[0] != '\0' && !usc_report_finding_allowed(f, &all)) n += f->n_rows;
     return n;
 }
 

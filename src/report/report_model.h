@@ -53,9 +53,9 @@ typedef struct usc_report_finding {
     const char *reason; /* of calls not judged; else "" */
     const char *kind;   /* that reason without its numbers: what tells findings apart */
     bool usual;
-    bool alone;  /* one side of it was not given */
-    bool beside; /* outputs of calls that have a verdict of others */
-    int64_t i;   /* place in the list of the page; -1: left out */
+    const char *lacks; /* which side of it nobody gave (base/words.h); "" */
+    bool beside;       /* outputs of calls that have a verdict of others */
+    int64_t i;         /* place in the list of the page; -1: left out */
     const char *op, *culprit, *cause, *sentence;
     usc_verdict verdict;
     int64_t n_rows;     /* judged calls */

@@ -14,10 +14,23 @@ enum { MOST_TOLD = 4, REASON_SIZE = 200, REMEDY_SIZE = 160 };
 
 /* ---- what to do ---- */
 
-/* What a reason holds, and what helps there; %s: the operator. The first that fits. */
-static const struct {
-    const char *holds, *remedy;
-} remedies[] = {
+/* What helps; %s: the operator. */
+typedef struct remedy {
+    const char *where, *text;
+} remedy;
+
+/* Where it is known which side was not given. */
+static const remedy given[] = {
+    {USC_LACKS_OUTPUT, "save it as pack.json names it, or --allow unsupported:%s"},
+    {USC_LACKS_REFERENCE, "give one, or --allow unjudged:%s"},
+    {USC_LACKS_FINER, "write the reference in float64, or --allow unjudged:%s"},
+    {USC_LACKS_OTHER, "name what the device gave, and what it is held to"},
+    {USC_LACKS_SCALE, "give the size of the terms with --scale FILE, or hold it to "
+                      "another rule: --standard torch-close"},
+};
+
+/* Else what a reason holds, of torch's own words and a worker's. The first that fits. */
+static const remedy heard[] = {
     {"internal error", ""}, /* it says so itself */
     {"--import", ""},       /* so does this */
     {"ill-conditioned", "judge it on tamer inputs"},
@@ -28,11 +41,6 @@ static const struct {
     {"was not kept", "capture it with --data full"},
     {"device and CPU both refuse", ""},
     {"the CPU rejects", ""},
-    {"no reference of that name", "give one, or --allow unjudged:%s"},
-    {"large terms cancel or layers before have erred",
-     "give the size of the terms with --scale FILE, or hold it to another rule: "
-     "--standard torch-close"},
-    {USC_NOT_GIVEN, "save it as pack.json names it, or --allow unsupported:%s"},
     {"reference", "write ulpscope.reference.register(\"%s\")"},
     {"unknown",
      "--import the module or file that registers it; live_check(imports=[...])"},
@@ -43,18 +51,24 @@ static const struct {
     {"not implemented", "ulpscope coverage lists what is missing"},
 };
 
-void usc_unjudged_remedy(const char *op, const char *reason, char *out, size_t size)
+static void fill_in(const char *text, const char *op, char *out, size_t size)
 {
-    out[0] = '\0';
-    for (size_t i = 0; i < sizeof remedies / sizeof remedies[0]; i++) {
-        if (strstr(reason, remedies[i].holds) == NULL) continue;
-        const char *text = remedies[i].remedy, *at = strstr(text, "%s");
-        if (at == NULL)
-            (void)snprintf(out, size, "%s", text);
-        else
-            (void)snprintf(out, size, "%.*s%s%s", (int)(at - text), text, op, at + 2);
-        return;
-    }
+    const char *at = strstr(text, "%s");
+    if (at == NULL)
+        (void)snprintf(out, size, "%s", text);
+    else
+        (void)snprintf(out, size, "%.*s%s%s", (int)(at - text), text, op, at + 2);
+}
+
+void usc_unjudged_remedy(const usc_unjudged *item, char *out, size_t size)
+{
+    const char *text = NULL;
+    if (item->lacks != NULL)
+        for (size_t i = 0; text == NULL && i < sizeof given / sizeof given[0]; i++)
+            if (strcmp(item->lacks, given[i].where) == 0) text = given[i].text;
+    for (size_t i = 0; text == NULL && i < sizeof heard / sizeof heard[0]; i++)
+        if (strstr(item->reason, heard[i].where) != NULL) text = heard[i].text;
+    fill_in(text != NULL ? text : "", item->op, out, size);
 }
 
 /* ---- the line ---- */
@@ -100,16 +114,16 @@ static void put_reason(usc_out *o, const char *reason)
 
 static void put_item(usc_out *o, const usc_unjudged *item)
 {
-    char remedy[REMEDY_SIZE];
+    char helps[REMEDY_SIZE];
     usc_out_terminal(o, item->op, strlen(item->op));
     usc_out_format(o, "%s%lld call%s", item->op[0] != '\0' ? " " : "", (long long)item->n,
                    item->n == 1 ? "" : "s");
     if (item->reason[0] == '\0') return;
     usc_out_text(o, " (");
     put_reason(o, item->reason);
-    usc_unjudged_remedy(item->op, item->reason, remedy, sizeof remedy);
-    if (remedy[0] != '\0') usc_out_text(o, "; ");
-    usc_out_terminal(o, remedy, strlen(remedy));
+    usc_unjudged_remedy(item, helps, sizeof helps);
+    if (helps[0] != '\0') usc_out_text(o, "; ");
+    usc_out_terminal(o, helps, strlen(helps));
     usc_out_text(o, ")");
 }
 
@@ -149,7 +163,8 @@ usc_status usc_report_unjudged(usc_report *report, const usc_sink *sink, usc_err
     n = 0;
     for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
         if (usc_verdict_missing(f->verdict))
-            items[n++] = (usc_unjudged){f->op, usc_report_finding_reason(f), f->n_rows};
+            items[n++] =
+                (usc_unjudged){f->op, usc_report_finding_reason(f), f->n_rows, f->lacks};
     usc_status st = usc_unjudged_put(items, n, sink, err);
     if (st == USC_OK && n > 0) st = sink->write(sink->ctx, "\n", 1, err);
     if (st != USC_OK || report->internal == NULL) return st;

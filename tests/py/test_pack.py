@@ -795,6 +795,8 @@ def test_coarse_references_are_said_to_be_coarse(tmp_path):
     done, calls = pair(tmp_path, {"a": low, "b": truth}, {"a": low, "b": low})
     assert calls["a"]["verdict"] == "pass" and "1 references are float32" in done.stdout
     assert calls["b"]["verdict"] == "unjudged" and "too coarse" in calls["b"]["sentence"]
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "write the reference in float64" in said and "register" not in said
 
 
 def test_a_damaged_file_is_trouble(tmp_path):

@@ -17,6 +17,8 @@ typedef struct usc_unjudged {
     const char *op;     /* "" where nobody knows: calls of any */
     const char *reason; /* a clause */
     int64_t n;
+    const char *lacks; /* what `judge` was not given of it, a value of the metric `lacks`
+                          (docs/reference/report.md); NULL or "": another reason */
 } usc_unjudged;
 
 /**
@@ -32,11 +34,10 @@ typedef struct usc_unjudged {
 USC_API USC_NODISCARD usc_status usc_unjudged_put(const usc_unjudged *items, size_t n,
                                                   const usc_sink *sink, usc_error *err);
 
-/** What to do where a call of `op` was not judged for that reason; "" where nothing helps
- * or the reason says it itself. Memory: `out`, cut where it is full.
+/** What to do about an item: by what it lacks, else by the words of its reason; "" where
+ * nothing helps or the reason says it itself. Memory: `out`, cut where it is full.
  * Threads: safe. */
-USC_API void usc_unjudged_remedy(const char *op, const char *reason, char *out,
-                                 size_t size);
+USC_API void usc_unjudged_remedy(const usc_unjudged *item, char *out, size_t size);
 
 USC_END_DECLS
 #endif
