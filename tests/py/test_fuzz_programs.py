@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`@ulpscope.fuzz` and the names of OneFlow's AutoTest: tests in plain torch text on two sides."""
 
+import inspect
+
 import pytest
 import torch as original
 
@@ -440,6 +442,28 @@ def test_names_of_oneflow_draw_as_there():
     assert all(t.shape[0] == 1 and max(t.shape) <= 7 and -10 <= t.min() and t.max() <= 10 for t in made)
     with pytest.raises(TypeError, match="autotest takes no rtoll"):
         oneflow.autotest(rtoll=1)
+
+
+def test_a_test_outside_of_a_class_has_no_fixture_to_wait_for():
+    """pytest takes the arguments of a function without a default for fixtures."""
+    given = []
+
+    def text(test_case):
+        given.append(test_case)
+        return oneflow.random_pytorch_tensor(ndim=1)
+
+    class Tests:
+        @oneflow.autotest(n=1)
+        def text(self):
+            pass
+
+    for graph in (False, True):
+        test = oneflow.autotest(n=1, check_allclose=False, check_graph=graph)(text)
+        assert inspect.signature(test).parameters["test_case"].default is None
+        test()
+        test(Tests)
+    assert set(given) == {None, Tests}
+    assert inspect.signature(Tests.text).parameters["self"].default is inspect.Parameter.empty
 
 
 def replay_of(text):

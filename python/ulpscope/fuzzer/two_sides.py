@@ -5,6 +5,7 @@ nothing of torch itself."""
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -84,16 +85,33 @@ def fuzz(
     return on_two_sides(function, devices, how, options, n=n, seed=seed, case=case, profile=profile, shrink=shrink)
 
 
+def _for_pytest(function):
+    """The signature of a test as it is called, which pytest reads, and what stands for an argument that is left out: outside
+    of a class nobody gives the TestCase, for which the text has a name."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    if (
+        "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+        or len(parameters) != 1
+        or parameters[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD
+        or parameters[0].default is not inspect.Parameter.empty
+    ):
+        return signature, ()
+    return signature.replace(parameters=[parameters[0].replace(default=None)]), (None,)
+
+
 def on_two_sides(function, devices, how, options, *, n, seed, case, profile=False, shrink=True, verbose=False):
     """The test. `options` are those that a line to run a case again has; `by`: the name of the decorator and its module."""
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f'devices is {devices!r}: the first is "cpu", which says what is right')
     function = getattr(function, "text", function)  # of a test that has a decorator already
     alone = parsed(case, seed) if case is not None else None
+    signature, nobody = _for_pytest(function)
 
     @functools.wraps(function)
     def test(*args):
         __tracebackhide__ = True
+        args = args or nobody
         test.ran = {"taken": 0, "refused": 0}
         for device in devices[1:] or devices:
             if profile:
@@ -114,7 +132,7 @@ def on_two_sides(function, devices, how, options, *, n, seed, case, profile=Fals
             name = opened(device, how)
             _Run(function, name, args, how, options, shrink, verbose, test.ran).all(n, seed, alone)
 
-    test.rows, test.text, test.ran = [], function, {}
+    test.rows, test.text, test.ran, test.__signature__ = [], function, {}, signature
     return test
 
 
