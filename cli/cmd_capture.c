@@ -286,11 +286,13 @@ static void say_next(const capture_options *o)
 static int run_into(run *r, capture_folder *folder)
 {
     capture_child child;
-    capture_seen seen = {.options = r->options};
-    around_tell_start(
-        r->options->command,
-        r->options->until != NULL ? "until something differs from " : "to record step ",
-        r->options->until != NULL ? r->options->until : r->options->step_list);
+    const capture_options *o = r->options;
+    capture_seen seen = {.options = o};
+    around_tell_start(o->command,
+                      o->until != NULL ? "until something differs from "
+                      : strpbrk(o->step_list, "-,:") != NULL ? "to record steps "
+                                                             : "to record step ",
+                      o->until != NULL ? o->until : o->step_list);
     if (!write_options(r->options, r->reports, folder->real) ||
         !capture_child_start(&child, r->options->command)) {
         capture_folder_leave(folder);
