@@ -14,8 +14,10 @@ static void place_both(usc_diff *d)
     const int64_t first[] = {a->call[0].step, b->call[0].step};
     const bool apart =
         a->call[a->n - 1].step < first[1] || b->call[b->n - 1].step < first[0];
-    for (int side = 0; side < 2; side++)
-        usc_diff_list_place(&d->list[side], apart ? first[side] : 0);
+    for (int side = 0; side < 2; side++) {
+        d->shift[side] = apart ? first[side] : 0;
+        usc_diff_list_place(&d->list[side], d->shift[side]);
+    }
 }
 
 static bool make_rows(usc_diff *d, const usc_diff_pair *pair, int64_t n)

@@ -21,6 +21,7 @@ struct usc_diff {
     int64_t n;
     int64_t *row_of[2]; /* by index of a call; -1: it has no partner */
     int64_t *alone[2], n_alone[2];
+    int64_t shift[2];    /* of steps: from where both count */
     usc_keys entered;    /* version of A from outside -> row that read it first */
     usc_keys measured;   /* two contents -> index into `size` */
     usc_diff_size *size; /* of what was measured */

@@ -60,12 +60,14 @@ static const usc_diff_version *version_of(const looking *k, const usc_diff_arg *
     return t != NULL ? usc_diff_table_find(&k->l->versions, t->version) : NULL;
 }
 
-/* What a tensor holds; of nothing that was kept nothing can be told. */
-static bool content_of(const looking *k, const usc_diff_tensor *t, usc_hash128 *key)
+/* What a tensor holds in the step of a call; of nothing that was kept nothing can be
+ * told. */
+static bool content_of(const looking *k, const usc_diff_call *c, const usc_diff_tensor *t,
+                       usc_hash128 *key)
 {
     const uint64_t bytes = k->d->options.statistics ? 0 : usc_diff_list_bytes(k->l, t);
     const uint64_t parts[] = {bytes != 0 ? bytes : t->stats, t->shape, t->dtype,
-                              bytes != 0};
+                              bytes != 0, (uint64_t)(c->step - k->d->shift[k->side])};
     *key = usc_hash_bytes(parts, sizeof parts);
     return parts[0] != 0;
 }
@@ -86,7 +88,7 @@ static void note_arg(looking *k, const usc_diff_call *c, const usc_diff_arg *arg
     usc_hash128 content;
     const usc_diff_tensor *t = tensor_of(k, arg);
     const usc_diff_version *v = version_of(k, arg);
-    if (t != NULL && content_of(k, t, &content))
+    if (t != NULL && content_of(k, c, t, &content))
         (void)usc_keys_put(&k->contents, content, 1);
     if (v != NULL && paired) (void)usc_keys_put(&k->shared, key_of_number(v->storage), 1);
     if (v != NULL)
@@ -144,14 +146,16 @@ static bool is_handed(const looking *k, int64_t i, const usc_diff_version *v)
 }
 
 /* Whether somebody compared what an argument holds: a call did that read it, one inside
- * wrote it that has a partner, or the other side has the same bits. */
-static bool is_seen(const looking *k, const usc_keys *others, const usc_diff_arg *arg,
-                    const usc_diff_version *v)
+ * wrote it that has a partner, or the other side has the same bits in that
+ * step. */
+static bool is_seen(const looking *k, const usc_keys *others, const usc_diff_call *c,
+                    const usc_diff_arg *arg)
 {
     usc_hash128 content;
+    const usc_diff_version *v = version_of(k, arg);
     return holds(&k->seen, v->id) ||
            is_looked_at(k, usc_diff_list_index(k->l, v->writer)) ||
-           (content_of(k, tensor_of(k, arg), &content) &&
+           (content_of(k, c, tensor_of(k, arg), &content) &&
             usc_keys_find(others, content) != NULL);
 }
 
@@ -164,7 +168,7 @@ static written look(const looking *k, const usc_keys *others, int64_t i)
         const usc_diff_arg *arg = &args_of(k, c)[a];
         const usc_diff_version *v = version_of(k, arg);
         if (arg->role == USC_ROLE_IN || v == NULL || v->writer < c->sequence) continue;
-        const bool seen = is_seen(k, others, arg, v) || is_handed(k, i, v);
+        const bool seen = is_seen(k, others, c, arg) || is_handed(k, i, v);
         w.any = true;
         w.seen = w.seen || seen;
         w.lost = w.lost || (!seen && holds(&k->shared, v->storage));

@@ -145,7 +145,14 @@ def test_trouble_is_a_sentence(tmp_path, options, command, said):
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("words, said", [(["run", "--nan"], b"to its end"), (["capture"], b"to record step 1")])
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["run", "--nan"], b"to its end"),
+        (["capture"], b"to record step 1"),
+        (["capture", "--steps", "0-1"], b"to record steps 0-1"),
+    ],
+)
 def test_a_terminal_is_told_what_runs(tmp_path, words, said):
     """A program may say nothing for long; files and pipes get its own words alone."""
     ours, theirs = os.openpty()
