@@ -86,8 +86,8 @@ def fuzz(
 
 
 def _for_pytest(function):
-    """The signature of a test as it is called, which pytest reads, and what stands for an argument that is left out: outside
-    of a class nobody gives the TestCase, for which the text has a name."""
+    """The signature of a test as it is called, which pytest reads, and what stands for an argument that is left
+    out: outside of a class nobody gives the TestCase, for which the text has a name."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if (
