@@ -88,11 +88,11 @@ def import_it(module):
         torch.ops.load_library(module)
         return
     if not module.endswith(".py"):
-        importlib.import_module(module)
+        _import_by_name(module)
         return
     sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
     name = os.path.basename(module).removesuffix(".py")
-    if _file(getattr(sys.modules.get(name), "__file__", None) or "") == _file(module):
+    if _that_ran(module) is not None:
         return  # what registers operators runs once only
     spec = importlib.util.spec_from_file_location(name, module, loader=_Source(name, module))
     sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -101,6 +101,26 @@ def import_it(module):
     except BaseException:
         del sys.modules[name]  # half of it is none
         raise
+
+
+def _that_ran(path):
+    """The module that this file became, under whatever name: one of a package, or the program; None."""
+    name, real = os.path.basename(path), os.path.realpath(path)
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and os.path.basename(file) == name and os.path.realpath(file) == real:
+            return module
+    return None
+
+
+def _import_by_name(name):
+    """As Python does; a file that ran under another name is that module."""
+    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    ran = _that_ran(spec.origin) if spec is not None and (spec.origin or "").endswith(".py") else None
+    if ran is None:
+        importlib.import_module(name)
+    else:
+        sys.modules[name] = ran
 
 
 def _file(module):
