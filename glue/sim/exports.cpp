@@ -7,6 +7,7 @@
 #include <torch/library.h>
 #include <ulpscope/x/pattern.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -112,7 +113,7 @@ void prefer_cpu_kernels()
     register_attention();
 }
 
-// ---- faults on composite operators
+// ---- faults on composite operators and on those of others
 
 std::atomic<bool> operators_changed{false};
 std::atomic<bool> faults_changed{false};
@@ -151,12 +152,17 @@ void install(const std::vector<std::string> &patterns)
     auto &dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
         const auto op = dispatcher.findSchema(name);
-        if (!op || !can_be_one_kernel(*op)) continue;
-        for (const std::string &pattern : patterns) {
-            if (!usc_pattern_match(pattern.c_str(), full_name(*op).c_str())) continue;
+        if (!op) continue;
+        const bool meant = std::any_of(
+            patterns.begin(), patterns.end(), [&](const std::string &pattern) {
+                return usc_pattern_match(pattern.c_str(), full_name(*op).c_str());
+            });
+        if (!meant) continue;
+        if (can_be_one_kernel(*op))
             use_fallback(name);
-            break;
-        }
+        else if (has(*op, DispatchKey::PrivateUse1) &&
+                 is_theirs(*op, kernel_text(*op, DispatchKey::PrivateUse1, 0)))
+            put_faults_before(*op);
     }
 }
 

@@ -189,6 +189,12 @@ class RoundInner
 void round_inner(const c10::OperatorHandle &op, c10::DispatchKeySet keys,
                  torch::jit::Stack *stack);
 
+// ---- faults_theirs.cpp
+
+// Whether an operator's kernel is an extension's; `registered`: what torch says of it.
+bool is_theirs(const c10::OperatorHandle &op, const std::string &registered);
+void put_faults_before(const c10::OperatorHandle &op);
+
 // ---- generator.cpp
 
 at::Generator new_generator(c10::DeviceIndex device);

@@ -111,6 +111,11 @@ def _planted_now(first: int, text: str) -> Fault:
     return Fault([f.id for f in new], text)
 
 
+def look_again() -> None:
+    """New operators are there, an extension's, on which faults may have been planted before."""
+    _changed()
+
+
 def plant(text: str) -> Fault:
     """Plants the faults of ``text``, written as in ``ULPSCOPE_SIM_FAULTS``."""
     first, error = ctypes.c_int64(), _Error()
