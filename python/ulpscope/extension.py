@@ -30,7 +30,7 @@ import torch
 from setuptools import Extension
 from torch.utils import cpp_extension
 
-from .program import glue
+from .program import glue, heads
 from .program.lowered import KernelRefused, Lowering, write_if_changed
 
 __all__ = [
@@ -193,8 +193,10 @@ def _module_source(folder: Path) -> str:
 # ---- at once
 
 
-def _build_folder(name: str, races: bool) -> Path:
-    key = repr((glue._torch_build(), glue.fits(), _warp(), races))
+def _build_folder(name: str, races: bool, sources: Sequence[str | os.PathLike]) -> Path:
+    """A folder of its own for each torch and for each place that the sources lie in: copies have one name."""
+    places = sorted({str(Path(source).resolve().parent) for source in sources})
+    key = repr((glue._torch_build(), glue.fits(), _warp(), races, places))
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
     return glue.cache_home() / "extensions" / f"torch-{torch.__version__}-{digest}" / name
 
@@ -206,6 +208,16 @@ def _clear_if_foreign(folder: Path) -> None:
         for path in [*folder.glob("*.so"), *folder.glob("*.o"), *folder.glob("*.ninja")]:
             path.unlink()
     stamp.write_text(now)
+
+
+def _parsed(lowering: Lowering, lowered: list[str], given: list[str], races: bool) -> list[str]:
+    """Flags by which torch's headers are taken as parsed before; code that tells of each access has none."""
+    own = [flag for flag in _flags(races) if "ULPSCOPE_SIM" not in flag]
+    if races or not heads.harmless([flag for flag in given if flag not in own]):
+        return []
+    files = [Path(path) for path in [*lowered, *lowering.headers.values()]]
+    texts = [path.read_text("utf-8", "replace") for path in files if path.is_file()]
+    return heads.flags(heads.wanted(texts), own)
 
 
 _loaded: dict[str, tuple[str, int]] = {}  # name: digest of its headers, how often that has changed
@@ -234,22 +246,18 @@ def load(
 ) -> ModuleType | str:
     """Builds an extension where it or a header of its own has changed, and loads it: its module, or its path with
     ``is_python_module=False``, where the library registers operators alone. Built for each torch apart."""
-    from . import sim  # noqa: F401 the operators need their device
+    from . import sim, sim_faults  # noqa: F401 the operators need their device
 
     races = _wants_races(races)
-    folder = Path(build_directory) if build_directory else _build_folder(name, races)
+    sources = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    folder = Path(build_directory) if build_directory else _build_folder(name, races, sources)
     folder.mkdir(parents=True, exist_ok=True)
     _clear_if_foreign(folder)
-    sources = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     lowering = Lowering(folder / "lowered", list(extra_include_paths or []))
     lowered = [lowering.source(source) for source in sources]
     lowering.check()
-    flags = [
-        *_flags(races),
-        *(extra_cflags or []),
-        *_of_simcc(list(extra_sim_cflags or [])),
-        *_again(name, lowering.digest()),
-    ]
+    given = [*(extra_cflags or []), *_of_simcc(list(extra_sim_cflags or []))]
+    flags = [*_flags(races), *given, *_again(name, lowering.digest()), *_parsed(lowering, lowered, given, races)]
     try:
         module = cpp_extension.load(
             name,
@@ -266,6 +274,7 @@ def load(
             raise
         raise ExtensionError(f"the extension {name} does not compile: {glue._first_error(str(problem))}") from problem
     _check_shared(folder / f"{name}.so", _shared_names(lowering, lowered))
+    sim_faults.look_again()
     return module
 
 
@@ -287,7 +296,7 @@ def load_inline(
     docstring; what kernels' sources define is to be declared in ``cpp_sources``."""
     cpp_sources = [cpp_sources] if isinstance(cpp_sources, str) else list(cpp_sources)
     sim_sources = [sim_sources] if isinstance(sim_sources, str) else list(sim_sources)
-    folder = Path(build_directory) if build_directory else _build_folder(name, _wants_races(races))
+    folder = Path(build_directory) if build_directory else _build_folder(name, _wants_races(races), [])
     folder.mkdir(parents=True, exist_ok=True)
     if functions is not None:
         functions = [functions] if isinstance(functions, str) else functions

@@ -5,6 +5,8 @@ is said by name. The kernels that are right are examples/cuda, as their users wr
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import torch
 
 import ulpscope.extension as extension
 import ulpscope.sim
+from ulpscope.program import heads
 from ulpscope.testing import assert_accurate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -105,6 +108,29 @@ def test_a_tensor_of_the_cpu_has_no_such_operator(ops):
         ops.scale(torch.ones(3), 1.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("op", "call"),
+    [
+        ("cuda_examples::scale", lambda ops, x: ops.scale(x, 1.5, 0.25)),
+        ("cuda_examples::row_sum", lambda ops, x: ops.row_sum(x)),
+    ],
+)
+def test_planted_faults_meet_an_operator_of_an_extension(ops, op, call):
+    x = on_sim(6, 40)
+    honest = call(ops, x).cpu()
+    for kind, more in (("scale", {"factor": 3}), ("constant", {"value": 0}), ("rows_lost", {}), ("bf16_inputs", {})):
+        with ulpscope.sim.fault(op, kind, **more) as fault:
+            spoiled = call(ops, x).cpu()
+            assert fault.fired(), kind
+        right = {"scale": 3 * honest, "constant": 0 * honest, "rows_lost": honest[:-1]}.get(kind)
+        assert not torch.equal(spoiled, honest) and (right is None or torch.equal(spoiled, right))
+    with ulpscope.sim.fault(op, "lacking"), pytest.raises(NotImplementedError, match=f"'{op}' on sim"):
+        call(ops, x)
+    with ulpscope.sim.fault("aten::scale", "nan"):  # another's
+        assert torch.equal(call(ops, x).cpu(), honest)
+    assert torch.equal(call(ops, x).cpu(), honest)
+
+
 # ---- what is wrong
 
 
@@ -189,6 +215,43 @@ def test_an_argument_of_the_host_is_refused(wrong):
 
 
 # ---- building
+
+
+def takes_parsed(folder, *more):
+    """Whether a compiler that is called as for the extension of a folder takes torch's headers as parsed before."""
+    text = (folder / "build.ninja").read_text()
+    words = [shlex.split(re.search(rf"^{key} = (.*)$", text, re.M)[1]) for key in ("cxx", "cflags")]
+    head = words[1][words[1].index("-include") + 1]
+    asked = [
+        *words[0],
+        *words[1],
+        *more,
+        "-Winvalid-pch",
+        "-Werror",
+        "-Wfatal-errors",
+        "-fsyntax-only",
+        "-x",
+        "c++",
+        os.devnull,
+    ]
+    return Path(f"{head}.gch").exists() and subprocess.run(asked, capture_output=True).returncode == 0
+
+
+def test_torchs_headers_are_parsed_once_for_all(ops, ported):
+    assert takes_parsed(ported / "büild") and not takes_parsed(ported / "büild", "-DAT_PER_OPERATOR_HEADERS")
+    for text, wanted in (
+        ("#include <torch/extension.h>\n", "extension"),
+        ("#include <ATen/ATen.h>\n", "aten"),
+        ('#  include "c10/core/Device.h"\n', "aten"),
+        ("#include <vector>\n// #include <ATen/ATen.h>\n", ""),
+        ("#define TORCH_ASSERT_NO_OPERATORS\n#include <ATen/ATen.h>\n", ""),
+        ("#define PY_SSIZE_T_CLEAN\n#include <torch/extension.h>\n", ""),
+        ("#define PyHolder\n#define ATTENTION 1\n#define TILE 3\n#include <ATen/ATen.h>\n", "aten"),
+    ):
+        assert heads.wanted([text, "int x;\n"]) == wanted, text
+    assert heads.harmless(["-Wall", "-w", "-Ifolder", "-isystem/x", "-DMINE=3", "-UMINE"])
+    for flag in ("-O0", "-DNDEBUG", "-D_GNU_SOURCE", "-DAT_X=1", "-g", "-fno-exceptions", "-std=c++17", "-mavx2"):
+        assert not heads.harmless(["-Wall", flag]), flag
 
 
 def build(folder, text, name="usc_inline", **options):

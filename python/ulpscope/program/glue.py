@@ -355,7 +355,7 @@ def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: s
                     future.result()
                 if left:
                     n = sum(out.exists() for _, out in pairs)
-                    say(f"compiling the {name} glue: {n} of {len(pairs)} files ({time.monotonic() - began:.0f} s)")
+                    say(f"compiling the {name}: {n} of {len(pairs)} files ({time.monotonic() - began:.0f} s)")
         finally:
             for future in left:
                 future.cancel()
@@ -370,7 +370,7 @@ def _heads(base: list[str], folder: Path, n: int, log: Path, name: str, say) -> 
     shutil.copy(PACKAGE / "glue" / heads.name, heads)
     try:
         parsed = [(heads, folder / "heads.h.gch")]
-        _objects([*base, "-x", "c++-header"], parsed, log, f"headers of the {name}", say)
+        _objects([*base, "-x", "c++-header"], parsed, log, f"headers of the {name} glue", say)
     except GlueError:
         return []
     return ["-include", str(heads)]
@@ -394,7 +394,7 @@ def _compile(name: str, library: Path, say) -> None:
     scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on
     scratch.mkdir(exist_ok=True)
     pairs = [(source, scratch / f"{source.stem}.o") for source in _sources(name)]
-    _objects([*base, *_heads(base, scratch, len(pairs), log, name, say)], pairs, log, name, say)
+    _objects([*base, *_heads(base, scratch, len(pairs), log, name, say)], pairs, log, f"{name} glue", say)
     linked = scratch / library.name
     _run([*compiler, *(str(out) for _, out in pairs), *_link_flags(), "-o", str(linked)], log)
     os.replace(linked, library)
