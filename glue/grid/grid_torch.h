@@ -63,6 +63,12 @@ inline int warp_size()
     return warpSize;
 }
 
+// So many parts of `b` that `a` has its place in them.
+template <class T> T ATenCeilDiv(T a, T b)
+{
+    return (a + b - 1) / b;
+}
+
 } // namespace ulpscope_sim
 
 #define USC_SIM_CHECK(expression)                                                        \

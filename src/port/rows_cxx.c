@@ -109,6 +109,7 @@ const usc_port_row usc_port_rows_cxx[] = {
     {NAME, "at::cuda::getDefaultCUDAStream", {"c10::musa::getDefaultMUSAStream", "ulpscope_sim::getDefaultStream", "c10_npu::getDefaultNPUStream", NULL}},
     {NAME, "at::cuda::getCurrentDeviceProperties", {"at::musa::getCurrentDeviceProperties", "ulpscope_sim::getCurrentDeviceProperties", NULL, "at::xpu::getCurrentDeviceProperties"}},
     {NAME, "at::cuda::warp_size", {"at::musa::warp_size", "ulpscope_sim::warp_size", NULL, "at::xpu::warp_size"}},
+    {NAME, "at::cuda::ATenCeilDiv", {"at::musa::ATenCeilDiv", "ulpscope_sim::ATenCeilDiv", NULL, NULL}},
     {NAME, "at::cuda::setCurrentCUDAStream", {"c10::musa::setCurrentMUSAStream", NULL, "c10_npu::setCurrentNPUStream", "c10::xpu::setCurrentXPUStream"}},
     {NAME, "at::cuda::getStreamFromPool", {"c10::musa::getStreamFromPool", NULL, "c10_npu::getStreamFromPool", "c10::xpu::getStreamFromPool"}},
     {NAME, "CUDAGuard", {"MUSAGuard", NULL, NULL, NULL}},
