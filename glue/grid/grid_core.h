@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cfloat>
+#include <climits>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
