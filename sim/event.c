@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events: an event holds the mark that it was recorded as last; who waits holds it, too,
 // so that the event may be recorded anew or freed meanwhile.
+#include "blocks.h"
 #include "streams.h"
 
 #include <stdlib.h>
@@ -66,7 +67,9 @@ static mark *record(queue *q, usc_status *st, usc_error *err)
         return NULL;
     }
     *m = (mark){.n_refs = 1, .stream = q->stream};
-    if (is_idle(q)) {
+    if (q->captured != NULL) {
+        usc_sim_graph_mark(q, m);
+    } else if (is_idle(q)) {
         m->done = true;
         m->time = usc_sim_now();
     } else {
@@ -79,7 +82,9 @@ static mark *record(queue *q, usc_status *st, usc_error *err)
 
 static usc_status queue_waits(queue *q, mark *m, usc_error *err)
 {
-    return m == NULL || m->done ? USC_OK : push_mark(q, ENTRY_WAIT, m, err);
+    if (m == NULL || m->done) return USC_OK;
+    if (q->captured != NULL || m->graph != NULL) return usc_sim_graph_meet(q, m, err);
+    return push_mark(q, ENTRY_WAIT, m, err);
 }
 
 static usc_status find(usc_sim_stream s, queue **q, usc_error *err)
@@ -153,12 +158,34 @@ usc_status usc_sim_event_synchronize(usc_sim_event *event, usc_error *err)
     if (m != NULL && !usc_sim_fault_early("sim::synchronize", m->stream.id)) {
         m->n_refs++;
         st = usc_sim_may_wait(err);
+        if (st == USC_OK && m->graph != NULL)
+            st = usc_error_set(err, USC_E_UNSUPPORTED, -1,
+                               "sim: the event was recorded in a capture and cannot be "
+                               "waited for; record one behind the replay");
         if (st == USC_OK) st = usc_sim_wait_until(mark_done, m, err);
         if (st == USC_OK) st = usc_sim_queue_tell(usc_sim_queue_of(m->stream), err);
         usc_sim_mark_drop(m);
     }
     usc_sim_unlock();
     return st;
+}
+
+uint64_t usc_sim_queue_ticket(usc_sim_stream s)
+{
+    usc_sim_lock();
+    const queue *q = usc_sim_queue_of(s);
+    const uint64_t ticket = q != NULL ? q->n_submitted : 0;
+    usc_sim_unlock();
+    return ticket;
+}
+
+bool usc_sim_queue_passed(usc_sim_stream s, uint64_t ticket)
+{
+    usc_sim_lock();
+    const queue *q = usc_sim_queue_of(s);
+    const bool passed = q == NULL || q->n_ended >= ticket;
+    usc_sim_unlock();
+    return passed;
 }
 
 usc_status usc_sim_event_elapsed(usc_sim_event *from, usc_sim_event *to, double *ms,

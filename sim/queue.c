@@ -49,6 +49,7 @@ static void in_child(void)
         bad_fork = bad_fork || q->has_thread || q->head != NULL;
         q->has_thread = q->running = false;
         q->head = q->tail = NULL;
+        q->captured = NULL;
         q->n_ended = q->n_submitted;
         pthread_cond_init(&q->wake, NULL);
     }
@@ -371,24 +372,6 @@ bool usc_sim_has_worked(void)
     return atomic_load_explicit(&has_worked, memory_order_relaxed);
 }
 
-uint64_t usc_sim_queue_ticket(usc_sim_stream s)
-{
-    usc_sim_lock();
-    const queue *q = usc_sim_queue_of(s);
-    const uint64_t ticket = q != NULL ? q->n_submitted : 0;
-    usc_sim_unlock();
-    return ticket;
-}
-
-bool usc_sim_queue_passed(usc_sim_stream s, uint64_t ticket)
-{
-    usc_sim_lock();
-    const queue *q = usc_sim_queue_of(s);
-    const bool passed = q == NULL || q->n_ended >= ticket;
-    usc_sim_unlock();
-    return passed;
-}
-
 bool usc_sim_stream_query(usc_sim_stream s)
 {
     usc_sim_lock();
@@ -404,6 +387,7 @@ usc_status usc_sim_stream_synchronize(usc_sim_stream s, usc_error *err)
     usc_sim_lock();
     queue *q = usc_sim_queue_of(s);
     usc_status st = q != NULL ? usc_sim_may_wait(err) : no_such_stream(s, err);
+    if (st == USC_OK) st = usc_sim_graph_may_wait(q, err);
     if (st == USC_OK) st = wait_for(q, err);
     if (st == USC_OK) st = usc_sim_queue_tell(q, err);
     usc_sim_unlock();
@@ -418,6 +402,8 @@ usc_status usc_sim_device_synchronize(int device, usc_error *err)
     usc_sim_lock();
     usc_status st = usc_sim_may_wait(err);
     queue *q;
+    for (int i = 0; st == USC_OK && (q = usc_sim_queue_at(i)) != NULL; i++)
+        if (q->stream.device == device) st = usc_sim_graph_may_wait(q, err);
     for (int i = 0; st == USC_OK && (q = usc_sim_queue_at(i)) != NULL; i++)
         if (device == -1 || q->stream.device == device) st = wait_for(q, err);
     for (int i = 0; st == USC_OK && (q = usc_sim_queue_at(i)) != NULL; i++)
@@ -462,7 +448,7 @@ usc_status usc_sim_submit(usc_sim_stream s, const usc_sim_command *command,
                           usc_error *err)
 {
     usc_status st;
-    bool queued = false;
+    bool queued = false, kept = false;
     entry *e = calloc(1, sizeof *e);
     if (e == NULL) {
         st = usc_error_set(err, USC_E_NOMEM, -1, "sim: no memory for a command");
@@ -472,12 +458,18 @@ usc_status usc_sim_submit(usc_sim_stream s, const usc_sim_command *command,
                      .launched = usc_sim_timeline_launched()};
         usc_sim_lock();
         queue *q = usc_sim_queue_of(s);
-        st = q != NULL ? submit(q, e, &queued, err) : no_such_stream(s, err);
+        if (q == NULL)
+            st = no_such_stream(s, err);
+        else if (q->captured == NULL)
+            st = submit(q, e, &queued, err);
+        else
+            st = usc_sim_graph_keep(q, command, err);
+        kept = q != NULL && q->captured != NULL && st == USC_OK;
         usc_sim_unlock();
     }
     if (queued) return st;
     free(e);
-    if (command->drop != NULL) command->drop(command->ctx);
+    if (!kept && command->drop != NULL) command->drop(command->ctx);
     return st;
 }
 

@@ -5,6 +5,7 @@
 #define USC_SIM_STREAMS_H
 
 #include <ulpscope_sim/fault.h>
+#include <ulpscope_sim/graph.h>
 #include <ulpscope_sim/stream.h>
 #include <ulpscope_sim/timeline.h>
 
@@ -16,6 +17,8 @@ typedef struct mark {
     bool done;
     int64_t time; /* nanoseconds; 0 until done */
     usc_sim_stream stream;
+    usc_sim_graph *graph; /* of a capture; NULL: of none */
+    size_t n_kept;        /* there, before it */
 } mark;
 
 typedef enum entry_kind {
@@ -42,8 +45,10 @@ typedef struct queue {
     bool running;
     bool has_thread;
     uint64_t n_submitted, n_ended;
-    pthread_cond_t wake; /* of its thread */
-    usc_error failure;   /* of the first command that failed, until told */
+    pthread_cond_t wake;     /* of its thread */
+    usc_error failure;       /* of the first command that failed, until told */
+    usc_sim_graph *captured; /* where its commands go; NULL: they run */
+    size_t n_unjoined;       /* of the graph, with what it kept last; 0: is waited for */
 } queue;
 
 /* All with the lock held, but for usc_sim_lock(). */
@@ -60,6 +65,11 @@ usc_status usc_sim_may_wait(usc_error *err);             /* a command may not */
 /* Until met(ctx); with a schedule this thread runs what comes meanwhile. USC_E_IO:
  * interrupted. */
 usc_status usc_sim_wait_until(bool (*met)(const void *), const void *ctx, usc_error *err);
+/* graph.c; of a queue that is captured, or with a mark of one */
+usc_status usc_sim_graph_keep(queue *q, const usc_sim_command *command, usc_error *err);
+usc_status usc_sim_graph_meet(queue *q, const mark *m, usc_error *err);
+void usc_sim_graph_mark(const queue *q, mark *m);
+usc_status usc_sim_graph_may_wait(const queue *q, usc_error *err);
 /* wait.c */
 bool usc_sim_is_asked(void);   /* whether anybody is */
 bool usc_sim_interrupts(void); /* asks, outside of the lock */
