@@ -298,6 +298,15 @@ void usc_sim_unpin(const void *address)
     drop_lock();
 }
 
+size_t usc_sim_size_of(const void *address)
+{
+    usc_sim_memory_lock();
+    const block *b = find_live(address);
+    const size_t size = b != NULL && b->live ? b->asked : 0;
+    drop_lock();
+    return size;
+}
+
 int usc_sim_device_of(const void *address)
 {
     const uintptr_t a = (uintptr_t)address;

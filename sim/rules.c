@@ -31,6 +31,9 @@ static const struct host_row {
     {"_fused_adamw", NUMBER, "lr"},
     {"_fused_sgd", NUMBER, "lr"},
     {"_index_put_impl", ANY, "indices"},
+    {"_nested_from_padded", ANY, "cpu_nested_shape_example"},
+    {"_nested_view_from_buffer", ANY, NULL},
+    {"_nested_view_from_buffer_copy", ANY, NULL},
     {"add", NUMBER, NULL},
     {"addcdiv", NUMBER, NULL},
     {"addcmul", NUMBER, NULL},
@@ -162,6 +165,8 @@ static const char *const by_device[] = {
     "mode",
     "nonzero_static",
     "pixel_shuffle",
+    "quantize_per_tensor",
+    "quantize_per_tensor_dynamic",
 };
 
 static const char *const by_mask[] = {"_unsafe_index", "index"};

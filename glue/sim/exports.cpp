@@ -41,15 +41,23 @@ torch::CppFunction boxed_fallback()
     return torch::CppFunction::makeFromBoxedFunction<&fallback>();
 }
 
-void use_fallback(const c10::OperatorName &name)
+torch::CppFunction boxed_fallback_of_layouts()
 {
-    static std::map<std::string, Library *> by_namespace;
+    return torch::CppFunction::makeFromBoxedFunction<&fallback_of_layouts>();
+}
+
+void use_fallback(const c10::OperatorName &name,
+                  DispatchKey key = DispatchKey::PrivateUse1)
+{
+    static std::map<std::pair<std::string, DispatchKey>, Library *> all;
     const std::string ns(name.getNamespace().value_or("_"));
-    Library *&library = by_namespace[ns];
-    if (library == nullptr) library = &new_library(ns, DispatchKey::PrivateUse1);
+    Library *&library = all[{ns, key}];
+    if (library == nullptr) library = &new_library(ns, key);
     std::string local = name.name.substr(ns.size() + 2);
     if (!name.overload_name.empty()) local += "." + name.overload_name;
-    library->impl(local.c_str(), boxed_fallback());
+    library->impl(local.c_str(), key == DispatchKey::PrivateUse1
+                                     ? boxed_fallback()
+                                     : boxed_fallback_of_layouts());
 }
 
 bool returns_view(const c10::FunctionSchema &schema)
@@ -90,6 +98,13 @@ bool has_cpu_kernel(const c10::OperatorHandle &op)
                std::string::npos;
 }
 
+bool is_composite(const c10::OperatorHandle &op)
+{
+    return has(op, DispatchKey::CompositeExplicitAutograd) ||
+           has(op, DispatchKey::CompositeImplicitAutograd) ||
+           has(op, DispatchKey::CompositeExplicitAutogradNonFunctional);
+}
+
 // Where an operator has a CPU kernel and a composite one, the composite would win over
 // the fallback: other rounding than the CPU's, and another name (add.out for add.Tensor).
 void prefer_cpu_kernels()
@@ -99,11 +114,7 @@ void prefer_cpu_kernels()
         const auto op = dispatcher.findSchema(name);
         if (!op || has(*op, DispatchKey::PrivateUse1) || returns_view(op->schema()))
             continue;
-        const bool composite =
-            has(*op, DispatchKey::CompositeExplicitAutograd) ||
-            has(*op, DispatchKey::CompositeImplicitAutograd) ||
-            has(*op, DispatchKey::CompositeExplicitAutogradNonFunctional);
-        if (composite && has_cpu_kernel(*op)) use_fallback(name);
+        if (is_composite(*op) && has_cpu_kernel(*op)) use_fallback(name);
     }
     for (const char *name : {"aten::convolution", "aten::convolution_backward"})
         use_fallback(c10::OperatorName(name, ""));
@@ -111,6 +122,20 @@ void prefer_cpu_kernels()
          attention_kernels()) // torch takes them where they were chosen
         if (dispatcher.findSchema({row.op, ""})) use_fallback({row.op, ""});
     register_attention();
+}
+
+// The same for tensors of other layouts, whose kernels have keys of their own.
+void register_layouts()
+{
+    auto &dispatcher = c10::Dispatcher::singleton();
+    for (const auto &[cpu, device] : layout_keys()) {
+        new_library("_", device).fallback(boxed_fallback_of_layouts());
+        for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+            const auto op = dispatcher.findSchema(name);
+            if (op && has(*op, cpu) && !has(*op, device) && is_composite(*op))
+                use_fallback(name, device);
+        }
+    }
 }
 
 // ---- faults on composite operators and on those of others
@@ -173,6 +198,8 @@ void register_all()
     everywhere.fallback(boxed_fallback());
     register_storage_ops(new_library("aten", DispatchKey::PrivateUse1));
     prefer_cpu_kernels();
+    register_layouts();
+    register_quantized_ops(new_library("aten", DispatchKey::QuantizedPrivateUse1));
     // Copying is how lazy conjugation and negation are resolved: were they resolved
     // before it, that would need a copy. CPU aliases carry both bits.
     for (const DispatchKey key : {DispatchKey::Conjugate, DispatchKey::Negative})

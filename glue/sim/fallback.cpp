@@ -8,6 +8,7 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdio>
@@ -84,6 +85,11 @@ class Watched
         const at::Tensor &t = pairs[i].host;
         static thread_local std::string dtype;
         dtype = usc_glue::dtype_names(t.scalar_type()).first;
+        if (!is_strided(t)) {
+            *out = {pairs[i].name, dtype.c_str(), nullptr, t.itemsize(), 0,
+                    nullptr,       nullptr};
+            return true;
+        }
         *out = {pairs[i].name,
                 dtype.c_str(),
                 static_cast<const char *>(t.storage().data()) +
@@ -114,11 +120,12 @@ class Call
 {
   public:
     Call(const c10::OperatorHandle &op, torch::jit::Stack *stack,
-         const std::vector<at::Tensor> *outputs, bool tf32)
+         const std::vector<at::Tensor> *outputs, bool tf32, bool by_arguments = false)
         : op_(op), schema_(op.schema()), stack_(stack), outputs_(outputs),
-          faults_(op, *stack, tf32), watched_(pairs_)
+          by_arguments_(by_arguments), faults_(op, *stack, tf32), watched_(pairs_)
     {
-        launch_.allow_mixed = schema_.name() == "aten::copy_";
+        launch_.allow_mixed = schema_.name() == "aten::copy_" ||
+                              schema_.name() == "aten::copy_sparse_to_sparse_";
     }
 
     void run()
@@ -139,7 +146,7 @@ class Call
         }
         for (Pair &p : pairs_) {
             if (!p.written) continue;
-            faults_.output(p.host, p.before, false);
+            if (is_strided(p.host)) faults_.output(p.host, p.before, false);
             if (on_device(p.device)) launch_.settle(p.device, p.host);
         }
         for (size_t i = stack_->size() - schema_.returns().size(); i < stack_->size();
@@ -174,6 +181,11 @@ class Call
             return;
         std::optional<LentGenerator> lent;
         if (draws_unasked()) lent.emplace(launch_.index());
+        if (by_arguments_) { // which of the CPU's kernels it is their layouts say
+            const at::RecordFunctionGuard unrecorded(false);
+            op_.callBoxed(stack_);
+            return;
+        }
         if (const Kernel own = cell_kernel(op_))
             own(stack_);
         else
@@ -195,16 +207,18 @@ class Call
             has_device_tensor_ = true;
         else if (stranger_ == nullptr && !may_be_elsewhere(t, a, write))
             stranger_ = &a;
-        if (faults_.any()) {
+        const bool strided = is_strided(t);
+        if (faults_.any() && strided) {
             launch_.open(); // they look at it now
             faults_.see(host);
         }
-        if (!write) {
+        if (!write && strided) {
             const at::Tensor seen = faults_.input(&a, host);
             if (!seen.is_same(host)) return seen;
         }
         if (on_device(t) || write)
-            pairs_.push_back({t, host, write ? faults_.remember(host) : at::Tensor(),
+            pairs_.push_back({t, host,
+                              write && strided ? faults_.remember(host) : at::Tensor(),
                               write, a.name().c_str()});
         return host;
     }
@@ -233,6 +247,7 @@ class Call
             target_ = d.has_index() ? d.index() : current_device();
             return c10::Device(c10::kCPU);
         }
+        stays_ = stays_ || (by_arguments_ && v.isDevice());
         return v;
     }
 
@@ -298,11 +313,15 @@ class Call
     at::Tensor moved(const at::Tensor &t)
     {
         if (!t.defined()) return outputs_ != nullptr ? into_output(t) : t;
-        for (const Pair &p : pairs_)
+        for (const Pair &p : pairs_) {
             if (p.host.is_same(t)) return p.device;
+            if (is_of_host(p.host, t)) return t;
+        }
+        if (stays_) return with_own_numbers(t);
         if (t._is_zerotensor()) return launch_.device(at::zeros(t.sizes(), t.options()));
         if (outputs_ != nullptr) return into_output(t);
-        if (!faults_.any() || t.device().type() != c10::kCPU) return launch_.device(t);
+        if (!faults_.any() || t.device().type() != c10::kCPU || !is_strided(t))
+            return launch_.device(t);
         const at::Tensor whole = faults_.fewer(t);
         faults_.output(whole, faults_.remember(launch_.destination(whole)), true);
         return launch_.device(whole);
@@ -323,13 +342,14 @@ class Call
     torch::jit::Stack *stack_;
     const std::vector<at::Tensor> *outputs_;
     size_t i_output_ = 0;
+    const bool by_arguments_;
     Faults faults_;
     std::vector<Pair> pairs_;
     Watched watched_; // until the memory of launch_ is closed
     Launch launch_;
     std::optional<c10::DeviceIndex> target_;
-    bool has_device_tensor_ = false;
-    const c10::Argument *stranger_ = nullptr; // of another place than it may be
+    bool has_device_tensor_ = false, stays_ = false; // stays: on the host, as asked
+    const c10::Argument *stranger_ = nullptr;        // of another place than it may be
 };
 
 // What a kernel calls in turn is no call of the program's.
@@ -367,24 +387,8 @@ class Label
     const char *outer_;
 };
 
-bool launched_later(const c10::OperatorHandle &op, torch::jit::Stack *stack)
-{
-    if (!launching_later) return false;
-    const Label label(op);
-    return launch_later(op, stack);
-}
-
-} // namespace
-
-std::string full_name(const c10::OperatorHandle &op)
-{
-    const c10::OperatorName &name = op.operator_name();
-    return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-}
-
 // Of the first tensor or device among the arguments; else the current one.
-static c10::DeviceIndex device_of(const c10::OperatorHandle &op,
-                                  const torch::jit::Stack &stack)
+c10::DeviceIndex device_of(const c10::OperatorHandle &op, const torch::jit::Stack &stack)
 {
     for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size();
          i++) {
@@ -399,6 +403,39 @@ static c10::DeviceIndex device_of(const c10::OperatorHandle &op,
     return current_device();
 }
 
+bool launched_later(const c10::OperatorHandle &op, torch::jit::Stack *stack)
+{
+    if (!launching_later &&
+        !(usc_sim_has_captures() && is_captured(device_of(op, *stack))))
+        return false;
+    const Label label(op);
+    return launch_later(op, stack);
+}
+
+} // namespace
+
+std::string full_name(const c10::OperatorHandle &op)
+{
+    const c10::OperatorName &name = op.operator_name();
+    return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+}
+
+// Here and now, behind what is queued.
+template <class Run>
+static void run_now(const c10::OperatorHandle &op, torch::jit::Stack *stack, Run run)
+{
+    const c10::DeviceIndex device = device_of(op, *stack);
+    TORCH_CHECK(
+        !is_captured(device), "sim: ", full_name(op),
+        " cannot be captured: it runs when it is called, since what it gives is not "
+        "known before; move it out of the graph");
+    if (usc_sim_has_worked()) catch_up(device);
+    const int64_t begin = usc_sim_timeline_begin();
+    run();
+    usc_sim_timeline_end(op.operator_name().name.c_str(), usc_sim_stream_current(device),
+                         begin);
+}
+
 void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *stack)
 {
     TORCH_CHECK_NOT_IMPLEMENTED(op.hasComputedKernelForDispatchKey(DispatchKey::CPU) ||
@@ -407,13 +444,18 @@ void fallback(const c10::OperatorHandle &op, DispatchKeySet, torch::jit::Stack *
                                 ", neither here nor on the CPU");
     install_where_faults_need_it();
     if (launched_later(op, stack)) return;
-    // What runs here and now runs behind what is queued.
-    const c10::DeviceIndex device = device_of(op, *stack);
-    if (usc_sim_has_worked()) catch_up(device);
-    const int64_t begin = usc_sim_timeline_begin();
-    run_kernel(op, stack, nullptr, uses_tf32(op));
-    usc_sim_timeline_end(op.operator_name().name.c_str(), usc_sim_stream_current(device),
-                         begin);
+    run_now(op, stack, [&] { run_kernel(op, stack, nullptr, uses_tf32(op)); });
+}
+
+void fallback_of_layouts(const c10::OperatorHandle &op, DispatchKeySet,
+                         torch::jit::Stack *stack)
+{
+    install_where_faults_need_it();
+    run_now(op, stack, [&] {
+        const Label label(op);
+        const Unseen unseen;
+        Call(op, stack, nullptr, false, true).run();
+    });
 }
 
 bool uses_tf32(const c10::OperatorHandle &op)

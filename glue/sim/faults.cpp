@@ -95,7 +95,7 @@ bool given(const void *ctx, const char *name)
 
 void look_at(const at::Tensor &t, usc_sim_call *call)
 {
-    if (!t.defined() || t.layout() != c10::kStrided) return;
+    if (!t.defined() || !is_strided(t)) return;
     if (call->dtype == USC_DTYPE_NONE) {
         call->dtype = dtype_of(t.scalar_type());
         call->n = t.numel();

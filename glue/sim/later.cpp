@@ -3,12 +3,11 @@
 // meta function: results are made at once, and the kernel fills them later. Calls whose
 // results cannot be foretold (item, nonzero, random numbers, out= that grows) run at once,
 // behind what is queued.
+#include "foretell.h"
 #include "sim_glue.h"
-#include "twins.h"
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty_strided.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <ulpscope/x/aside.h>
@@ -30,7 +29,6 @@ namespace
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
-using torch::jit::Stack;
 
 // ---- whose calls
 
@@ -110,14 +108,25 @@ bool can_wait(const c10::OperatorHandle &op)
     return (*known)[&op.schema()] = decide(op);
 }
 
+// Whether a graph may run it again and again: what it gives is known from shapes alone.
+bool can_be_captured(const c10::OperatorHandle &op)
+{
+    return returns_tensors(op.schema()) && !op.hasTag(at::Tag::dynamic_output_shape) &&
+           !op.hasTag(at::Tag::data_dependent_output) &&
+           (cell_kernel(op) != nullptr ||
+            op.hasComputedKernelForDispatchKey(DispatchKey::CPU));
+}
+
 // ---- launches
 
 struct Launched {
-    explicit Launched(const c10::OperatorHandle &o) : op(o), tf32(uses_tf32(o))
+    Launched(const c10::OperatorHandle &o, bool again)
+        : op(o), tf32(uses_tf32(o)), repeats(again)
     {
     }
     c10::OperatorHandle op;
-    bool tf32; // as it was set at the launch
+    bool tf32;    // as it was set at the launch
+    bool repeats; // runs more than once
     Frozen frozen;
     Stack stack;
     std::vector<at::Tensor> outputs;
@@ -141,7 +150,10 @@ usc_status run_launched(void *ctx, usc_error *err)
 {
     auto *l = static_cast<Launched *>(ctx);
     TORCH_INTERNAL_ASSERT(l != nullptr);
-    return guarded(err, [l] { run_kernel(l->op, &l->stack, &l->outputs, l->tf32); });
+    return guarded(err, [l] {
+        Stack its = l->repeats ? l->stack : std::move(l->stack);
+        run_kernel(l->op, &its, &l->outputs, l->tf32);
+    });
 }
 
 template <class T> void drop(void *ctx)
@@ -178,7 +190,7 @@ std::optional<c10::DeviceIndex> common_device(const c10::FunctionSchema &schema,
             !written && usc_sim_takes_host(schema.name().c_str(), name, true);
         each_tensor(args[i], [&](const at::Tensor &t) {
             if (!t.defined() || (t.is_cpu() && t.dim() == 0 && number)) return;
-            if (!on_device(t) || t.layout() != c10::kStrided || t._is_zerotensor())
+            if (!on_device(t) || !is_strided(t) || t._is_zerotensor())
                 fine = false;
             else if (!device)
                 device = t.device().index();
@@ -188,54 +200,6 @@ std::optional<c10::DeviceIndex> common_device(const c10::FunctionSchema &schema,
     }
     return fine ? device : std::nullopt;
 }
-
-bool foretell(const c10::OperatorHandle &op, Stack &out)
-{
-    try {
-        const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        const c10::impl::ExcludeDispatchKeyGuard no_autocast{
-            c10::autocast_dispatch_keyset};
-        op.redispatchBoxed(DispatchKeySet(DispatchKey::Meta), &out);
-        return true;
-    } catch (const std::exception &) {
-        return false; // the kernel itself has the better sentence
-    }
-}
-
-struct Foretold {
-    const Stack &args, &metas; // argument by argument
-    c10::DeviceIndex device;
-    std::vector<at::Tensor> fresh;
-    bool fine = true;
-
-    // A result that is an argument stays that argument; others are made.
-    at::Tensor result(const at::Tensor &m)
-    {
-        if (!m.defined()) {
-            fresh.push_back(m);
-            return m;
-        }
-        at::Tensor same;
-        bool shares = false;
-        for (size_t i = 0; i < args.size(); i++) {
-            std::vector<at::Tensor> theirs, ours;
-            each_tensor(metas[i], [&](const at::Tensor &t) { theirs.push_back(t); });
-            each_tensor(args[i], [&](const at::Tensor &t) { ours.push_back(t); });
-            for (size_t k = 0; k < theirs.size(); k++) {
-                if (theirs[k].is_same(m)) same = ours[k];
-                shares = shares || (theirs[k].defined() && theirs[k].is_alias_of(m));
-            }
-        }
-        if (same.defined()) return same;
-        if (shares || m.storage_offset() != 0 || m.is_conj() || m.is_neg()) {
-            fine = false;
-            return {};
-        }
-        fresh.push_back(at::empty_strided(
-            m.sizes(), m.strides(), m.options().device(c10::Device(DEVICE, device))));
-        return fresh.back();
-    }
-};
 
 // Whether the kernel is going to refuse where it writes: elements that share memory, or
 // that another argument has in part. It says so at the call.
@@ -273,67 +237,47 @@ bool is_foretold(const c10::OperatorHandle &op, const Stack &args)
     return usc_sim_foretells(name, narrow) && !(mask && usc_sim_shape_by_mask(name));
 }
 
-// An out= argument that grew is more than a kernel can do later.
-bool kept_their_shapes(const Stack &args, const Stack &metas)
-{
-    bool kept = true;
-    for (size_t i = 0; i < args.size(); i++) {
-        std::vector<at::Tensor> theirs;
-        each_tensor(metas[i], [&](const at::Tensor &t) { theirs.push_back(t); });
-        size_t k = 0;
-        each_tensor(args[i], [&](const at::Tensor &t) {
-            const at::Tensor &m = theirs[k++];
-            kept = kept && (!t.defined() ||
-                            (m.sizes() == t.sizes() && m.strides() == t.strides()));
-        });
-    }
-    return kept;
-}
-
 } // namespace
+
+bool is_captured(c10::DeviceIndex device)
+{
+    return usc_sim_has_captures() && usc_sim_capturing(usc_sim_stream_current(device));
+}
 
 bool launch_later(const c10::OperatorHandle &op, Stack *stack)
 {
-    if (!can_wait(op) ||
-        (usc_sim_fault_planted() && usc_sim_fault_concerns(full_name(op).c_str())))
-        return false;
+    if (!usc_sim_has_captures() && !can_wait(op)) return false;
     const auto first =
         stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
     const Stack args(first, stack->end());
     const auto device = common_device(op.schema(), args);
-    if (!device || !is_foretold(op, args) || !writes_are_apart(op.schema(), args))
+    if (!device) return false;
+    const bool captured = is_captured(*device);
+    if (!(captured ? can_be_captured(op) : can_wait(op)) ||
+        (usc_sim_fault_planted() && usc_sim_fault_concerns(full_name(op).c_str())) ||
+        !writes_are_apart(op.schema(), args))
         return false;
+    const bool told = is_foretold(op, args) && can_wait(op);
+    if (!captured && !told) return false;
 
     const Aside aside; // results are made and metas computed on nobody's behalf
-    Metas metas;
-    Stack meta_args;
-    for (const IValue &v : args)
-        meta_args.push_back(metas.of(v));
-    Stack foretold = meta_args;
-    if (!foretell(op, foretold) || !kept_their_shapes(args, meta_args)) return false;
-    Foretold results{args, meta_args, *device};
-    for (IValue &v : foretold) {
-        if (v.isTensor()) {
-            v = results.result(v.toTensor());
-            continue;
-        }
-        c10::List<at::Tensor> list;
-        for (const at::Tensor &m : v.toTensorVector())
-            list.push_back(results.result(m));
-        v = list;
-    }
-    if (!results.fine) return false;
+    const bool draws = op.hasTag(at::Tag::nondeterministic_seeded);
+    const SharedTold its =
+        told || draws ? tell_by_meta(op, args) : tell_by_trial(op, args);
+    if (!its->fine) return false;
+    std::vector<at::Tensor> fresh;
+    const Stack results = make_results(*its, args, *device, fresh);
 
-    auto launched = std::make_unique<Launched>(op);
+    auto launched = std::make_unique<Launched>(op, captured);
     for (const IValue &v : args)
         launched->stack.push_back(launched->frozen.of(v));
-    for (const at::Tensor &t : results.fresh)
+    for (const at::Tensor &t : fresh)
         launched->outputs.push_back(launched->frozen.of(t));
-    launched->frozen.let_go();
+    if (!captured) launched->frozen.let_go(); // a graph keeps its memory
     submit(usc_sim_stream_current(*device), std::move(launched), &run_launched,
            op.operator_name().name.c_str());
     stack->erase(first, stack->end());
-    for (const IValue &v : foretold)
+    for (const IValue &v : results)
         stack->push_back(v);
     return true;
 }
@@ -372,15 +316,16 @@ void order(usc_sim_stream behind, usc_sim_stream other)
 // host memory it does as well, of bytes that are set aside now, as hardware's driver does.
 bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
 {
-    if (from.layout() != c10::kStrided || to.layout() != c10::kStrided ||
-        from._is_zerotensor() || !(on_device(from) || on_device(to)) ||
-        usc_sim_fault_concerns(COPY))
+    if (!is_strided(from) || !is_strided(to) || from._is_zerotensor() ||
+        !(on_device(from) || on_device(to)) || usc_sim_fault_concerns(COPY))
         return false;
     const auto pinned = [](const at::Tensor &t) {
         return t.is_cpu() && usc_sim_is_pinned(t.storage().data());
     };
     const Aside aside;
     at::Tensor source = from;
+    if (!on_device(from) && !pinned(from) && is_captured(to.device().index()))
+        return false; // the bytes of now would be copied for ever
     if (!on_device(from) && !pinned(from)) {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
         source = from.clone();
@@ -391,7 +336,8 @@ bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
     auto copy = std::make_unique<Copy>();
     copy->from = on_device(source) ? copy->frozen.of(source) : source;
     copy->to = on_device(to) ? copy->frozen.of(to) : to;
-    copy->frozen.let_go();
+    if (!is_captured((on_device(from) ? from : to).device().index()))
+        copy->frozen.let_go();
     const auto of = [](const at::Tensor &t) {
         return usc_sim_stream_current(t.device().index());
     };

@@ -112,8 +112,7 @@ at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage, DispatchK
 at::Tensor Launch::host(const at::Tensor &t, bool write)
 {
     if (!on_device(t)) return t;
-    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, "sim: layout ", t.layout(),
-                                " is not supported");
+    if (!is_strided(t)) return host_of_layout(*this, t, write);
     const c10::DeviceIndex its = t.device().index();
     if (index_ < 0) index_ = its;
     TORCH_CHECK(its == index_ || allow_mixed,
@@ -145,8 +144,7 @@ at::Tensor Launch::destination(const at::Tensor &t)
 at::Tensor Launch::device(const at::Tensor &t)
 {
     if (!t.defined() || t.device().type() != c10::kCPU) return t;
-    TORCH_CHECK_NOT_IMPLEMENTED(t.layout() == c10::kStrided, "sim: layout ", t.layout(),
-                                " is not supported");
+    if (!is_strided(t)) return device_of_layout(*this, t);
     check_dtype(t.scalar_type());
     Bound *b = bound_to_host(t.storage().unsafeGetStorageImpl());
     if (b == nullptr) b = &move_to_device(t.storage());
@@ -158,6 +156,10 @@ at::Tensor Launch::device(const at::Tensor &t)
 
 void Launch::settle(const at::Tensor &device_tensor, const at::Tensor &host_tensor)
 {
+    if (!is_strided(device_tensor)) {
+        settle_layout(*this, device_tensor, host_tensor);
+        return;
+    }
     const c10::Storage &device = device_tensor.storage();
     const c10::Storage &host = host_tensor.storage();
     if (host.data() != device.data() && host.nbytes() != 0) {
@@ -174,6 +176,23 @@ void Launch::settle(const at::Tensor &device_tensor, const at::Tensor &host_tens
         host_tensor.storage_offset() != device_tensor.storage_offset())
         device_tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
             host_tensor.sizes(), host_tensor.strides(), host_tensor.storage_offset());
+}
+
+at::Tensor Launch::part(const at::Tensor &t, bool write)
+{
+    at::Tensor its = host(t, write);
+    parts_.emplace_back(t, its);
+    return its;
+}
+
+at::Tensor Launch::settle_part(const at::Tensor &host_tensor)
+{
+    for (const auto &p : parts_) {
+        if (!p.second.is_same(host_tensor)) continue;
+        settle(p.first, host_tensor);
+        return p.first;
+    }
+    return device(host_tensor);
 }
 
 } // namespace usc_sim

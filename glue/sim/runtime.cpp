@@ -83,6 +83,22 @@ using AllocatorOfDevices = std::conditional_t<IsThere<c10::DeviceAllocator>::val
                                               c10::DeviceAllocator, c10::Allocator>;
 using Mempool = std::pair<unsigned long long, unsigned long long>; // c10::MempoolId_t
 
+void tell_profiler(void *p, int64_t size)
+{
+    const int device = usc_sim_device_of(p);
+    const usc_sim_stats s = usc_sim_memory_stats(device);
+    c10::reportMemoryUsageToProfiler(p, size, static_cast<size_t>(s.allocated_size),
+                                     static_cast<size_t>(s.reserved_size),
+                                     Device(DEVICE, static_cast<DeviceIndex>(device)));
+}
+
+void free_block(void *p)
+{
+    const size_t size = c10::memoryProfilingEnabled() ? usc_sim_size_of(p) : 0;
+    usc_sim_free(p);
+    if (size > 0) tell_profiler(p, -static_cast<int64_t>(size));
+}
+
 class DeviceMemory final : public AllocatorOfDevices
 {
   public:
@@ -96,7 +112,7 @@ class DeviceMemory final : public AllocatorOfDevices
     }
     c10::DeleterFnPtr raw_deleter() const override
     {
-        return usc_sim_free;
+        return &free_block;
     }
     void copy_data(void *to, const void *from, size_t size) const
     {
@@ -441,7 +457,9 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size)
     void *p = nullptr;
     usc_error err{};
     check(usc_sim_malloc(device, size, &p, &err), err);
-    return {p, p, usc_sim_free, Device(DEVICE, device)};
+    if (p != nullptr && c10::memoryProfilingEnabled())
+        tell_profiler(p, static_cast<int64_t>(size));
+    return {p, p, &free_block, Device(DEVICE, device)};
 }
 
 void resize_storage(const c10::Storage &storage, size_t size)

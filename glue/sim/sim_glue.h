@@ -3,9 +3,10 @@
 // (ulpscope_sim/sim.h) with torch as its PrivateUse1 device: runtime.cpp memory and guard;
 // generator.cpp and random.cpp random numbers; launch.cpp how a kernel gets at device memory;
 // fallback.cpp the boxed kernel that nearly every operator runs through; faults.cpp what
-// planted faults do to it; later.cpp kernels that run when their stream's turn comes;
-// place.cpp where they were launched; storage_ops.cpp the operators about storage;
-// recurrent.cpp cells that the CPU lacks; exports.cpp registration and what Python calls.
+// planted faults do to it; layouts.cpp tensors that are more than a strided storage;
+// later.cpp kernels that run when their stream's turn comes; place.cpp where they were
+// launched; storage_ops.cpp the operators about storage; recurrent.cpp cells that the CPU
+// lacks; exports.cpp registration and what Python calls.
 #pragma once
 
 #include "../older.h"
@@ -16,6 +17,7 @@
 #include <ATen/core/stack.h>
 #include <c10/core/DeviceType.h>
 #include <c10/util/SmallVector.h>
+#include <ulpscope_sim/graph.h>
 #include <ulpscope_sim/memory.h>
 #include <ulpscope_sim/numerics.h>
 #include <ulpscope_sim/profile.h>
@@ -44,10 +46,10 @@ template <class Some> struct kind_of_optional;
 template <template <class> class Some, class Value> struct kind_of_optional<Some<Value>> {
     template <class Other> using of = Some<Other>;
 };
+using its_tensors =
+    decltype(std::declval<const c10::IValue &>().toOptionalTensorVector());
 template <class Value>
-using optional = typename kind_of_optional<
-    decltype(std::declval<const c10::IValue &>()
-                 .toOptionalTensorVector())::value_type>::template of<Value>;
+using optional = typename kind_of_optional<its_tensors::value_type>::template of<Value>;
 
 // ---- runtime.cpp
 
@@ -96,6 +98,11 @@ class Launch
     // Carries over what the kernel did to the shape and storage of an out= argument.
     void settle(const at::Tensor &device_tensor, const at::Tensor &host_tensor);
 
+    // The strided tensors that one of another layout is made of (layouts.cpp); what
+    // settle_part() is given is what part() gave, or what the kernel put in its place.
+    at::Tensor part(const at::Tensor &t, bool write);
+    at::Tensor settle_part(const at::Tensor &host_tensor);
+
     c10::DeviceIndex index() const; // of the arguments; the current device where none is
     void set_index(c10::DeviceIndex index);
     bool allow_mixed = false; // copies may name two devices
@@ -111,11 +118,27 @@ class Launch
     Bound &move_to_device(const c10::Storage &host);
 
     c10::SmallVector<Bound, 8> bound_;
+    std::vector<std::pair<at::Tensor, at::Tensor>> parts_; // device's, host's
     std::vector<c10::DataPtr> replaced_; // freed only after everything is closed
     c10::DeviceIndex index_ = -1;
     struct Guards;
     std::unique_ptr<Guards> guards_;
 };
+
+// ---- layouts.cpp
+
+// Whether a tensor is a view of one storage and no more: neither sparse nor quantized nor
+// nested.
+bool is_strided(const at::Tensor &t);
+at::Tensor host_of_layout(Launch &launch, const at::Tensor &t, bool write);
+at::Tensor device_of_layout(Launch &launch, const at::Tensor &t);
+void settle_layout(Launch &launch, const at::Tensor &device, const at::Tensor &host);
+// A fresh tensor of the host, whose scales are those of an argument: they are its own then.
+at::Tensor with_own_numbers(const at::Tensor &t);
+// Whether t tells how a nested tensor lies, and belongs to the host.
+bool is_of_host(const at::Tensor &nested, const at::Tensor &t);
+// The keys of such tensors, of the CPU and of the device, one after the other.
+std::vector<std::pair<c10::DispatchKey, c10::DispatchKey>> layout_keys();
 
 // ---- faults.cpp
 
@@ -236,6 +259,9 @@ std::string full_name(const c10::OperatorHandle &op); // ns::name.overload
 extern std::atomic<bool> used_other_threads;          // than the one that loaded the glue
 void fallback(const c10::OperatorHandle &op, c10::DispatchKeySet,
               torch::jit::Stack *stack);
+// The same where an argument is not strided, or a result is asked to be something else.
+void fallback_of_layouts(const c10::OperatorHandle &op, c10::DispatchKeySet,
+                         torch::jit::Stack *stack);
 
 // Runs the CPU's kernel on `stack`, here and now. Where `outputs` are given (device
 // tensors, undefined ones included), results are written there instead of made. `tf32`: its
@@ -254,6 +280,8 @@ constexpr const char *COPY = "sim::copy";
 bool launch_later(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 // Queues a copy; false as above.
 bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking);
+// Whether this thread's stream of a device is being captured: nothing may run at its call.
+bool is_captured(c10::DeviceIndex device);
 extern std::atomic<bool> launching_later; // whether the two above do anything
 
 // ---- place.cpp
@@ -268,6 +296,7 @@ void write_place_of(void *thread, char *out, size_t size);
 // ---- storage_ops.cpp, autocast.cpp, exports.cpp
 
 void register_storage_ops(torch::Library &aten);
+void register_quantized_ops(torch::Library &aten); // that have no kernel on the CPU
 void register_autocast(torch::Library &aten);
 c10::ScalarType
 autocast_dtype(); // of the autocast that this thread is in; none: Undefined

@@ -62,7 +62,10 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
 Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
 {
     install_where_faults_need_it();
-    if (launching_later && copy_later(from, to, non_blocking)) return to;
+    const bool captured = is_captured((on_device(from) ? from : to).device().index());
+    if ((launching_later || captured) && copy_later(from, to, non_blocking)) return to;
+    TORCH_CHECK(!captured, "sim: a copy that the host waits for cannot be captured: copy "
+                           "from and to pinned memory, with non_blocking=True");
     if (to.is_cpu() && !non_blocking) usc_sim_wait(from.device().index());
     Faults faults(COPY, from, to);
     const bool early = faults.fires(USC_SIM_FAULT_EARLY) != nullptr;
@@ -216,6 +219,14 @@ void register_storage_ops(torch::Library &aten)
     aten.impl("set_.source_Tensor", set_tensor);
     aten.impl("convolution_overrideable", convolution::forward);
     aten.impl("convolution_backward_overrideable", convolution::backward);
+}
+
+void register_quantized_ops(torch::Library &aten)
+{
+    aten.impl("_copy_from", copy_from);
+    aten.impl("set_.source_Storage", set_storage);
+    aten.impl("set_.source_Storage_storage_offset", set_storage_offset);
+    aten.impl("set_.source_Tensor", set_tensor);
 }
 
 } // namespace usc_sim

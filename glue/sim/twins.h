@@ -8,6 +8,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstring>
+#include <utility>
 #include <vector>
 
 namespace usc_sim
@@ -83,6 +85,30 @@ class Metas final : public Twins
             c10::StorageImpl::use_byte_size_t(), t.storage().nbytes(),
             c10::DataPtr(nullptr, c10::Device(c10::kMeta)), c10::GetAllocator(c10::kMeta),
             true);
+    }
+    at::Tensor of_number(const at::Tensor &t) override
+    {
+        return t;
+    }
+};
+
+// Zeros of the host: what a kernel is tried on, to see what it gives.
+class Trials final : public Twins
+{
+  public:
+    Trials() : Twins(c10::DispatchKey::CPU)
+    {
+    }
+
+  private:
+    c10::Storage make(const at::Tensor &t) override
+    {
+        const size_t size = t.storage().nbytes();
+        c10::DataPtr zeros = c10::GetAllocator(c10::kCPU)->allocate(size);
+        if (size > 0) std::memset(zeros.get(), 0, size);
+        return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                     size, std::move(zeros),
+                                                     c10::GetAllocator(c10::kCPU), true);
     }
     at::Tensor of_number(const at::Tensor &t) override
     {

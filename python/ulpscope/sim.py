@@ -24,11 +24,12 @@ import sys
 
 import torch
 
-from . import _core, sim_amp as amp, sim_backends, sim_faults, sim_memory, sim_numerics, sim_properties, sim_random
+from . import _core, sim_amp as amp, sim_backends, sim_faults, sim_graphs, sim_inductor, sim_memory, sim_numerics, sim_properties, sim_random
 from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
 from .sim_faults import (  # noqa: F401
     Fault, bugs, clear_faults, fault, fault_kinds, faults_fired, faults_from, plant, set_step)
+from .sim_graphs import SimGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: F401
 from .sim_memory import (  # noqa: F401
     _dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache, get_guard,
     get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved, mem_get_info,
@@ -38,7 +39,7 @@ from .sim_memory import (  # noqa: F401
 from .sim_numerics import numerics, numerics_sets  # noqa: F401
 from .sim_properties import (  # noqa: F401
     can_device_access_peer, get_amp_supported_dtype, get_device_capability, get_device_name, get_device_properties,
-    get_profile, ipc_collect, is_bf16_supported, is_current_stream_capturing, is_tf32_supported, lacks, profile,
+    get_profile, ipc_collect, is_bf16_supported, is_tf32_supported, lacks, profile,
     profiles)
 from .sim_random import (  # noqa: F401
     get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, random, seed_all,
@@ -99,6 +100,8 @@ def _load_runtime() -> ctypes.CDLL:
     sim_properties.use(lib)
     sim_numerics.use(lib, lambda: synchronize_all())
     sim_faults.use(lib, lambda: _lib_glue.usc_glue_sim_faults_changed())
+    sim_inductor.use(lib, sys.modules[__name__])
+    sim_graphs.use(lib, sys.modules[__name__])
     sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
@@ -309,6 +312,13 @@ class schedule:
 
     def __exit__(self, *_) -> None:
         self.off()
+
+
+def __getattr__(name: str) -> object:
+    if name in sim_inductor.NAMES:  # asked for by torch.compile; loading it takes seconds
+        globals()[name] = sim_inductor.part(name)
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # ---- the end of a program -----------------------------------------------------------------

@@ -164,10 +164,6 @@ def can_device_access_peer(device: object, peer_device: object) -> bool:
     return sim_memory._index(device) != sim_memory._index(peer_device)
 
 
-def is_current_stream_capturing() -> bool:
-    return False
-
-
 def is_tf32_supported() -> bool:
     return True
 

@@ -15,7 +15,8 @@ const usc_port_family usc_port_families_python[] = {
     {NAME, "torch.cuda.", {"torch.musa.", "torch.sim.", "torch.npu.", "torch.xpu."},
      "Event Stream StreamContext can_device_access_peer current_device current_stream default_generators "
      "default_stream device device_count device_of empty_cache get_device_capability get_device_name "
-     "get_device_properties get_per_process_memory_fraction get_rng_state get_rng_state_all init initial_seed "
+     "get_device_properties get_per_process_memory_fraction get_rng_state get_rng_state_all graph "
+     "graph_pool_handle init initial_seed "
      "ipc_collect is_available is_bf16_supported is_current_stream_capturing is_initialized is_tf32_supported "
      "manual_seed manual_seed_all max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
      "memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict memory_summary "

@@ -16,8 +16,10 @@ sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
 # Why a name of torch.cuda is not there; one that begins or ends with * stands for all such.
 ABSENT = {
     "*Tensor *Storage": "types of torch before devices had names",
-    "CUDAGraph graph graphs graph_pool_handle make_graphed_callables MemPool use_mem_pool GreenContext "
-    "green_contexts": "no stream is recorded to be run again",
+    "CUDAGraph": "SimGraph here",
+    "graphs green_contexts": "modules of torch.cuda's own",
+    "make_graphed_callables": "whole steps are captured",
+    "MemPool use_mem_pool GreenContext": "one pool, and a graph keeps what it uses",
     "CUDAPluggableAllocator change_current_allocator caching_allocator_* get_allocator_backend": "one allocator",
     "CudaError DeferredCudaCallError check_error cudaStatus cudart": "CUDA's runtime, handed on",
     "ExternalStream get_stream_from_external": "streams of nobody else's",

@@ -68,6 +68,20 @@ def test_a_kernel_begins_behind_its_launch(tmp_path):
     assert all(launched[i]["ts"] <= ran[i]["ts"] for i in ran)
 
 
+def test_memory_of_the_device_is_told():
+    kept = torch.ones(250, device="sim")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], profile_memory=True) as profiler:
+        more = kept + kept
+        del more
+        other = torch.empty(500, device="sim")
+    used = {e.key: e.self_device_memory_usage for e in profiler.key_averages() if e.self_device_memory_usage != 0}
+    assert used["aten::add"] == 1000 and used["aten::empty"] == 2000 and used["[memory]"] == -1000
+    del other
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiler:
+        torch.empty(500, device="sim")
+    assert all(e.self_device_memory_usage == 0 for e in profiler.key_averages())
+
+
 def test_nothing_is_kept_behind_it(tmp_path):
     _, events = profiled(tmp_path, lambda: None)
     assert of_kind(events, "kernel") == []

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 from collections.abc import Callable
 
 import torch
@@ -49,7 +50,9 @@ __all__ = [
     "in_this_process_only",
     "included_keys",
     "indexing_by_tensors",
+    "inductor_parts",
     "inductor_serves",
+    "inductor_takes_for_cpu",
     "is_alias_of",
     "is_any_autocast_enabled",
     "is_torch_function",
@@ -318,6 +321,53 @@ def unknown_backend() -> type[Exception]:
     from torch._dynamo.exc import InvalidBackend
 
     return InvalidBackend
+
+
+def inductor_parts() -> types.SimpleNamespace:
+    """The classes that Inductor makes a device's code with, and where a device brings its own."""
+    from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+    from torch._inductor.codegen import common, cpp, wrapper
+
+    try:
+        from torch._inductor.codegen.wrapper_fxir import WrapperFxCodegen
+    except ImportError:  # an older torch does not ask for it
+        WrapperFxCodegen = None
+    return types.SimpleNamespace(
+        DeviceInterface=DeviceInterface,
+        register_interface_for_device=register_interface_for_device,
+        DeviceOpOverrides=common.DeviceOpOverrides,
+        register_device_op_overrides=common.register_device_op_overrides,
+        CppScheduling=cpp.CppScheduling,
+        PythonWrapperCodegen=wrapper.PythonWrapperCodegen,
+        SubgraphPythonWrapperCodegen=wrapper.SubgraphPythonWrapperCodegen,
+        WrapperFxCodegen=WrapperFxCodegen,
+    )
+
+
+def inductor_takes_for_cpu(device_type: str) -> None:
+    """Has Inductor fuse loops and propagate dtypes for a device as for the CPU, whose C++ it compiles there: it asks
+    for the device's name, and not for who makes its code."""
+    from torch._inductor import scheduler, utils
+    from torch._inductor.codegen import common
+    from torch._inductor.virtualized import V
+
+    node = scheduler.BaseSchedulerNode
+    is_cpu = getattr(node, "is_cpu", None)
+    backend = getattr(utils, "get_current_backend", None)
+
+    def is_cpu_or_this(self: object) -> bool:
+        device = self.get_device()
+        return is_cpu(self) or (device is not None and device.type == device_type)
+
+    def backend_or_cpus(kind: str | None = None) -> str:
+        kind = kind or V.graph.get_current_device_or_throw().type
+        return backend("cpu" if kind == device_type else kind)
+
+    if is_cpu is not None:  # an older torch does not ask
+        node.is_cpu = is_cpu_or_this
+    if backend is not None:
+        for module in (utils, common):
+            module.get_current_backend = backend_or_cpus
 
 
 def refused_by_compiler() -> type[Exception]:

@@ -51,6 +51,9 @@ USC_API USC_NODISCARD usc_status usc_sim_record_stream(const void *address,
                                                        usc_sim_stream stream,
                                                        usc_error *err);
 
+/** How many bytes were asked for of the live block at `address`; 0: there is none. */
+USC_API size_t usc_sim_size_of(const void *address);
+
 /** What a device has, and what of it is not reserved; zero for no such device. */
 USC_API void usc_sim_memory_info(int device, size_t *n_free, size_t *total);
 
