@@ -108,6 +108,7 @@ class graph:
         pool: object = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
+        enable_annotations: bool = False,
         check_input_liveness: bool = False,  # what a graph reads it keeps
     ):
         self._graph, self._pool = cuda_graph, pool

@@ -347,7 +347,7 @@ def inductor_parts() -> types.SimpleNamespace:
 def inductor_takes_for_cpu(device_type: str) -> None:
     """Has Inductor fuse loops and propagate dtypes for a device as for the CPU, whose C++ it compiles there: it asks
     for the device's name, and not for who makes its code."""
-    from torch._inductor import scheduler, utils
+    from torch._inductor import config, lowering, scheduler, utils
     from torch._inductor.codegen import common
     from torch._inductor.virtualized import V
 
@@ -363,6 +363,16 @@ def inductor_takes_for_cpu(device_type: str) -> None:
         kind = kind or V.graph.get_current_device_or_throw().type
         return backend("cpu" if kind == device_type else kind)
 
+    in_two_steps = getattr(lowering, "use_two_step_variance", None)
+
+    def in_two_steps_or_cpus(x: object, *args: object, **kwargs: object) -> bool:
+        if x.get_device().type != device_type:
+            return in_two_steps(x, *args, **kwargs)
+        with config.patch(unroll_reductions_threshold=config.cpp.use_two_step_variance_threshold):
+            return in_two_steps(x, *args, **kwargs)
+
+    if in_two_steps is not None and hasattr(config.cpp, "use_two_step_variance_threshold"):
+        lowering.use_two_step_variance = in_two_steps_or_cpus
     if is_cpu is not None:  # an older torch does not ask
         node.is_cpu = is_cpu_or_this
     if backend is not None:
