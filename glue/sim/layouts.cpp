@@ -119,6 +119,7 @@ Tensor quantized_like(const Tensor &t, DispatchKey key, DispatchKey flat, Move m
 // `host`: the CPU's twin of a device's tensor, else the reverse.
 template <class Move> Tensor like(const Tensor &t, bool host, Move move)
 {
+    TORCH_INTERNAL_ASSERT(!is_strided(t));
     if (t.is_nested()) return nested_like(t, move);
     if (t.is_quantized())
         return quantized_like(

@@ -24,26 +24,81 @@ import sys
 
 import torch
 
-from . import _core, sim_amp as amp, sim_backends, sim_faults, sim_graphs, sim_inductor, sim_memory, sim_numerics, sim_properties, sim_random
+from . import (
+    _core,
+    sim_amp as amp,
+    sim_backends,
+    sim_faults,
+    sim_graphs,
+    sim_inductor,
+    sim_memory,
+    sim_numerics,
+    sim_properties,
+    sim_random,
+)
 from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
 from .sim_faults import (  # noqa: F401
-    Fault, bugs, clear_faults, fault, fault_kinds, faults_fired, faults_from, plant, set_step)
+    Fault,
+    bugs,
+    clear_faults,
+    fault,
+    fault_kinds,
+    faults_fired,
+    faults_from,
+    plant,
+    set_step,
+)
 from .sim_graphs import SimGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: F401
 from .sim_memory import (  # noqa: F401
-    _dump_snapshot, _Error, _record_memory_history, _snapshot, empty_cache, get_guard,
-    get_per_process_memory_fraction, max_memory_allocated, max_memory_reserved, mem_get_info,
-    memory_allocated, memory_reserved, memory_snapshot, memory_stats, memory_stats_as_nested_dict,
-    memory_summary, reset_accumulated_memory_stats, reset_peak_memory_stats, set_guard,
-    set_per_process_memory_fraction, set_protection)
+    _dump_snapshot,
+    _Error,
+    _record_memory_history,
+    _snapshot,
+    empty_cache,
+    get_guard,
+    get_per_process_memory_fraction,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_snapshot,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_guard,
+    set_per_process_memory_fraction,
+    set_protection,
+)
 from .sim_numerics import numerics, numerics_sets  # noqa: F401
 from .sim_properties import (  # noqa: F401
-    can_device_access_peer, get_amp_supported_dtype, get_device_capability, get_device_name, get_device_properties,
-    get_profile, ipc_collect, is_bf16_supported, is_tf32_supported, lacks, profile,
-    profiles)
+    can_device_access_peer,
+    get_amp_supported_dtype,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    get_profile,
+    ipc_collect,
+    is_bf16_supported,
+    is_tf32_supported,
+    lacks,
+    profile,
+    profiles,
+)
 from .sim_random import (  # noqa: F401
-    get_rng_state, get_rng_state_all, initial_seed, manual_seed, manual_seed_all, random, seed_all,
-    set_rng_state, set_rng_state_all)
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    random,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
 
 
 class _NoEvent:
@@ -79,8 +134,7 @@ class _Event(metaclass=_AnyEvent):  # torch.Event asks for itself where it is gi
     """A point in a stream, to wait for or, with ``enable_timing``, to measure from."""
 
     def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
-        return torch.Event(device="sim", enable_timing=enable_timing, blocking=blocking,
-                           interprocess=interprocess)
+        return torch.Event(device="sim", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 Event = _Event if hasattr(torch, "Event") else _NoEvent
@@ -116,12 +170,12 @@ def _load_glue() -> ctypes.CDLL:
 def _refuse_another_backend() -> None:
     """Torch has one PrivateUse1 slot; whoever came first keeps it."""
     name = private_backend()
-    taken = has_kernel(
-        "aten::empty.memory_format", "PrivateUse1")
+    taken = has_kernel("aten::empty.memory_format", "PrivateUse1")
     if name not in ("privateuseone", "sim") or taken:
         raise RuntimeError(
             f"the simulated device cannot be registered: torch has room for one extension "
-            f"device, and '{name}' is already there; use a process that does not load it")
+            f"device, and '{name}' is already there; use a process that does not load it"
+        )
 
 
 def _register_ranks() -> None:
