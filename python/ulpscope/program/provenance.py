@@ -28,7 +28,6 @@ def operator_sources(session: Any) -> list[str]:
     Python files and extension libraries, sorted. A script that would run on import (no
     `__name__` guard) is left out. From any thread, while others register kernels.
     """
-    folder = os.path.dirname(torch.__file__)
     found, unplaced = set(torch.ops.loaded_libraries), set()
     for name, said in session.places():
         if said.startswith("registered at /dev/null:"):  # a torch that keeps the file to itself
@@ -38,9 +37,9 @@ def operator_sources(session: Any) -> list[str]:
         if file.endswith(os.path.join("_library", "custom_ops.py")):  # torch.library.custom_op
             function = custom_operator(name)
             file = function.__code__.co_filename if function is not None else ""
-        if file and not file.startswith(folder) and os.path.isfile(file):
+        if file and os.path.isfile(file) and not is_of_torch(file):
             found.add(os.path.abspath(file))
-    found |= {file for file in _holding_libraries(unplaced) if not file.startswith(folder)}
+    found |= {file for file in _holding_libraries(unplaced) if not is_of_torch(file)}
     for function in functions.registered.values():
         with contextlib.suppress(TypeError):  # of no file
             found.add(os.path.abspath(inspect.getfile(function)))
@@ -48,6 +47,12 @@ def operator_sources(session: Any) -> list[str]:
     if script and os.path.abspath(script) in found and not guarded(script):
         found.remove(os.path.abspath(script))
     return sorted(found)
+
+
+def is_of_torch(file: str) -> bool:
+    """Whether a file is torch's own. Bytecode may name it by another path than torch was imported by."""
+    home = os.path.realpath(os.path.dirname(torch.__file__))
+    return os.path.realpath(file).startswith(home + os.sep)
 
 
 def _holding_libraries(namespaces):
