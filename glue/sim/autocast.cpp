@@ -34,7 +34,7 @@ c10::ScalarType autocast_dtype()
 {
     const int depth = at::autocast::increment_nesting();
     (void)at::autocast::decrement_nesting();
-    return depth > 1 ? at::autocast::get_autocast_dtype(DEVICE)
+    return depth > 1 ? at::autocast::get_lower_precision_fp_from_device_type(DEVICE)
                      : c10::ScalarType::Undefined;
 }
 

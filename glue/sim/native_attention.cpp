@@ -3,6 +3,7 @@
 // was chosen or broken; else it is torch's formula of products and softmax.
 #include "native.h"
 
+#if __has_include(<ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>)
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/empty.h>
@@ -175,3 +176,22 @@ void register_attention()
 }
 
 } // namespace usc_sim
+
+#else // before, no device could have one of its own: torch's formula
+
+namespace usc_sim
+{
+
+const std::vector<NativeRow> &attention_kernels()
+{
+    static const std::vector<NativeRow> rows;
+    return rows;
+}
+
+void register_attention()
+{
+}
+
+} // namespace usc_sim
+
+#endif
