@@ -14,6 +14,7 @@
 enum {
     OPT_VIA = 256,
     OPT_LEVEL,
+    OPT_BISECT,
     OPT_OPS,
     OPT_MODULE,
     OPT_PHASE,
@@ -49,6 +50,10 @@ static const cli_entry options[] = {
      "judge every operator call, every call of a Python function as a whole (captured "
      "with --level api,aten; also where --ops matches nothing else), or the forward of "
      "every module as one graph"},
+    {OPT_BISECT, "bisect", NULL, NULL,
+     "modules as with --level module; of one that is accused, the first operator at "
+     "which "
+     "DEVICE departs: the graph is cut behind fewer and fewer of its operators"},
     {OPT_OPS, "ops", "PATTERN", NULL,
      "only these operators: globs, comma-separated, ! excludes"},
     {OPT_MODULE, "module", "GLOB", NULL, "only these modules: 'layers.3.*'"},
@@ -122,6 +127,8 @@ const cli_page cmd_check_page = {
         "  ulpscope check ulpscope-trace#38 --device npu:0 -o one   one finding again\n"
         "  ulpscope check ulpscope-trace --device cuda:0 --allow reduced:mm   TF32 is "
         "wanted\n"
+        "  ulpscope check ulpscope-trace --device cpu --via openvino --bisect   where it "
+        "departs\n"
         "  torchrun --nproc-per-node 8 -m ulpscope check ulpscope-trace --device cuda\n",
     .codes =
         "1 when a call is crashed, timeout, nonfinite, wrong, reduced or intermittent "
@@ -198,6 +205,9 @@ static bool take_text(arguments *a, int key)
 static bool take_flag(usc_check_options *o, int key)
 {
     switch (key) {
+    case OPT_BISECT:
+        o->bisect = true;
+        return true;
     case OPT_DISTINCT:
         o->distinct = true;
         return true;
@@ -269,6 +279,8 @@ static const char *contradiction(const arguments *a)
     if (o->level == USC_LEVEL_MODULE && is_python(o->device))
         return "--level module: a callable computes single operators; name a device that "
                "torch knows, e.g. --device cpu";
+    if (o->bisect && o->level == USC_LEVEL_API)
+        return "--bisect cuts the forward of a module; leave out --level api";
     if (o->level == USC_LEVEL_MODULE && o->self_test)
         return "--self-test is about single calls; leave out --level module";
     return NULL;
@@ -300,6 +312,8 @@ static bool parse(int argc, char **argv, arguments *a)
     for (int key; (key = cli_next(&cmd_check_page, argc, argv)) != -1;)
         if (!take_text(a, key) && !take_flag(&a->check, key) && !take_value(a, key))
             return false;
+    if (a->check.bisect && a->check.level == USC_LEVEL_CALL)
+        a->check.level = USC_LEVEL_MODULE;
     const char *why = contradiction(a);
     if (argc - optind != 1)
         why = argc == optind ? "a trace is needed, e.g. ulpscope check ulpscope-trace "

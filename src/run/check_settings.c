@@ -95,6 +95,7 @@ const char *usc_check_option_text(usc_check *c)
     if (o->fuzz != NULL) put_fuzz(o->fuzz, &to);
     if (o->level != USC_LEVEL_CALL)
         put_text("level", o->level == USC_LEVEL_API ? "api" : "module", &to);
+    if (o->bisect) usc_line_text(&to, ", \"bisect\": true");
     if (o->timeout > 0 && (o->timeout < USC_RUN_TIMEOUT || o->timeout > USC_RUN_TIMEOUT))
         usc_line_add(&to, ", \"timeout\": %.17g", o->timeout);
     if (o->repeat > 0 && o->repeat != USC_RUN_REPEAT)
@@ -205,6 +206,7 @@ void usc_check_settings(usc_check *c, int jobs, int64_t memory, usc_line *to)
         usc_line_text(to, o->compare_standards ? "true" : "false");
     usc_line_add(to, ", \"causes\": %.17g, \"repeat\": %d", o->causes,
                  o->repeat > 0 ? o->repeat : USC_RUN_REPEAT);
+    if (o->bisect) usc_line_text(to, ", \"bisect\": true");
     if (o->fuzz != NULL) put_fuzz(o->fuzz, to);
     usc_line_text(to, "}");
 }

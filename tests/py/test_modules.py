@@ -3,6 +3,7 @@
 bit; honest devices and compilers pass, one that breaks only what it fuses is accused at this
 level and at no other."""
 
+import re
 import subprocess
 
 import check_compilers  # noqa: F401  registers backends
@@ -19,6 +20,7 @@ from ulpscope.executors.compiled import CompiledDevice
 from ulpscope.executors.device import open_device
 from ulpscope.session.judging import judge_call
 from ulpscope.executors.module_call import MOST_CALLS, module_call
+from ulpscope.session.bench import departure
 from ulpscope.calls.read_call import call_from
 from ulpscope.calls.replay import BadCall
 
@@ -172,9 +174,43 @@ def test_honest_inductor(captured):
     assert len(device.made) == 1  # the same code
 
 
+def test_departure():
+    """Of words on the first 1, 2, ... steps: what passes before it, where it departs, the word there."""
+    asked = []
+    for words, found in (
+        ("wrong", (0, 1, "wrong")),
+        ("pass wrong wrong wrong", (1, 2, "wrong")),
+        ("pass pass pass reduced wrong", (3, 4, "reduced")),
+        ("pass unjudged unsupported wrong", (1, 4, "wrong")),
+        ("unjudged pass unjudged wrong wrong", (2, 4, "wrong")),
+        ("unjudged wrong", (0, 2, "wrong")),
+    ):
+        said = words.split()
+        assert departure(len(said), said[-1], lambda k, said=said: said[k - 1]) == found, words
+    departure(256, "wrong", lambda k: asked.append(k) or ("pass" if k < 100 else "wrong"))
+    assert len(asked) == 8
+
+
+def test_the_first_operator_at_which_a_compiler_departs(captured, tmp_path):
+    more = "--via", "fusing", "--import", "check_compilers", "--bisect", "--module", "blocks.0*", "--causes", "off"
+    assert check(captured.path, tmp_path / "out", *more, device="cpu").returncode == 1
+    said = {r["op"]: r for r in rows(tmp_path / "out")}
+    assert {op for op, r in said.items() if r["verdict"] != "pass"} == {
+        "module:blocks.0",
+        "module:blocks",
+        "module:(model)",
+    }
+    where = r"up to aten::\w+[.\w]* \(call \d+\) it passes, up to aten::gelu \(call \d+\) it is (wrong|reduced)"
+    for row in said.values():
+        accused = row["verdict"] != "pass"
+        assert row["culprit"] == ("aten::gelu" if accused else "") and row["cause"] == ""
+        assert re.fullmatch(where if accused else "", row["notes"]), row["notes"]
+
+
 @pytest.mark.parametrize(
     "more, word",
     [
+        (["--bisect", "--level", "api", "--device", "cpu"], "leave out --level api"),
         (["--device", "python:check_devices:device"], "--device cpu"),
         (["--device", "cpu", "--self-test"], "leave out --level module"),
     ],

@@ -97,6 +97,7 @@ typedef struct usc_check_options {
     const char *const *imports; /* modules and files to import */
     int n_imports;
     usc_level level;
+    bool bisect; /* forwards of modules: where one that is accused departs */
     bool distinct, compare_standards, self_test, force, verbose;
     bool
         partial; /* other runs have part in it: a fault that fires nowhere here is not told */

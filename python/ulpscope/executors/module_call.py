@@ -7,10 +7,13 @@ The coordinator (src/call/forwards.c) says which calls; `compiled` has the graph
 another precision.
 """
 
+from __future__ import annotations
+
 import json
 import operator
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -31,6 +34,9 @@ from ..calls.replay import (
 from ..calls.torch_private import disable_current_modes
 from .formats import NATIVE
 from .precision import STANDARD, sources_of, space_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_CALLS = 256  # of one graph; the modules inside a larger one are judged
 LOW = {dtype: name for name, dtype in NATIVE.items()}
@@ -314,6 +320,12 @@ def module_call(request, row_of, read_blob, stand_in=None):
     learn(call)
     call.chained = call.low and call.steps > 1  # casts of autocast are steps of it
     return call
+
+
+def first_calls(request: dict, n: int, row_of: Callable[[int], dict]) -> dict:
+    """The request for a forward up to its n-th call: it gives what the calls behind that read, and what others do."""
+    later = {t["version"] for s in request["calls"][n:] for t in row_of(s)["tensors"] if t["role"] == "in"}
+    return request | {"calls": request["calls"][:n], "kept": sorted(later | set(request["kept"]))}
 
 
 def _assembled(builder, kept, source, read_blob, stand_in):

@@ -4,10 +4,13 @@ what the coordinator is told of each. Everything that a call needs is loaded wit
 the first one's time begins to count.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from .. import _core
 from ..calls.api_backward import backward_call, forward_of
@@ -28,6 +31,11 @@ from ..calls.ranks import Ranks
 from ..calls.standin import stand_in
 from . import collectives, judging, selftest
 from .earlier import Earlier
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 class SharedGroups:
@@ -65,13 +73,31 @@ def rebuilt(trace, trace_id, row, device=None):
     return call
 
 
+def departure(n: int, word: str, verdict_of: Callable[[int], str]) -> tuple[int, int, str]:
+    """Where n steps in a row, whose verdict is this word, begin to be accused: (a, b, word), the first a steps pass and
+    the first b do not, and nothing between the two could be judged. `verdict_of` is asked about the first k of them."""
+    good, bad = 0, n
+    while True:
+        for k in sorted(range(good + 1, bad), key=lambda k: abs(2 * k - good - bad)):
+            found = verdict_of(k)
+            if found == "pass":
+                good = k
+            elif found in FLAGGED:
+                bad, word = k, found
+            else:
+                continue
+            break
+        else:
+            return good, bad, word
+
+
 class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
 
     def __init__(self, settings, channel):
         formulas.load()
         self.channel, self.path = channel, settings["trace"]
-        self.repeat = settings.get("repeat", 2)
+        self.repeat, self.bisects = settings.get("repeat", 2), settings.get("bisect", False)
         self.rule, self.compared = standards.chosen(settings["standard"], settings["compare"])
         self.trace = _core.Trace(self.path)
         self.device = open_device(settings["device"], settings["home"], settings["via"], self.mark)
@@ -162,7 +188,7 @@ class Bench:
                 call, verdict = self.judge(sequence, timing, module)
             except InParts as problem:
                 call, verdict = self.by_parts(request.get("children", ()), timing, problem)
-            if verdict.verdict in FLAGGED and not verdict.culprit and request.get("children"):
+            if verdict.verdict in FLAGGED and not verdict.culprit and request.get("children") and not self.bisects:
                 below = self.name_culprit(verdict, request["children"], timing)
             if self.compared:
                 judging.compare_standards(self.compared, call, self.device, verdict, timing)
@@ -182,6 +208,8 @@ class Bench:
             return row
 
         search = self.search(call, verdict, below, timing, told)
+        if self.bisects and module and verdict.verdict in FLAGGED:
+            search = self.bisect(module, verdict, timing, search or told)
         if not collective and not module and verdict.answer is not None and self.causes:
             self.earlier.keep(sequence, verdict.answer)
         verdict.cause = verdict.cause or (UNKNOWN if search else "")
@@ -210,6 +238,34 @@ class Bench:
                 verdict.cause = below[1].cause if host.is_named(below[1].cause) else ""
             judging.explain(call, verdict, timing, self.causes, self.groups)
             return told()
+
+        return run
+
+    def bisect(
+        self, module: dict, verdict: judging.Verdict, timing: Any, then: Callable[[], dict]
+    ) -> Callable[[], dict]:
+        """A function that says where the device departs in a forward, and does what follows."""
+
+        def verdict_of(n):
+            try:
+                return self.judge(module["source"]["sequence"], timing, cut_at(n))[1].verdict
+            except BadCall:
+                return "unjudged"
+
+        def cut_at(n):
+            return module_call.first_calls(module, n, self.trace.call)
+
+        def named(n):
+            row = self.trace.call(module["calls"][n - 1])
+            return row["op"], f"{row['op']} (call {row['sequence']})"
+
+        def run():
+            good, bad, word = departure(len(module["calls"]), verdict.verdict, verdict_of)
+            if bad - good == 1:
+                verdict.culprit = named(bad)[0]
+            before = f"up to {named(good)[1]} it passes, " if good else ""
+            verdict.remarks = [*verdict.remarks, f"{before}up to {named(bad)[1]} it is {word}"]
+            return then()
 
         return run
 
