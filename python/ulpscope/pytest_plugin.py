@@ -13,8 +13,8 @@ import pytest
 
 from .calls.foreign import is_ours, our_words
 
-MARK = "ulpscope(inputs=..., backward=..., device=..., repeat=...): defaults of ulpscope_check in this test"
-KEYS = ("inputs", "backward", "device", "repeat")
+MARK = "ulpscope(inputs=..., backward=..., device=..., repeat=..., via=...): defaults of ulpscope_check in this test"
+KEYS = ("inputs", "backward", "device", "repeat", "via")
 SENT = "ulpscope_rows"  # workeroutput key
 
 
@@ -52,7 +52,7 @@ def ulpscope_check(request):
 
     def check(fn, reference, *args, **kwargs):
         __tracebackhide__ = True
-        given = {key: kwargs.pop(key) for key in ("inputs", "backward", "repeat") if key in kwargs}
+        given = {key: kwargs.pop(key) for key in ("inputs", "backward", "repeat", "via") if key in kwargs}
         return testing.passed(check_call(fn, args, kwargs, reference, **{**defaults, **given}))
 
     return check

@@ -19,6 +19,7 @@ def assert_accurate(
     inputs: str = "given",
     repeat: int = 3,
     cause: bool | float = True,
+    via: str = "",
     **kwargs: Any,
 ) -> CallVerdict:
     """
@@ -33,12 +34,15 @@ def assert_accurate(
     `cause=False` leaves out the search for the cause of a failure, which runs in a process of
     its own; a number is the seconds that it may take (default 2).
 
+    `via` names a compiler or a runtime that computes `fn`, "triton" Triton's interpreter, as for `check_call`.
+
     The message says the effective bits, the cause where it is known, and the worst
     elements. A call that cannot be judged fails as well; of one that passes with outputs that nobody
     could judge a warning says which and why. Returns the verdict.
     """
     __tracebackhide__ = True
-    return passed(check_call(fn, args, kwargs, reference, backward=backward, inputs=inputs, repeat=repeat, cause=cause))
+    how = {"backward": backward, "inputs": inputs, "repeat": repeat, "cause": cause, "via": via}
+    return passed(check_call(fn, args, kwargs, reference, **how))
 
 
 def passed(verdict: CallVerdict) -> CallVerdict:

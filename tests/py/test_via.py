@@ -18,7 +18,10 @@ from ulpscope.executors import via
 from ulpscope.executors.compiled import CompiledDevice
 from ulpscope.executors.device import UnknownDevice, open_device
 from ulpscope.executors.via.runtime import Runtime
+from ulpscope.fuzzing import fuzz, ints, tensor
+from ulpscope.session.api import check_call
 from ulpscope.session.judging import judge_call
+from ulpscope.testing import assert_accurate
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -76,7 +79,10 @@ def test_what_is_not_installed_is_one_sentence(name, monkeypatch):
     ):
         open_device("cpu", via=name)
     monkeypatch.setattr(runtime, "packages", {})
-    with pytest.raises(UnknownDevice, match=f"--via {name} runs on the CPU: use --device cpu, not sim:0"):
+    refuses = (
+        "takes functions that launch Triton" if name == "triton" else "runs on the CPU: use --device cpu, not sim:0"
+    )
+    with pytest.raises(UnknownDevice, match=f"--via {name} {refuses}"):
         open_device("sim:0", via=name)
     with pytest.raises(UnknownDevice, match=f"--via {name}:no: {name} has no option no; "):
         open_device("cpu", via=f"{name}:no")
@@ -116,6 +122,59 @@ def test_a_norm_is_handed_on_as_it_is_called():
     verdict = judged("nonorms", "aten::native_layer_norm", torch.randn(4, 8), [8], torch.rand(8), None, 1e-5)
     assert verdict.verdict == "pass"
     assert verdict.notes == ["nonorms is given what torch takes it apart into: no rule for native_layer_norm"]
+
+
+def double(x):
+    return x.sin() * 2
+
+
+def broken_up(x):
+    return x * 2 if float(x.sum()) > 0 else x
+
+
+@pytest.mark.parametrize(
+    "function, name, backward, verdict",
+    [
+        (double, "honest", False, "pass"),
+        (double, "honest", True, "pass"),
+        (double, "aot_eager", True, "pass"),
+        (double, "honest:half", False, "reduced"),
+        (double, "refusing", False, "unsupported"),
+        (double, "refusing", True, "unsupported"),
+        (broken_up, "honest", False, "unsupported"),  # in two graphs, with a test of torch's own between them
+        (lambda x: x, "honest", False, "unsupported"),  # no graph at all
+        (torch.nn.Linear(6, 4), "honest", True, "pass"),
+        (torch.nn.Linear(6, 4), "honest:half", True, "reduced"),
+    ],
+)
+def test_a_callable_as_a_whole(function, name, backward, verdict):
+    torch.compiler.reset()
+    found = check_call(function, (torch.randn(8, 6),), via=name, backward=backward, cause=False)
+    assert found.verdict == verdict, found
+    if verdict == "unsupported":
+        with pytest.raises(AssertionError, match=name):
+            assert_accurate(function, None, torch.randn(8, 6), via=name)
+
+
+def test_callables_that_no_runtime_takes():
+    with pytest.raises(ValueError, match="torch.compile has no backend nobody; known here: "):
+        check_call(torch.sin, (torch.randn(4),), via="nobody")
+
+
+def test_a_text_and_its_gradients():
+    for name in ("honest", "honest:half"):
+
+        @fuzz(n=2, devices=["cpu"], via=name, cause=False, shrink=False)
+        def text():
+            x = tensor(ints(1, 5), 8)
+            return (x.sin() * x).sum(1)
+
+        if name == "honest":
+            text()
+            assert text.ran["taken"] == 2
+        else:
+            with pytest.raises(AssertionError, match="reduced|wrong"):
+                text()
 
 
 RUDE = """

@@ -56,3 +56,38 @@ def of_the_gpu(x):
     out = torch.empty_like(x)
     assembly_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK)
     return out
+
+
+@triton.jit
+def far_kernel(x, out, block: tl.constexpr):
+    i = tl.arange(0, block)
+    tl.store(out + i, tl.load(x + i + (1 << 40)))
+
+
+def far_away(x):
+    out = torch.empty_like(x)
+    far_kernel[(1,)](x, out, BLOCK)
+    return out
+
+
+def picky(x):
+    raise ValueError("this kernel wants 7 rows")
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.factor = factor
+        return scale_(x.clone())
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return scale_(gradient.clone()) * ctx.factor, None
+
+
+def scaled(x):
+    return Scaled.apply(x, 1)
+
+
+def scaled_wrongly(x):
+    return Scaled.apply(x, 2)

@@ -3,7 +3,9 @@
 judged right
 or wrong of a few calls is what it is; `check --via` of a small step, whole modules too. Needs the runtime."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -24,7 +26,9 @@ from ulpscope.session.api import check_call  # noqa: E402
 from ulpscope.session.judging import judge_call  # noqa: E402
 
 NAME = os.environ.get("ULPSCOPE_VIA", "")
-runtime = pytest.mark.skipif(NAME not in via.OWN, reason="for runtimes that take graphs: ./run via NAME")
+runtime = pytest.mark.skipif(
+    NAME not in via.OWN or NAME == "triton", reason="for runtimes that take graphs: ./run via NAME"
+)
 triton = pytest.mark.skipif(NAME != "triton", reason="./run via triton")
 EVERY = 40  # a word of so many; all of them take from half a minute to an hour
 BF16 = {"openvino": ":f32"}  # whose own default is another precision
@@ -89,17 +93,57 @@ def test_versions_are_told():
     assert all(via.versions(NAME).values())
 
 
+@runtime
+def test_a_callable_and_its_gradients():
+    how = {"via": NAME + BF16.get(NAME, ""), "backward": True, "cause": False}
+    found = check_call(lambda x, w: torch.tanh(x @ w), (torch.randn(4, 8), torch.randn(8, 5)), **how)
+    assert found.verdict == "pass", found
+
+
+@pytest.mark.skipif(NAME != "jax", reason="./run via jax")
+def test_a_wrong_runtime_is_found(tmp_path):
+    """JAX's gammaln near its roots is off by hundreds of ulps (examples/found/jax_gammaln.py); its neg is right."""
+    (tmp_path / "spec.jsonl").write_text(
+        '{"op": "aten::lgamma", "args": [{"shape": [400], "range": [1.9, 2.1]}]}\n'
+        '{"op": "aten::neg", "args": [{"shape": [400]}]}\n'
+    )
+    words = "ulpscope fuzz --device cpu --via jax --spec spec.jsonl --cases 10 -j 1 --causes off --json".split()
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert {json.loads(line)["op"] for line in done.stdout.splitlines()} == {"aten::lgamma"}
+
+
 @triton
 def test_triton_kernels_on_the_cpu():
     import kernels
-    from ulpscope.executors.via.triton import interpreted
+    from ulpscope.testing import assert_accurate
 
     x = torch.randn(8, 50)
     torch_softmax = lambda t: torch.softmax(t, 1)  # noqa: E731
-    assert check_call(interpreted(kernels.add), (x, x), reference=torch.add, cause=False).passed
-    assert check_call(interpreted(kernels.scale_), (x.clone(),), reference=lambda t: t.mul_(3), cause=False).passed
-    assert check_call(interpreted(kernels.softmax), (x,), reference=torch_softmax, cause=False).passed
-    wrong = check_call(interpreted(kernels.softmax), (x * 60,), reference=torch_softmax, cause=False)
-    assert wrong.verdict == "nonfinite"  # it takes no maximum off
-    with pytest.raises(RuntimeError, match="Triton's interpreter does not support it: .*inline_asm"):
-        check_call(interpreted(kernels.of_the_gpu), (x,), reference=torch.neg, cause=False)
+    how = {"cause": False, "via": "triton"}
+    assert check_call(kernels.add, (x, x), reference=torch.add, **how).passed
+    assert check_call(kernels.scale_, (x.clone(),), reference=lambda t: t.mul_(3), **how).passed
+    assert assert_accurate(kernels.softmax, torch_softmax, x, **how).passed
+    assert check_call(kernels.softmax, (x * 60,), reference=torch_softmax, **how).verdict == "nonfinite"  # no maximum
+    thrice = lambda t: t * 3  # noqa: E731
+    assert check_call(kernels.scaled, (x,), reference=thrice, backward=True, **how).passed
+    wrong = check_call(kernels.scaled_wrongly, (x,), reference=thrice, backward=True, **how)
+    assert [o.verdict for o in wrong.outputs] == ["pass", "wrong"]
+
+
+@triton
+def test_what_triton_refuses_or_dies_of():
+    import kernels
+
+    x, how = torch.randn(8, 50), {"reference": torch.neg, "cause": False, "via": "triton"}
+    refused = check_call(kernels.of_the_gpu, (x,), **how)
+    assert refused.verdict == "unsupported" and not refused.passed
+    assert "Triton's interpreter does not support it: " in refused.sentence and "inline_asm" in refused.sentence
+    dead = check_call(kernels.far_away, (torch.randn(64),), **how)
+    assert dead.verdict == "crashed" and "Triton's interpreter ended with code -11" in dead.sentence
+    with pytest.raises(RuntimeError, match="ValueError: this kernel wants 7 rows"):
+        check_call(kernels.picky, (x,), **how)
+    with pytest.raises(ValueError, match="finds functions of a module or script by their name alone"):
+        check_call(lambda t: -t, (x,), **how)
+    with pytest.raises(ValueError, match="--via triton takes functions that launch Triton kernels, no operators"):
+        CompiledDevice("cpu", "triton")

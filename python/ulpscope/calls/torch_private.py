@@ -401,6 +401,14 @@ def register_backend(function: Callable, name: str) -> None:
     register(function, name=name)
 
 
+def with_backward(compiler: Callable) -> Callable:
+    """A backend of torch.compile that has this one compile the forward and the backward, each as a graph of its own."""
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(compiler(graph, inputs)))
+
+
 def inductor_serves(device: str) -> bool:
     """Whether inductor generates code for devices of that type."""
     from torch._inductor.codegen import common

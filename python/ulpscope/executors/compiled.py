@@ -2,8 +2,11 @@
 """A device under test behind torch.compile: what a compiler generates for each call, on a
 device that torch knows by name. Knows nothing of references and verdicts."""
 
+from __future__ import annotations
+
 import operator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +24,10 @@ from ..calls.torch_private import (
 from . import via as runtimes
 from .device import TorchDevice, UnknownDevice
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 
 @dataclass
 class Compiled:
@@ -33,6 +40,53 @@ class Compiled:
     refused: str = ""  # why it does not compile
     ran: bool = False
     handed: list = field(default_factory=list)  # what went to a runtime
+
+
+def compiler_of(via: str, device: str, gradients: bool = False) -> Any:
+    """A backend of torch.compile, or a runtime that stands for one. UnknownDevice where there is none of that name."""
+    if runtimes.is_known(via):
+        try:
+            return runtimes.backend(via, device, gradients)
+        except runtimes.NotOffered as problem:
+            raise UnknownDevice(f"{problem}") from None
+    try:
+        return lookup_backend(via)
+    except unknown_backend():
+        known = ", ".join(sorted({*known_backends(), *runtimes.names()}))
+        raise UnknownDevice(
+            f"torch.compile has no backend {via}; known here: {known}; what registers it can be named with --import"
+        ) from None
+
+
+def compiled_callable(
+    function: Callable[..., Any], via: str, device: str = "cpu", gradients: bool = False, twice: bool = False
+) -> Callable[..., Any]:
+    """What a compiler or a runtime makes of a function as a whole; Unsupported where that takes but a part of it. By
+    `triton` the function itself, whose kernels Triton's interpreter runs. UnknownDevice as `compiler_of`."""
+    if via == "triton":
+        try:
+            return runtimes.interpreted(function, gradients, twice)
+        except runtimes.NotOffered as problem:
+            raise UnknownDevice(f"{problem}") from None
+    compiler, seen = compiler_of(via, device, gradients or twice), []
+
+    def noting(module, inputs):
+        seen.extend(node for node in module.graph.nodes if node.op.startswith("call_"))
+        return compiler(module, inputs)
+
+    made = torch.compile(function, backend=noting, fullgraph=True, dynamic=False)
+
+    def run(*args, **kwargs):
+        try:
+            result = theirs(made, *args, **kwargs)
+        except refused_by_compiler() as problem:
+            raise Unsupported(f"{via} does not compile it: {first_line(problem)}") from None
+        if not seen:
+            raise Unsupported(f"{via} is handed nothing of it: it runs no operator that torch.compile sees")
+        return result
+
+    run.__name__ = getattr(function, "__name__", type(function).__name__)
+    return run
 
 
 class CompiledDevice(TorchDevice):
@@ -54,22 +108,7 @@ class CompiledDevice(TorchDevice):
         self.made = {}  # signature -> Compiled
         # One worker is one process: its compiler must not leave others behind when killed.
         in_this_process_only()
-        self.compiler = self._compiler(via)
-
-    def _compiler(self, via):
-        """A backend of torch.compile, or a runtime that stands for one."""
-        if runtimes.is_known(via):
-            try:
-                return runtimes.backend(via, self.name)
-            except runtimes.NotOffered as problem:
-                raise UnknownDevice(f"{problem}") from None
-        try:
-            return lookup_backend(via)
-        except unknown_backend():
-            known = ", ".join(sorted({*known_backends(), *runtimes.names()}))
-            raise UnknownDevice(
-                f"torch.compile has no backend {via}; known here: {known}; what registers it can be named with --import"
-            ) from None
+        self.compiler = compiler_of(via, self.name)
 
     def compute(self, call, bound):
         key = signature(call)

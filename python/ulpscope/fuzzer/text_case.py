@@ -31,10 +31,10 @@ class Disagrees(AssertionError):
     """One side raises where the other one does not, or something else."""
 
 
-def compiled(program, leaves, via):
+def compiled(program, leaves, via, gradients):
     """What a compiler makes of the operators of a text, as a run on these tensors shows them."""
     torch.compiler.reset()
-    module = torch.compile(make_fx(program)(*leaves), backend=backend(via), dynamic=False)
+    module = torch.compile(make_fx(program)(*leaves), backend=backend(via, "cpu", gradients), dynamic=False)
 
     def run(*leaves):
         return module(*leaves)
@@ -97,7 +97,7 @@ def judged(function, first, device, args=(), backward=True, cause=True, judge=Tr
         if not judge:
             theirs(on_side(program, first, device), *moved(leaves, device))
             return None
-        made = compiled(program, leaves, via) if via else None
+        made = compiled(program, leaves, via, backward) if via else None
         if frameworks.find(device):
             made, device = on_side(program, first, device, leaves if backward else None), "cpu"
         return check_text(program, leaves, device, backward, double_backward, cause, made)

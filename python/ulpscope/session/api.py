@@ -19,13 +19,13 @@ from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
 from ..calls.older import zip_equal
 from ..calls.operator_call import operator_call
-from ..calls.replay import BadCall, Bound, TensorAt, flatten, mapped, plain
+from ..calls.replay import BadCall, Bound, TensorAt, Unsupported, flatten, mapped, plain
 from ..calls.shown import Shown
 from ..calls.torch_private import OpOverload, packet_name
 from ..calls.verdicts import FLAGGED, UNTOLD, clause
 from ..causes import host
 from ..executors import registered
-from ..executors.device import Answer, open_device, trespass
+from ..executors.device import Answer, DeviceDied, open_device, trespass
 from ..executors.streams import kept_state
 from ..executors.warm import warm
 from ..judges import standards, wording
@@ -171,6 +171,7 @@ def check_call(
     repeat: int = 3,
     cause: bool | float = True,
     double_backward: bool = False,
+    via: str = "",
 ) -> CallVerdict:
     """
     Runs `fn(*args, **kwargs)`, on `device` if one is named, and gives the verdict on what
@@ -186,6 +187,10 @@ def check_call(
     `fn` runs `repeat` times on the same arguments, and every answer that differs in a bit is
     judged: `intermittent` where one is not acceptable, a note with the spread where all are.
     `cause` is as for judge_call. ValueError where there is no such device.
+
+    `via` names a compiler or a runtime (docs/reference/via.md) that is handed all of `fn` as one graph, or "triton",
+    whose interpreter runs the Triton kernels that `fn` launches, in a process of its own. What it refuses is
+    `unsupported`, what ends it `crashed`.
     """
     _check_usage(fn, args, kwargs)
     seconds = _seconds(cause)
@@ -198,6 +203,11 @@ def check_call(
     reference = reference or _registered(fn)
     own = reference is None
     reference = getattr(fn, "_torchdynamo_orig_callable", fn) if own else reference
+    if via:
+        from ..executors.compiled import compiled_callable  # takes seconds to import
+
+        own = own and not isinstance(fn, torch.nn.Module)  # whose state is in what is compiled
+        fn = compiled_callable(fn, via, device or "cpu", backward, double_backward)
     check = _Check(fn, reference, own, device, backward or double_backward, seconds, repeat, twice=double_backward)
     if check.backward:
         check = differentiated(check)
@@ -260,9 +270,14 @@ class _Check:
     text: bool = False  # `fn` is written operator by operator
 
     def run(self, args, kwargs, note=""):
-        with kept_state([*args, *kwargs.values()]):
-            outputs, moved = self._ran(args, kwargs)
-            others = [self._ran(args, kwargs) for _ in range(self.repeat - 1)]
+        try:
+            with kept_state([*args, *kwargs.values()]):
+                outputs, moved = self._ran(args, kwargs)
+                others = [self._ran(args, kwargs) for _ in range(self.repeat - 1)]
+        except Unsupported as problem:
+            return _told(None, name_of(self.fn), Verdict("unsupported", reason=f"{problem}"), note)
+        except DeviceDied as problem:
+            return _told(None, name_of(self.fn), Verdict("crashed", reason=f"{problem}"), note)
 
         def judge(call):
             call.any_float = not self.own

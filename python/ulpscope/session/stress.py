@@ -18,7 +18,7 @@ from .. import _core
 from ..calls.foreign import foreign
 from ..calls.older import zip_equal
 from ..calls.replay import counts_only, mapped
-from ..calls.verdicts import FLAGGED, rank
+from ..calls.verdicts import FLAGGED, UNTOLD, rank
 
 N_SYMBOLS = 4  # distinct sizes that are varied, the first met first
 MAX_ELEMENTS = 1 << 22  # a resized tensor is no larger
@@ -258,8 +258,8 @@ class CaseVerdict:
 
     @property
     def passed(self):
-        """Whether nothing was found; cases that float32 cannot compute either say nothing."""
-        return self.verdict is None or self.verdict.verdict in ("pass", "unjudged")
+        """Whether nothing was found; cases that float32 cannot compute either, or a runtime refuses, say nothing."""
+        return self.verdict is None or self.verdict.verdict in ("pass", *UNTOLD)
 
 
 def check_all(check, args, kwargs, inputs):
@@ -276,7 +276,7 @@ def check_all(check, args, kwargs, inputs):
                 entry.verdict, entry.refused = _case(check, case, f"stress case {case.name}, seed {seed}")
     if not found:
         raise ValueError(f"inputs {inputs!r} takes no case of this call")
-    judged = [c for c in found if c.verdict is not None and c.verdict.verdict != "unjudged"]
+    judged = [c for c in found if c.verdict is not None and c.verdict.verdict not in UNTOLD]
     if not judged or (found[0].name == "given" and found[0] not in judged):
         if found[0].verdict is None:
             raise ValueError(f"the reference refuses the arguments: {found[0].skipped}")

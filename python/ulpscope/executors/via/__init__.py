@@ -21,6 +21,7 @@ OWN = {
     "onnxruntime": "onnxruntime:OnnxRuntime",
     "openvino": "openvino:OpenVino",
     "tinygrad": "tinygrad:TinyGrad",
+    "triton": "triton:Triton",
     "tvm": "tvm:Tvm",
 }
 
@@ -84,15 +85,26 @@ def _class(name: str) -> Any:
         raise NotOffered(f"--via {name} cannot be imported: {type(problem).__name__}: {problem}") from None
 
 
-def backend(via: str, device: str = "cpu") -> Any:
-    """What torch.compile takes as `backend=` for a name, on a device: torch's own names as they are. NotOffered as
-    `opened` raises it."""
+def backend(via: str, device: str = "cpu", gradients: bool = False) -> Any:
+    """What torch.compile takes as `backend=` for a name, on a device: torch's own names as they are. With `gradients`
+    the backward is a graph that is handed on as well. NotOffered as `opened` raises it."""
     if not is_known(via):
         return via
     runtime = opened(via, device)
-    from .graphs import HandedOn  # takes seconds to import
+    from ...calls.torch_private import with_backward  # takes seconds to import
+    from .graphs import HandedOn
 
-    return lambda module, inputs: HandedOn(runtime, module)
+    def handed(module, inputs):
+        return HandedOn(runtime, module)
+
+    return with_backward(handed) if gradients else handed
+
+
+def interpreted(function: Any, gradients: bool, twice: bool) -> Any:
+    """A function that launches Triton kernels, run by Triton's interpreter. NotOffered where that is not installed."""
+    from .triton import interpreted as by_triton
+
+    return by_triton(function, gradients, twice)
 
 
 def versions(via: str) -> dict[str, str]:
