@@ -95,7 +95,7 @@ def backend(via: str, device: str = "cpu", gradients: bool = False) -> Any:
     from .graphs import HandedOn
 
     def handed(module, inputs):
-        return HandedOn(runtime, module)
+        return HandedOn(runtime, module, gradients)
 
     return with_backward(handed) if gradients else handed
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
         return asked.setdefault(node, len(asked))
 
     written = [n for n in nodes if n.target is torch.ops.aten.copy_.default and n.args[0] in given]
-    wants = [n.args[1] if n in written else n for n in wants]
+    wants = [behind(n.args[1] if n in written else n) for n in wants]
     for node in wants:
         made.gives.append(
             None if node is None else ("arg", given.index(node)) if node in given else ("result", place(node))
@@ -90,6 +91,13 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
     return made
 
 
+def behind(node: Any) -> Any:
+    """What a result is another name of: where both are results, it is one."""
+    while getattr(node, "target", None) in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+        node = node.args[0]
+    return node
+
+
 def norms_as_called(graph: torch.fx.GraphModule) -> None:
     """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it:
     front ends know `layer_norm`, and traces hold `native_layer_norm`."""
@@ -113,17 +121,20 @@ def norms_as_called(graph: torch.fx.GraphModule) -> None:
 
 
 class HandedOn:
-    """A graph that is handed on to a runtime when it first runs: by then its inputs are tensors with numbers."""
+    """A graph that is handed on to a runtime when it first runs: by then its inputs are tensors with numbers. One that
+    is run `below` autograd is handed on by a thread of its own, for torch.export needs what is shut off there."""
 
-    def __init__(self, runtime, module):
+    def __init__(self, runtime, module, below=False):
         self.runtime, self.module, self.wiring, self.run = runtime, module, None, None
+        self.below = below
         self.note = ""  # on how it is computed
 
     def __call__(self, *args):
-        if self.wiring is None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of exporters
-                self._make(args)
+        if self.wiring is None and self.below:
+            with ThreadPoolExecutor(1) as alone:
+                alone.submit(self._make, args).result()
+        elif self.wiring is None:
+            self._make(args)
         results = self._results([args[i] for i in self.wiring.takes])
         for argument, result in self.wiring.writes:
             args[argument].copy_(results[result])
@@ -131,6 +142,11 @@ class HandedOn:
         return [None if at is None else sources[at[0]][at[1]] for at in self.wiring.gives]
 
     def _make(self, args):
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # of exporters
+            self._handed(args)
+
+    def _handed(self, args):
         """As the model calls its operators, and where the runtime lacks one, taken apart as torch does it."""
         name, core = self.runtime.name, self.runtime.core
         wiring = wired(self.module, args, core_decompositions() if core else {})

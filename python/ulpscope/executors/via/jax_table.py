@@ -18,7 +18,13 @@ def table():
         return lambda like, *args, **kwargs: function(*args, **kwargs)
 
     def axes(dims):
-        return tuple(dims) if isinstance(dims, (list, tuple)) and len(dims) else None if isinstance(dims, (list, tuple)) else dims
+        return (
+            tuple(dims)
+            if isinstance(dims, (list, tuple)) and len(dims)
+            else None
+            if isinstance(dims, (list, tuple))
+            else dims
+        )
 
     def reduced(function):
         return lambda like, x, dim=None, keepdim=False, **k: function(x, axis=axes(dim), keepdims=keepdim)
@@ -46,7 +52,10 @@ def table():
 
     def windows(x, kernel, stride, padding, init, function):
         kernel, stride = [*kernel] * (2 // len(kernel)), [*(stride or kernel)]
-        stride, padding = stride * (2 // len(stride)), [padding] * 2 if isinstance(padding, int) else [*padding] * (2 // len(padding))
+        stride, padding = (
+            stride * (2 // len(stride)),
+            [padding] * 2 if isinstance(padding, int) else [*padding] * (2 // len(padding)),
+        )
         ones = [1] * (x.ndim - 2)
         pads = [(0, 0)] * len(ones) + [(p, p) for p in padding]
         return lax.reduce_window(x, init, function, (*ones, *kernel), (*ones, *stride), pads), math.prod(kernel)
@@ -73,7 +82,11 @@ def table():
         return jnp.full(tuple(like.shape), args[-1])
 
     def summed(like, x, dim=None, keepdim=False, dtype=None):
-        x = x.astype(str(like.dtype).removeprefix("torch.")) if jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool else x
+        x = (
+            x.astype(str(like.dtype).removeprefix("torch."))
+            if jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool
+            else x
+        )
         return jnp.sum(x, axis=axes(dim), keepdims=keepdim)
 
     def running(function):
