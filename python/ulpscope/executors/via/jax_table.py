@@ -72,11 +72,22 @@ def table():
         pairs = [(pad[i], pad[i + 1], 0) for i in range(0, len(pad), 2)][::-1]
         return lax.pad(x, jnp.array(value, x.dtype), [(0, 0, 0)] * (x.ndim - len(pairs)) + pairs)
 
+    def standardized(x, axis, eps):
+        mean, variance = jnp.mean(x, axis=axis, keepdims=True), jnp.var(x, axis=axis, keepdims=True)
+        return nn.standardize(x, axis=axis, epsilon=eps), mean, lax.rsqrt(variance + eps)
+
+    def scaled(x, weight, bias):
+        x = x if weight is None else x * weight
+        return x if bias is None else x + bias
+
     def group_norm(like, x, weight, bias, n, c, hw, groups, eps):
-        return nn.standardize(x.reshape(n, groups, -1), axis=-1, epsilon=eps).reshape(x.shape), None, None
+        out, mean, inverse = standardized(x.reshape(n, groups, -1), -1, eps)
+        weight, bias = (None if t is None else t.reshape(c, *(1,) * (x.ndim - 2)) for t in (weight, bias))
+        return scaled(out.reshape(x.shape), weight, bias), mean.reshape(n, groups), inverse.reshape(n, groups)
 
     def layer_norm(like, x, shape, weight, bias, eps):
-        return nn.standardize(x, axis=tuple(range(-len(shape), 0)), epsilon=eps), None, None
+        out, mean, inverse = standardized(x, tuple(range(-len(shape), 0)), eps)
+        return scaled(out, weight, bias), mean, inverse
 
     def filled(like, *args, **kwargs):
         return jnp.full(tuple(like.shape), args[-1])
