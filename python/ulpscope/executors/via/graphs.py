@@ -52,6 +52,7 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
     """The graph without writes, with operators taken apart by these decompositions."""
     function = torch.func.functionalize(lambda *given: module(*given), remove="mutations")
     graph = make_fx(function, apart, "fake")(*args)
+    without_other_names(graph.graph)
     nodes = list(graph.graph.nodes)
     given = [n for n in nodes if n.op == "placeholder"]
     (end,) = (n for n in nodes if n.op == "output")
@@ -63,7 +64,7 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
         return asked.setdefault(node, len(asked))
 
     written = [n for n in nodes if n.target is torch.ops.aten.copy_.default and n.args[0] in given]
-    wants = [behind(n.args[1] if n in written else n) for n in wants]
+    wants = [n.args[1] if n in written else n for n in wants]
     for node in wants:
         made.gives.append(
             None if node is None else ("arg", given.index(node)) if node in given else ("result", place(node))
@@ -91,11 +92,12 @@ def wired(module: Any, args: Any, apart: Any) -> Any:
     return made
 
 
-def behind(node: Any) -> Any:
-    """What a result is another name of: where both are results, it is one."""
-    while getattr(node, "target", None) in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
-        node = node.args[0]
-    return node
+def without_other_names(graph: torch.fx.Graph) -> None:
+    """Takes out what only gives a value another name: nothing is written here, and of two results that are one no
+    front end knows what to make."""
+    for node in graph.nodes:
+        if node.target in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            node.replace_all_uses_with(node.args[0])
 
 
 def norms_as_called(graph: torch.fx.GraphModule) -> None:
