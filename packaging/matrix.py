@@ -144,7 +144,7 @@ def debian(name: str, release: str, place: Path, path: Path) -> Path:
 
 
 C_TESTS = """set -e
-python3 -m pip install -q 'cmake>=3.25,<4'
+python3 -m pip install -q --no-index --no-deps /wheels/cmake*.whl
 cmake -S /ulpscope -B /out -G Ninja -DULPSCOPE_PYTHON=OFF -DULPSCOPE_TESTS=ON
 cmake --build /out
 ctest --test-dir /out -j 2 --output-on-failure
@@ -169,14 +169,17 @@ def library(name: str, release: str, place: Path) -> Path:
             "binutils",
         ],
     )
+    # By the pip of this machine, which knows its way to an index, and its certificates.
+    fetched = ["--only-binary=:all:", "--platform", "manylinux2014_x86_64", "--python-version", "3.9", "--no-deps"]
+    do(sys.executable, "-m", "pip", "download", "-q", *fetched, "-d", place / "wheels", "cmake>=3.25,<4")
     for folder in ("src", "cli", "include", "sim", "cmake", "tests", "bench"):
         shutil.rmtree(place / "ulpscope" / folder, ignore_errors=True)
         shutil.copytree(ROOT / folder, place / "ulpscope" / folder)
     for file in ("CMakeLists.txt", "LICENSE"):
         shutil.copy(ROOT / file, place / "ulpscope")
-    done = subprocess.run(
-        ["chroot", str(place), "sh", "-c", C_TESTS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    bare = ["env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
+    command = ["chroot", str(place), *bare, "sh", "-c", C_TESTS]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     (place / "out.log").write_text(done.stdout)
     passed = [line for line in done.stdout.splitlines() if "tests passed" in line]
     told = passed[-1] if passed else (done.stdout.splitlines() or [""])[-1]
