@@ -172,7 +172,7 @@ def library(name: str, release: str, place: Path) -> Path:
     # By the pip of this machine, which knows its way to an index, and its certificates.
     fetched = ["--only-binary=:all:", "--platform", "manylinux2014_x86_64", "--python-version", "3.9", "--no-deps"]
     do(sys.executable, "-m", "pip", "download", "-q", *fetched, "-d", place / "wheels", "cmake>=3.25,<4")
-    for folder in ("src", "cli", "include", "sim", "cmake", "tests", "bench"):
+    for folder in ("src", "cli", "include", "sim", "cmake", "tests", "bench", "examples", "docs"):
         shutil.rmtree(place / "ulpscope" / folder, ignore_errors=True)
         shutil.copytree(ROOT / folder, place / "ulpscope" / folder)
     for file in ("CMakeLists.txt", "LICENSE"):

@@ -33,7 +33,7 @@ triton = pytest.mark.skipif(NAME != "triton", reason="./run via triton")
 EVERY = 40  # a word of so many; all of them take from half a minute to an hour
 BF16 = {"openvino": ":f32"}  # whose own default is another precision
 # What is wrong there indeed: examples/found, docs/reference/via.md.
-WRONG = {"aten::expm1": {"openvino", "tvm", "litert"}, "aten::native_layer_norm": {"tvm"}}
+WRONG = {"aten::expm1": {"openvino", "tvm", "litert", "onnxruntime", "tinygrad"}, "aten::native_layer_norm": {"tvm"}}
 
 
 def module_of(text):
@@ -86,6 +86,10 @@ def test_verdicts_of_calls():
     assert {op for op, v in said.items() if v == "wrong"} == {op for op, who in WRONG.items() if NAME in who}, said
     assert all(f"{NAME} does not support it: " in why for why in refused.values()) and len(refused) <= 2, refused
     assert "aten::mm" not in refused
+
+
+def test_its_name_is_known():
+    assert NAME in via.OWN  # else nothing here would run
 
 
 @runtime

@@ -6,7 +6,6 @@ Needs of torch: torch.onnx.export."""
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from typing import TYPE_CHECKING
@@ -33,7 +32,7 @@ class TinyGrad(Runtime):
         from tinygrad.nn.onnx import OnnxRunner
 
         model = onnx_model(graph, inputs)
-        runner = OnnxRunner(io.BytesIO(model.SerializeToString()))
+        runner = OnnxRunner(Tensor(model.SerializeToString()))
         names = [value.name for value in model.graph.input]
 
         def run(*tensors):
