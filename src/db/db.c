@@ -138,9 +138,11 @@ const char *usc_db_text(usc_arena *a, sqlite3_stmt *s, int column)
 static usc_status open_handle(usc_db *db, const usc_db_kind *kind, const char *name,
                               int flags, usc_error *err)
 {
-    const int code = sqlite3_open_v2(
-        name, &db->handle, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    const int code =
+        sqlite3_open_v2(name, &db->handle, flags | SQLITE_OPEN_NOMUTEX, NULL);
     db->kind = kind;
+    if (db->handle != NULL) /* SQLITE_OPEN_EXRESCODE came with 3.37 */
+        (void)sqlite3_extended_result_codes(db->handle, 1);
     if (code != SQLITE_OK) return usc_db_error(db, "opening", err);
     sqlite3_busy_timeout(db->handle, 0);
     /* The file may come from anywhere: nothing in it gets to run. */
