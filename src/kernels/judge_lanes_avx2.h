@@ -124,7 +124,9 @@ static USC_ALWAYS_INLINE doubles d_load_half(usc_dtype dtype, const uint16_t *x)
 
 static USC_ALWAYS_INLINE doubles d_load_byte(usc_dtype dtype, const uint8_t *x)
 {
-    const __m128i bytes = _mm_loadu_si32(x);
+    int32_t word; /* _mm_loadu_si32 came with gcc 11 */
+    memcpy(&word, x, sizeof word);
+    const __m128i bytes = _mm_cvtsi32_si128(word);
     const narrow value = _mm_cvtph_ps(usc_half_of_bytes(dtype, bytes));
     return d_of(_mm_mul_ps(value, _mm_set1_ps(usc_half_factor(dtype))));
 }
