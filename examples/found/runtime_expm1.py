@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""expm1 by OpenVINO 2026.4, TVM 0.27, LiteRT 2.3 (litert-torch 0.10) and torch.onnx (onnxruntime 1.31, tinygrad 0.14): the
+"""expm1 by OpenVINO 2026.4, TVM 0.27, LiteRT 2.3 (litert-torch 0.10), torch.onnx (onnxruntime 1.31, tinygrad 0.14): the
 importers of torch's programs make exp(x) - 1 of it, so that all bits are lost near 0: 0 where 1e-8 is right. IREE,
 ExecuTorch, MLX and JAX are right.
 
