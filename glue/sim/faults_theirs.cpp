@@ -70,6 +70,7 @@ class Spoiled
 
     void before()
     {
+        TORCH_INTERNAL_ASSERT(stack_->size() >= schema_.arguments().size());
         faults_.before_kernel();
         Launch launch;
         const size_t first = stack_->size() - schema_.arguments().size();

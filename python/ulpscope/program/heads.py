@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from . import glue
@@ -46,7 +47,7 @@ def _own_name(flag: str) -> bool:
     return found is not None and not _STEERS.match(found[1])
 
 
-def flags(kind: str, flags: list[str], say=None) -> list[str]:
+def flags(kind: str, flags: list[str], say: Callable | None = None) -> list[str]:
     """The words that have a compiler take the headers as parsed, which are parsed now where they were not: by the one
     process that comes first. None where that fails."""
     compiler = shutil.which(glue._compiler()[0])
@@ -70,7 +71,7 @@ def _ready(head: Path) -> bool:
     return head.exists() and Path(f"{head}.gch").exists()
 
 
-def _make(head: Path, kind: str, given: list[str], say) -> None:
+def _make(head: Path, kind: str, given: list[str], say: Callable) -> None:
     head.parent.mkdir(parents=True, exist_ok=True)
     with open(head.with_suffix(".lock"), "w") as lock:
         try:
