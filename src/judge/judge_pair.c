@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verdict from device and reference alone. What is known of S and N is given to a judge
-// as two replays, up and down, that show exactly them. Neighbour: judge_replay.c.
+// as two replays, up and down, and then as such. Neighbour: judge_replay.c.
 #include "judge/judge_state.h"
 
 #include <assert.h>
@@ -81,6 +81,22 @@ static void fill_replays(const usc_tensor *reference, const usc_tensor *scale, i
     }
 }
 
+/* S and N themselves, to their last bit. */
+static void fill_sums(const usc_tensor *reference, const usc_tensor *scale, int64_t n,
+                      double *to_s, double *to_n)
+{
+    widen_all(reference, n, to_n);
+    if (scale != NULL)
+        widen_all(scale, n, to_s);
+    else
+        memset(to_s, 0, (size_t)n * sizeof *to_s);
+    for (int64_t i = 0; i < n; i++) {
+        const bool any = isfinite(to_n[i]);
+        to_n[i] = any ? fabs(to_n[i]) * 0.5 : (double)NAN;
+        if (!any) to_s[i] = (double)NAN;
+    }
+}
+
 static usc_status replay(usc_judge *judge, const usc_tensor *reference,
                          const usc_tensor *scale, rooms *r, usc_error *err)
 {
@@ -96,7 +112,9 @@ static usc_status replay(usc_judge *judge, const usc_tensor *reference,
     usc_float_env_leave(env);
     st = usc_judge_replay(judge, &views[UP], &views[LOW_UP], err);
     if (st == USC_OK) st = usc_judge_replay(judge, &views[DOWN], &views[LOW_DOWN], err);
-    return st;
+    if (st != USC_OK) return st;
+    fill_sums(reference, scale, judge->n, r->replays[UP], r->replays[LOW_UP]);
+    return usc_judge_set_sums(judge, r->replays[UP], r->replays[LOW_UP], err);
 }
 
 /* R alone first, as it takes no memory; most good outputs end there. */
