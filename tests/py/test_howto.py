@@ -77,8 +77,9 @@ def saved(text):
     return re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", text, re.S | re.M)
 
 
-# Whose Python is about what no page can have: a loop over a reader's step, a call of a reader's trace.
-WITHOUT = {"sim", "trace-format"}
+# Whose Python is about what no page can have: a loop over a reader's step, a call of a reader's trace, Triton kernels
+# (tests/via has some).
+WITHOUT = {"sim", "trace-format", "via"}
 
 
 @pytest.mark.parametrize(
