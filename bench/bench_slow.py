@@ -12,7 +12,7 @@ import time
 
 SMALL = ("softmax 512x64 half", "layer_norm 64x4096")
 STATISTICS = "running statistics 32x64x56x56"
-LARGE = ("add", "relu", "linear", "mean")
+LARGE = ("add", "relu", "gelu", "softmax", "layer_norm", "linear", "mean")
 ROWS = (*SMALL, STATISTICS, *LARGE)
 
 
@@ -25,6 +25,12 @@ def call(name, n):
         return torch.add, (torch.rand(n), torch.rand(n))
     if name == "relu":
         return torch.relu, (torch.randn(n),)
+    if name == "gelu":
+        return F.gelu, (torch.randn(n),)
+    if name == "softmax":
+        return torch.softmax, (torch.randn(n // 1024, 1024), -1)
+    if name == "layer_norm":
+        return F.layer_norm, (torch.randn(n // 4096, 4096), (4096,), torch.rand(4096), torch.rand(4096))
     if name == "linear":
         return F.linear, (torch.randn(n // 256, 256), torch.randn(256, 256))
     if name == "mean":

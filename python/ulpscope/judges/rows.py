@@ -15,7 +15,7 @@ from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
 LARGE = 0  # elements of an output, from which it is judged in pieces; 0: the rule's own
-PIECE = 1 << 19  # elements of a piece
+PIECE = 1 << 18  # elements of a piece
 UNUSED = -100  # a label of elements that do not count
 
 
