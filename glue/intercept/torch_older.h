@@ -4,8 +4,8 @@
 #pragma once
 
 #include "../older.h"
+#include "../older_kernels.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/Event.h>
 #include <torch/csrc/api/include/torch/version.h>
 
@@ -26,41 +26,10 @@ using usc_glue::dtype_names;
 using BoxedCall = std::function<void(const c10::OperatorHandle &, c10::DispatchKeySet,
                                      torch::jit::Stack *)>;
 
-namespace older
-{
-
-/* The table of an operator's kernels is private where its handle does not hand them out.
- * An explicit instantiation may name what is private. */
-struct Table {
-    friend auto table_of(Table);
-};
-template <auto Member> struct Opened {
-    friend auto table_of(Table)
-    {
-        return Member;
-    }
-};
-template struct Opened<&c10::OperatorHandle::operatorDef_>;
-
-template <typename Handle>
-auto kernel_at(const Handle &op, c10::DispatchKey key, int)
-    -> decltype(op.getComputedKernelForDispatchKey(key))
-{
-    return op.getComputedKernelForDispatchKey(key);
-}
-
-template <typename Handle>
-c10::KernelFunction kernel_at(const Handle &op, c10::DispatchKey key, long)
-{
-    return (op.*table_of(Table{}))->op.lookup(c10::DispatchKeySet(key));
-}
-
-} // namespace older
-
 /** What an operator runs at a key; there has to be something. */
 inline BoxedCall kernel_at(const c10::OperatorHandle &op, c10::DispatchKey key)
 {
-    auto kernel = older::kernel_at(op, key, 0);
+    auto kernel = usc_glue::older::kernel_at(op, key, 0);
     return [kernel](const c10::OperatorHandle &handle, c10::DispatchKeySet keys,
                     torch::jit::Stack *stack) { kernel.callBoxed(handle, keys, stack); };
 }
@@ -87,7 +56,7 @@ bool is_of(const Kernel &kernel, const c10::KernelFunction &ours, const char *, 
 inline bool runs_at(const c10::OperatorHandle &op, c10::DispatchKey key,
                     const c10::KernelFunction &ours, const char *name)
 {
-    return older::is_of(older::kernel_at(op, key, 0), ours, name, 0);
+    return older::is_of(usc_glue::older::kernel_at(op, key, 0), ours, name, 0);
 }
 
 /* ---- events, works ---- */

@@ -3,6 +3,7 @@
 // memory and know of no faults. One of ours is put before each that a fault names; it spoils
 // what the kernel is given and what it gave. Operators from YAML see to faults themselves
 // (glue/grid/grid_ops.h). Neighbour: exports.cpp, when this is done.
+#include "../older_kernels.h"
 #include "sim_glue.h"
 
 #include <c10/util/Exception.h>
@@ -19,37 +20,12 @@ namespace
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using torch::jit::Stack;
+using usc_glue::older::kernel_at;
 
 constexpr const char *OURS = "ulpscope faults";
 
-/* The table of an operator's kernels is private where its handle does not hand them out.
- * An explicit instantiation may name what is private. */
-struct Table {
-    friend auto table_of(Table);
-};
-template <auto Member> struct Opened {
-    friend auto table_of(Table)
-    {
-        return Member;
-    }
-};
-template struct Opened<&c10::OperatorHandle::operatorDef_>;
-
-template <typename Handle>
-auto kernel_of(const Handle &op, DispatchKey key, int)
-    -> decltype(op.getComputedKernelForDispatchKey(key))
-{
-    return op.getComputedKernelForDispatchKey(key);
-}
-
-template <typename Handle>
-c10::KernelFunction kernel_of(const Handle &op, DispatchKey key, long)
-{
-    return (op.*table_of(Table{}))->op.lookup(DispatchKeySet(key));
-}
-
 using TheirKernel =
-    decltype(kernel_of(std::declval<c10::OperatorHandle>(), DispatchKey::CPU, 0));
+    decltype(kernel_at(std::declval<c10::OperatorHandle>(), DispatchKey::CPU, 0));
 
 void wait_for_what_is_queued(c10::DeviceIndex device)
 {
@@ -228,7 +204,7 @@ void put_faults_before(const c10::OperatorHandle &op)
     Silence silence; // torch warns that a kernel is covered
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(
-        std::make_unique<Before>(kernel_of(op, DispatchKey::PrivateUse1, 0)));
+        std::make_unique<Before>(kernel_at(op, DispatchKey::PrivateUse1, 0)));
     static auto *all = new std::vector<c10::RegistrationHandleRAII>; // for good
     all->push_back(c10::Dispatcher::singleton().registerImpl(
         op.operator_name(), DispatchKey::PrivateUse1, std::move(kernel), {}, nullptr,
