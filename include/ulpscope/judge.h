@@ -131,8 +131,8 @@ USC_API USC_NODISCARD usc_status usc_judge_sums(usc_judge *judge, double *s, dou
                                                 usc_error *err);
 
 /**
- * Takes S and N, as usc_judge_sums() gave them, for what the replays so far, one at least,
- * add up to: as if they came from one replay.
+ * Takes S and N, as usc_judge_sums() gives them, in place of replays, of which there may
+ * be none before: as if they came from one.
  *
  * Errors:  USC_E_NOMEM.
  */

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DELTA 0x1p-20    /* by which a replay moves the inputs */
-#define ROUNDING 0x1p-24 /* of float32 */
 #define LOSS_WEIGHT 2    /* a few among the replays: about their root mean square */
 #define MOST_BITS_LESS 3 /* what only other roundings excuse does not decide alone */
 #define LOUD_ALONE 8.0   /* roundings: 4 units in the last place, or more */
@@ -191,39 +189,15 @@ static double lost_at(const usc_case *c, const void *n, int64_t i)
     return c->o.bare ? fabs(c->r[i]) * 0.5 : at(c->given.b, n, i);
 }
 
-static usc_status feed_way(usc_case *c, const void *s, const void *n, int sign,
-                           usc_error *err)
-{
-    usc_tensor replay[2];
-    if (!make_room(c, replay)) return USC_OK; /* the driver tells */
-    for (int64_t i = 0; i < c->n; i++) {
-        c->wide[i] = c->r[i] + sign * (at(c->given.a, s, i) * DELTA);
-        c->low[i] = c->wide[i] + lost_at(c, n, i) * ROUNDING;
-    }
-    return usc_judge_replay(c->look.judge, &replay[0], &replay[1], err);
-}
-
 static bool is_sum(const usc_case *c, const usc_tensor *t)
 {
     return t == NULL ||
            (usc_case_fits(t, &c->truth) && (t->dtype == USC_F64 || t->dtype == USC_F32));
 }
 
-/* S and N to their last bit: an element may lie at the very edge of a bin of scores. */
-static usc_status set_sums(usc_case *c, const void *s, const void *n, usc_error *err)
-{
-    if (c->wide == NULL || c->low == NULL) return USC_OK; /* the driver tells */
-    for (int64_t i = 0; i < c->n; i++) {
-        const bool any = isfinite(c->r[i]);
-        c->wide[i] = any ? at(c->given.a, s, i) : (double)NAN;
-        c->low[i] = any ? lost_at(c, n, i) : (double)NAN;
-    }
-    return usc_judge_set_sums(c->look.judge, c->wide, c->low, err);
-}
-
-/* S and N as two replays, up and down, for what they may give as well. */
 static usc_status feed_sums(usc_case *c, usc_error *err)
 {
+    usc_tensor room[2];
     const usc_tensor *a = c->given.a, *b = c->given.b;
     if (!is_sum(c, a) || !is_sum(c, b))
         return usc_error_set(err, USC_E_SHAPE, -1,
@@ -232,9 +206,12 @@ static usc_status feed_sums(usc_case *c, usc_error *err)
     const void *s = a != NULL ? usc_case_plain(c, a) : NULL;
     const void *n = b != NULL ? usc_case_plain(c, b) : NULL;
     usc_status st = usc_case_renew_judge(c, err);
-    if (st == USC_OK) st = feed_way(c, s, n, 1, err);
-    if (st == USC_OK) st = feed_way(c, s, n, -1, err);
-    if (st == USC_OK) st = set_sums(c, s, n, err);
+    if (st != USC_OK || !make_room(c, room)) return st; /* the driver tells */
+    for (int64_t i = 0; i < c->n; i++) {
+        c->wide[i] = at(a, s, i);
+        c->low[i] = lost_at(c, n, i);
+    }
+    st = usc_judge_set_sums(c->look.judge, c->wide, c->low, err);
     return st == USC_OK ? usc_judge_look(c->look.judge, &c->look.j, err) : st;
 }
 

@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verdict from device and reference alone. What is known of S and N is given to a judge
-// as two replays, up and down, and then as such. Neighbour: judge_replay.c.
+// A verdict from device and reference alone, and a scale where there is one. Neighbour:
+// judge_replay.c.
 #include "judge/judge_state.h"
 
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
-#include "base/float_env.h"
-
-#define DELTA 0x1p-20    /* by which a replay moves the inputs */
-#define ROUNDING 0x1p-24 /* of float32 */
-
-enum { UP, LOW_UP, DOWN, LOW_DOWN, N_REPLAYS };
-
 /* Arrays of one double per element. */
 typedef struct rooms {
     usc_alloc alloc;
     size_t size; /* bytes of each */
-    double *reference, *replays[N_REPLAYS];
+    double *reference, *s, *n;
 } rooms;
 
 static usc_status take(rooms *r, double **out, usc_error *err)
@@ -30,8 +23,7 @@ static usc_status take(rooms *r, double **out, usc_error *err)
 
 static void give_back(rooms *r)
 {
-    double *const all[] = {r->reference, r->replays[UP], r->replays[LOW_UP],
-                           r->replays[DOWN], r->replays[LOW_DOWN]};
+    double *const all[] = {r->reference, r->s, r->n};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i] != NULL) (void)r->alloc.resize(r->alloc.ctx, all[i], r->size, 0);
 }
@@ -60,61 +52,20 @@ static void widen_all(const usc_tensor *t, int64_t n, double *to)
 }
 
 /* N = |R| / 2: the operator counts as inexact, and no scale changes. */
-static void fill_replays(const usc_tensor *reference, const usc_tensor *scale, int64_t n,
-                         double *const of[N_REPLAYS])
+static usc_status set_sums(usc_judge *judge, const usc_tensor *reference,
+                           const usc_tensor *scale, rooms *r, usc_error *err)
 {
-    usc_walk_room room, s_room;
-    double values[USC_JUDGE_BLOCK], scales[USC_JUDGE_BLOCK] = {0};
-    const usc_walk w = usc_walk_over(reference);
-    const usc_walk sw = scale != NULL ? usc_walk_over(scale) : (usc_walk){0};
-    for (int64_t at = 0; at < n; at += USC_JUDGE_BLOCK) {
-        const size_t count = count_at(n, at);
-        const double *r = usc_walk_load(&w, at, count, &room, values), *s = scales;
-        if (scale != NULL) s = usc_walk_load(&sw, at, count, &s_room, scales);
-        for (size_t i = 0; i < count; i++) {
-            const double low = fabs(r[i]) * (0.5 * ROUNDING);
-            of[UP][at + (int64_t)i] = r[i] + s[i] * DELTA;
-            of[DOWN][at + (int64_t)i] = r[i] - s[i] * DELTA;
-            of[LOW_UP][at + (int64_t)i] = of[UP][at + (int64_t)i] + low;
-            of[LOW_DOWN][at + (int64_t)i] = of[DOWN][at + (int64_t)i] + low;
-        }
-    }
-}
-
-/* S and N themselves, to their last bit. */
-static void fill_sums(const usc_tensor *reference, const usc_tensor *scale, int64_t n,
-                      double *to_s, double *to_n)
-{
-    widen_all(reference, n, to_n);
+    usc_status st = take(r, &r->s, err);
+    if (st == USC_OK) st = take(r, &r->n, err);
+    if (st != USC_OK) return st;
+    widen_all(reference, judge->n, r->n);
+    for (int64_t i = 0; i < judge->n; i++)
+        r->n[i] = fabs(r->n[i]) * 0.5;
     if (scale != NULL)
-        widen_all(scale, n, to_s);
+        widen_all(scale, judge->n, r->s);
     else
-        memset(to_s, 0, (size_t)n * sizeof *to_s);
-    for (int64_t i = 0; i < n; i++) {
-        const bool any = isfinite(to_n[i]);
-        to_n[i] = any ? fabs(to_n[i]) * 0.5 : (double)NAN;
-        if (!any) to_s[i] = (double)NAN;
-    }
-}
-
-static usc_status replay(usc_judge *judge, const usc_tensor *reference,
-                         const usc_tensor *scale, rooms *r, usc_error *err)
-{
-    usc_tensor views[N_REPLAYS];
-    usc_status st = USC_OK;
-    for (int k = 0; k < N_REPLAYS && st == USC_OK; k++)
-        st = take(r, &r->replays[k], err);
-    for (int k = 0; k < N_REPLAYS && st == USC_OK; k++)
-        st = contiguous(reference, r->replays[k], &views[k], err);
-    if (st != USC_OK) return st;
-    const usc_float_env env = usc_float_env_enter();
-    fill_replays(reference, scale, judge->n, r->replays);
-    usc_float_env_leave(env);
-    st = usc_judge_replay(judge, &views[UP], &views[LOW_UP], err);
-    if (st == USC_OK) st = usc_judge_replay(judge, &views[DOWN], &views[LOW_DOWN], err);
-    if (st != USC_OK) return st;
-    fill_sums(reference, scale, judge->n, r->replays[UP], r->replays[LOW_UP]);
-    return usc_judge_set_sums(judge, r->replays[UP], r->replays[LOW_UP], err);
+        memset(r->s, 0, r->size);
+    return usc_judge_set_sums(judge, r->s, r->n, err);
 }
 
 /* R alone first, as it takes no memory; most good outputs end there. */
@@ -125,7 +76,7 @@ static usc_status decide(usc_judge *judge, const usc_tensor *reference,
     static const usc_appeal appeal = {.fan_in = 1};
     usc_status st = usc_judge_look(judge, out, err);
     if (st != USC_OK || out->verdict == USC_VERDICT_PASS) return st;
-    st = replay(judge, reference, scale, r, err);
+    st = set_sums(judge, reference, scale, r, err);
     if (st == USC_OK) st = usc_judge_look(judge, out, err);
     if (st == USC_OK && out->needs_appeal)
         st = usc_judge_appeal(judge, &appeal, out, err);

@@ -7,6 +7,7 @@
 
 #include <assert.h>
 #include <float.h>
+#include <math.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -163,17 +164,49 @@ static void put(const usc_judge *j, void *to, int64_t i, double x)
         ((float *)to)[i] = (float)(stored > most ? most : stored);
 }
 
+/* A block as two replays, up and down, for what these may give as well; then S and N
+ * themselves: an element may lie at the very edge of a bin of scores. */
+static bool set_block(usc_judge *j, const double *s, const double *n, int64_t at,
+                      size_t count)
+{
+    usc_judge_scratch *room = &j->scratch[0];
+    const double *d = usc_walk_load(&j->d, at, count, &room->room, room->d);
+    const double *r = usc_walk_load(&j->r, at, count, &room->r_room, room->r);
+    const sums_at to = stored_at(j, at);
+    bool exact = true;
+    clear_block(j, &to, count);
+    for (int sign = 1; sign >= -1; sign -= 2) {
+        for (size_t i = 0; i < count; i++) {
+            room->k[i] = r[i] + sign * (s[at + (int64_t)i] * USC_DELTA);
+            room->y[i] = room->k[i] + n[at + (int64_t)i] * 0x1p-24;
+        }
+        exact &= j->wide ? usc_judge_accumulate_wide(&j->params, d, r, room->k, room->y,
+                                                     count, to.s, to.n, to.flags)
+                         : j->kernels->accumulate(&j->params, d, r, room->k, room->y,
+                                                  count, to.s, to.n, to.flags);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const bool any = isfinite(r[i]);
+        put(j, j->s, at + (int64_t)i, any ? s[at + (int64_t)i] : (double)NAN);
+        put(j, j->n_acc, at + (int64_t)i, any ? n[at + (int64_t)i] : (double)NAN);
+    }
+    return exact;
+}
+
 usc_status usc_judge_set_sums(usc_judge *judge, const double *s, const double *n,
                               usc_error *err)
 {
-    assert(judge && judge->n_replays > 0);
+    assert(judge && judge->n_replays == 0);
     assert(s && n);
-    const usc_status st = usc_judge_store(judge, err);
+    const usc_status st = take_accumulators(judge, err);
     if (st != USC_OK) return st;
-    for (int64_t i = 0; i < judge->n; i++) {
-        put(judge, judge->s, i, s[i]);
-        put(judge, judge->n_acc, i, n[i]);
+    const usc_float_env env = usc_float_env_enter();
+    for (int64_t at = 0; at < judge->n; at += USC_JUDGE_BLOCK) {
+        const int64_t left = judge->n - at;
+        judge->exact &= set_block(
+            judge, s, n, at, (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK));
     }
+    usc_float_env_leave(env);
     judge->n_replays = 1;
     judge->looked = false;
     return USC_OK;
