@@ -277,6 +277,7 @@ usc_status usc_case_begin(usc_case *c, const usc_case_output *o, usc_error *err)
     c->reading = (struct usc_case_reading){0};
     c->apart = (struct usc_case_apart){0};
     c->chain = (struct usc_case_chain){0};
+    memset(&c->seen, 0, sizeof c->seen);
     c->o = *o;
     c->sight = c->whole.n_pieces > 0 && c->whole.settled && !o->keep;
     c->device = *o->device;

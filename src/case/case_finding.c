@@ -113,6 +113,7 @@ usc_status usc_case_keep(usc_case *c, usc_error *err)
     forget_bits(c);
     const usc_finding *f = &c->f;
     assert(f->verdict != USC_VERDICT_PASS || !(f->bits < LEAST_BITS) || f->bound);
+    usc_case_settle(c);
     return usc_findings_add(c->found, f, err);
 }
 

@@ -461,6 +461,7 @@ usc_status usc_case_look(usc_case *c, const usc_tensor *device, usc_case_stage *
     usc_status st = open_judge(c, three, err);
     if (st == USC_OK) st = usc_judge_look(c->look.judge, &c->look.j, err);
     if (st != USC_OK) return st;
+    usc_case_see(c, &c->look.j);
     /* beside |R| alone */
     c->look.loud = c->o.alone >= USC_ALONE_STEADY && c->look.j.max > LOUD_ALONE;
     const bool passes = c->look.j.verdict == USC_VERDICT_PASS;

@@ -221,6 +221,7 @@ bool usc_case_is_sample(usc_case *c)
 {
     struct usc_case_whole *w = &c->whole;
     if (w->n_pieces == 0) return true;
+    if (w->settled) return false; /* the call is accused already */
     if (w->sample == 0) {
         w->sample = 1 + (size_t)fmod((double)drawn(w, -1), n_pieces(c));
         if (w->sample < w->n_pieces) w->sample = w->n_pieces;
@@ -232,38 +233,38 @@ bool usc_case_is_sample(usc_case *c)
 
 #define FAR_WORSE 4 /* times as far off: who is no worse is told by the one that is */
 
-static bool is_bad(const usc_finding *f)
+static bool is_worse(bool bad, double max, bool than_bad, double than_max)
 {
-    return f->numbers == USC_NUMBERS_ALL && f->judgement.n_bad > 0;
-}
-
-static double furthest(const usc_finding *f)
-{
-    return f->numbers == USC_NUMBERS_ALL ? f->judgement.max : 0;
+    return bad != than_bad ? bad : max > than_max;
 }
 
 bool usc_case_is_far_worse(const usc_case *c)
 {
     const struct usc_case_whole *w = &c->whole;
-    if (is_bad(&c->f) != w->settled_bad) return is_bad(&c->f);
-    return furthest(&c->f) > FAR_WORSE * w->settled_max;
+    return is_worse(c->seen.bad, c->seen.max, w->settled_bad, FAR_WORSE * w->settled_max);
 }
 
-/* Takes what is accused of the last piece for what settles the call, where it is worse.
- */
-static void settle(usc_case *c)
+void usc_case_see(usc_case *c, const usc_judgement *j)
+{
+    if (c->seen.any) return; /* before, or by another reading */
+    c->seen.any = true;
+    c->seen.bad = j->n_bad > 0;
+    c->seen.max = j->max;
+}
+
+/* What is accused of the last piece settles the call, where it is worse. It counts as far
+ * off as it was at first sight, as what comes after it is compared: appeals widen what an
+ * element may be, and so make it look nearer. */
+void usc_case_settle(usc_case *c)
 {
     struct usc_case_whole *w = &c->whole;
-    for (size_t i = w->pieces[w->n_pieces - 1]; i < c->found->n; i++) {
-        const usc_finding *f = c->found->items[i];
-        if (!usc_verdict_flagged(f->verdict)) continue;
-        const bool worse = !w->settled || is_bad(f) > w->settled_bad ||
-                           (is_bad(f) == w->settled_bad && furthest(f) > w->settled_max);
-        w->settled = true;
-        if (!worse) continue;
-        w->settled_bad = is_bad(f);
-        w->settled_max = furthest(f);
-    }
+    if (w->n_pieces == 0 || !usc_verdict_flagged(c->f.verdict)) return;
+    const bool worse =
+        !w->accused || is_worse(c->seen.bad, c->seen.max, w->settled_bad, w->settled_max);
+    w->accused = true;
+    if (!worse) return;
+    w->settled_bad = c->seen.bad;
+    w->settled_max = c->seen.max;
 }
 
 usc_status usc_case_go_on(usc_case *c, bool *decides, usc_error *err)
@@ -278,7 +279,7 @@ usc_status usc_case_go_on(usc_case *c, bool *decides, usc_error *err)
         w->worst = worst;
         *decides = true;
     }
-    settle(c);
+    w->settled = w->accused;
     return usc_case_ask(c, USC_WANT_PIECE, k + 1, take_piece);
 }
 

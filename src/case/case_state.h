@@ -228,12 +228,16 @@ struct usc_case {
         size_t n_pieces, room;    /* 0: the outputs are no pieces */
         size_t sample;            /* the one, from 1 on, of which all losses are asked */
         const usc_finding *worst; /* of all pieces that were gone on from */
-        bool settled;             /* one of these is accused: what else is no worse is */
+        bool accused, settled;    /* one of these is accused: what else is no worse is */
         bool settled_bad;         /* told by it; it has NaN or Inf out of place, */
         double settled_max;       /* and its worst element is so far off */
         usc_case_parts *parts;
         size_t n_parts, parts_room;
     } whole;
+    struct {
+        bool any, bad;
+        double max;
+    } seen;        /* of the present output, at first sight: as settled_bad and _max */
     bool sight;    /* of a piece beside one that is accused the first look stands */
     int64_t large; /* as in the options */
     double work_of_sample;
@@ -412,8 +416,12 @@ usc_case_stage usc_case_take_apart;
  * what many runs of float32 lose is asked as well; true where it is no piece. */
 bool usc_case_is_sample(usc_case *c);
 
-/** Whether what was seen of a piece is far worse than what settled the call. */
+/** Whether what was seen of a piece is far worse than what settled the call. Keeps what is
+ * seen of it at first sight; takes what is accused of it, when its finding stands, for what
+ * settles the call. */
 bool usc_case_is_far_worse(const usc_case *c);
+void usc_case_see(usc_case *c, const usc_judgement *j);
+void usc_case_settle(usc_case *c);
 
 /** Whether an output that is accused is to be held to what its callable's own roundings
  * to 16 bits cost; then that, and `resume` where they do not explain it. The same of one

@@ -51,6 +51,40 @@ static void judge_part(usc_case *c, const char *path, fixture *f, int64_t first,
     }
 }
 
+/* How many runs of float32 a case asks of `MANY` elements from `first` on, whose runs are
+ * all off by 2^-12. */
+static int asked_of(usc_case *c, fixture *f, int64_t first)
+{
+    float run[MANY];
+    for (int i = 0; i < MANY; i++)
+        run[i] = (float)(f->r[first + i] * (1 + (i % 2 ? 0x1p-12 : -0x1p-12)));
+    usc_tensor device = view((float *)f->d + first, USC_F32, MANY);
+    usc_tensor reference = view(f->r + first, USC_F64, MANY);
+    usc_tensor yardstick = view(f->y + first, USC_F32, MANY);
+    usc_tensor rough = view(run, USC_F32, MANY);
+    const usc_case_output o = {.path = "out[0]",
+                               .device = &device,
+                               .captured = "float32",
+                               .part = {1, N, first, MANY}};
+    usc_want want;
+    int n = 0;
+    assert_int_equal(usc_case_begin(c, &o, NULL), USC_OK);
+    assert_int_equal(usc_case_next(c, &want, NULL), USC_OK);
+    while (want.kind != USC_WANT_NOTHING) {
+        usc_given given = {0};
+        if (want.kind == USC_WANT_REFERENCE || want.kind == USC_WANT_REPLAY)
+            given =
+                (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &reference, .b = &yardstick};
+        if (want.kind == USC_WANT_NOISE && want.k < 8) {
+            given = (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &rough};
+            n++;
+        }
+        give(c, &given);
+        assert_int_equal(usc_case_next(c, &want, NULL), USC_OK);
+    }
+    return n;
+}
+
 static const usc_given there = {.form = USC_GIVEN_AS_ASKED}, none = {0};
 
 static usc_case *opened(void)
@@ -132,6 +166,38 @@ static void the_worst_of_the_pieces_decides(void **state)
     assert_string_equal(other->path, "out[1]");
     assert_int_equal(other->verdict, USC_VERDICT_PASS);
     assert_int_equal(other->n, 7);
+    fixture_free(&f);
+    usc_case_close(c);
+}
+
+/* Runs of float32 widen what an element may be, so that one that is accused of the first
+ * piece looks nearer behind them than the same one of another piece at first sight. */
+static void a_piece_no_worse_than_an_accused_one_asks_no_more(void **state)
+{
+    (void)state;
+    usc_case *c = opened();
+    fixture f = fixture_make(USC_F32, N);
+    const usc_case_form_of form = {"out[0]", 1, {N}};
+    const usc_case_call call = {.op = "f", .outputs = &form, .n_outputs = 1};
+    for (int k = 0; k < PIECES; k++)
+        for (int i = 1; i < 4; i++) /* the last is far worse */
+            fixture_set(&f, k * MANY + 7 * i,
+                        f.r[k * MANY + 7 * i] * (k == PIECES - 1 ? 50 : 1.25));
+    assert_int_equal(usc_case_begin_call(c, &call, NULL), USC_OK);
+    for (int k = 0; k < PIECES; k++) {
+        next_is(c, USC_WANT_PIECE, k);
+        give(c, &there);
+        next_is(c, USC_WANT_NOTHING, 0);
+        const int asked = asked_of(c, &f, (int64_t)k * MANY);
+        assert_int_equal(asked > 0, k == 0 || k == PIECES - 1);
+        bool decides;
+        assert_int_equal(usc_case_go_on(c, &decides, NULL), USC_OK);
+    }
+    next_is(c, USC_WANT_PIECE, PIECES);
+    give(c, &none);
+    next_is(c, USC_WANT_NOTHING, 0);
+    const usc_finding *one = usc_findings_at(usc_case_findings(c), 0);
+    assert_true(usc_verdict_flagged(one->verdict));
     fixture_free(&f);
     usc_case_close(c);
 }
@@ -236,6 +302,7 @@ int main(void)
         cmocka_unit_test(a_small_call_has_no_pieces),
         cmocka_unit_test(one_that_cannot_be_cut_is_judged_whole),
         cmocka_unit_test(the_worst_of_the_pieces_decides),
+        cmocka_unit_test(a_piece_no_worse_than_an_accused_one_asks_no_more),
         cmocka_unit_test(a_piece_that_fails_is_no_pass),
         cmocka_unit_test(a_large_product_is_judged_on_rows),
         cmocka_unit_test(the_very_bytes_of_what_is_carried_are_right),
