@@ -108,17 +108,21 @@ static int64_t line_at(usc_port_job *job, size_t at)
     return job->line;
 }
 
+bool usc_port_first(usc_port_job *job, const char *construct)
+{
+    const int64_t next = (int64_t)job->told.n;
+    const bool first = usc_keys_put(&job->told, usc_key_of(construct), next) == next;
+    job->failed |= job->told.failed;
+    return first;
+}
+
 void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
                        const char *excerpt, const char *advice)
 {
-    const int64_t line = line_at(job, at), next = (int64_t)job->told.n;
-    const usc_hash128 key =
-        usc_key_of(construct[0] == '\''
-                       ? construct
-                       : usc_port_format(job, "%s %lld", construct, (long long)line));
-    if (usc_keys_put(&job->told, key, next) != next) return;
+    const int64_t line = line_at(job, at);
+    if (!usc_port_first(job, usc_port_format(job, "%s %lld", construct, (long long)line)))
+        return;
     void *items = job->left;
-    job->failed |= job->told.failed;
     if (!grow(&items, job->n_left, &job->left_size, sizeof *job->left, &job->failed))
         return;
     job->left = items;

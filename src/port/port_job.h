@@ -118,7 +118,11 @@ void usc_port_replace(usc_port_job *job, size_t i, const char *text);
 void usc_port_leave(usc_port_job *job, size_t i, size_t last, const char *construct,
                     const char *advice);
 
-/** The same at a byte, with an excerpt; once for each construct and excerpt. */
+/** Whether a construct was not asked about before: a name that is left by its own sake is
+ * left once. */
+bool usc_port_first(usc_port_job *job, const char *construct);
+
+/** The same at a byte, with an excerpt; once for each construct and line. */
 void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
                        const char *excerpt, const char *advice);
 

@@ -258,11 +258,11 @@ void usc_port_own_apply(usc_port_job *job, bool python)
             usc_port_leave(job, i, i, "joined name",
                            "what a macro joins is not followed: see that it fits");
         const char *name = is_foreign(job, i) ? NULL : own_to(job, word, python, &why);
-        if (name != NULL && why == NULL)
-            usc_port_replace(job, i, name);
-        else if (name != NULL)
+        if (name != NULL && why == NULL) usc_port_replace(job, i, name);
+        const char *shown = usc_port_format(job, "'%s'", word);
+        if (name != NULL && why != NULL && usc_port_first(job, shown))
             usc_port_leave(
-                job, i, i, usc_port_format(job, "'%s'", word),
+                job, i, i, shown,
                 usc_port_format(job, "%s: name it %s by hand, or leave it", why, name));
     }
 }

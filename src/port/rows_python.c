@@ -24,7 +24,7 @@ const usc_port_family usc_port_families_python[] = {
      "set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream stream synchronize"},
     {NAME, "torch.cuda.", {NULL, NULL, NULL, NULL},
      "nvtx cudart jiterator comm sparse tunable gds green_contexts"},
-    {TEXT, "torch.cuda.", {"torch.musa.", NULL, "torch.npu.", "torch.xpu."},
+    {TEXT, "torch.cuda.", {"torch.musa.", "torch.sim.", "torch.npu.", "torch.xpu."},
      "FloatTensor DoubleTensor HalfTensor BFloat16Tensor IntTensor LongTensor ByteTensor BoolTensor CharTensor "
      "ShortTensor"},
     {0},
@@ -33,7 +33,7 @@ const usc_port_family usc_port_families_python[] = {
 const usc_port_row usc_port_rows_python[] = {
     {NAME, "torch.cuda", {"torch.musa", "torch.sim!", "torch.npu", "torch.xpu"}},
     {IMPORT, "torch.cuda", {"torch_musa", "ulpscope.sim", "torch_npu.npu", "torch.xpu"}},
-    {NAME, "torch.cuda.CUDAGraph", {"torch.musa.MUSAGraph", NULL, "torch.npu.NPUGraph", NULL}},
+    {NAME, "torch.cuda.CUDAGraph", {"torch.musa.MUSAGraph", "torch.sim.SimGraph", "torch.npu.NPUGraph", NULL}},
     {NAME, "torch.cuda.amp.autocast", {"torch.musa.amp.autocast", "torch.sim.amp.autocast", "torch.npu.amp.autocast", "torch.amp.autocast(\"xpu\""}},
     {NAME, "torch.cuda.amp.GradScaler", {"torch.musa.amp.GradScaler", "torch.sim.amp.GradScaler", "torch.npu.amp.GradScaler", "torch.amp.GradScaler(\"xpu\""}},
     {NAME, "torch.cuda.amp", {"torch.musa.amp", "torch.sim.amp", "torch.npu.amp", "torch.amp"}},
@@ -41,8 +41,8 @@ const usc_port_row usc_port_rows_python[] = {
     {NAME, "torch.cuda.amp.custom_bwd", {"torch.musa.amp.custom_bwd", "torch.sim.amp.custom_bwd", "torch.npu.amp.custom_bwd", NULL}},
     {IMPORT, "torch.cuda.amp", {"torch_musa.amp", "ulpscope.sim.amp", "torch_npu.npu.amp", "torch.amp"}},
     {NAME, "torch.version.cuda", {NULL, NULL, NULL, NULL}},
-    {NAME, "torch.backends.cuda.matmul.allow_tf32", {"torch.backends.mudnn.allow_tf32", NULL, NULL, NULL}},
-    {NAME, "torch.backends.cudnn.allow_tf32", {"torch.backends.mudnn.allow_tf32", NULL, NULL, NULL}},
+    {NAME, "torch.backends.cuda.matmul.allow_tf32", {"torch.backends.mudnn.allow_tf32", "torch.backends.sim.matmul.allow_tf32", NULL, NULL}},
+    {NAME, "torch.backends.cudnn.allow_tf32", {"torch.backends.mudnn.allow_tf32", "torch.backends.sim.conv.allow_tf32", NULL, NULL}},
     {NAME, "torch.backends.cudnn", {NULL, NULL, NULL, NULL}},
     {NAME, "torch.backends.cuda", {NULL, NULL, NULL, NULL}},
     {NAME, "torch.distributed.is_nccl_available", {"torch.distributed.is_backend_available(\"mccl\"", "torch.distributed.is_backend_available(\"simccl\"", "torch.distributed.is_backend_available(\"hccl\"", "torch.distributed.is_xccl_available"}},
