@@ -116,12 +116,17 @@ static int64_t keep_live(crowd *c)
     return bad;
 }
 
+/* How far roundings may move what is made of a draw; 0 of whole numbers. */
+static double share_of(const crowd *c)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(c->of->device->dtype);
+    return info->kind == USC_KIND_FLOAT ? 0x1p-12 + ldexp(1, 1 - info->sig_bits) : 0;
+}
+
 /* The device's elements, moved upon the nearest draw where rounding explains the gap. */
 static void move_near(const crowd *c, double *out)
 {
-    const usc_dtype_info *info = usc_dtype_info_of(c->of->device->dtype);
-    const bool floats = info->kind == USC_KIND_FLOAT;
-    const double share = 0x1p-12 + ldexp(1, 1 - info->sig_bits);
+    const double share = share_of(c);
     double squares = 0;
     for (int64_t i = c->n; i < c->n * c->n_rows; i++)
         squares += c->rows[i] * c->rows[i];
@@ -135,7 +140,7 @@ static void move_near(const crowd *c, double *out)
             gap = away;
             nearest = v;
         }
-        const double reach = floats ? share * most + 0x1p-14 * size : 0;
+        const double reach = share > 0 ? share * most + 0x1p-14 * size : 0;
         out[i] = gap <= reach ? nearest : c->rows[i];
     }
 }
@@ -338,8 +343,10 @@ static bool apart_from(const crowd *c, double numbers[][N_KINDS], int kind,
     const double spread = sqrt(squares / (n - 1)), off = numbers[0][kind] - middle;
     const bool largest = kind >= BLOCK && kind <= TABLE; /* of many: above 0 by itself */
     const double size = largest ? numbers[0][kind] : fabs(off);
-    if (!(fabs(off) > FAR * spread + 1e-12 * fabs(middle)) ||
-        !(size > kinds[kind].bound + 1e-12 * fabs(middle)) || (largest && off < 0))
+    /* draws in other orders have one size, but for the roundings of who made them */
+    const double least = fmax(1e-12, kind >= SIZE ? share_of(c) : 0) * fabs(middle);
+    if (!(fabs(off) > FAR * spread + least) || !(size > kinds[kind].bound + least) ||
+        (largest && off < 0))
         return false;
     return usc_clause_set(
         out, "%s is not that of %d draws of the CPU (%+.1f standard deviations)",
@@ -447,7 +454,8 @@ static USC_NOINLINE usc_status judge(const usc_draw_crowd *of, usc_arena *arena,
                                  false, err);
     usc_status st = usc_tensor_numel(of->device, &n, err);
     if (st != USC_OK) return st;
-    bool problem = crowd_odd(&c, n, &why, &no_number);
+    bool problem =
+        crowd_odd(&c, n, &why, &no_number) || usc_draw_order_odd(of, n, arena, &why);
     if (arena->failed) return usc_error_set(err, USC_E_NOMEM, -1, "draws: no memory");
     if (!problem && of->again != NULL && n >= USC_DRAW_ENOUGH &&
         same_numbers(of->device, of->again, n))

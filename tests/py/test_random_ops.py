@@ -85,6 +85,9 @@ UNKNOWN = {  # judged against draws of the CPU
     "block": lambda x: F.dropout(F.relu(x @ torch.ones(8, 8)), 0.2).softmax(-1),
     "binomial": lambda x: torch.binomial(torch.full_like(x, 20), x.sigmoid()),
     "gamma": lambda x: torch._standard_gamma(x.abs() + 0.1),
+    "rows in an order": lambda x: x.view(64, -1)[torch.randperm(64)],
+    "elements in an order": lambda x: 0.7 * x.flatten()[torch.randperm(x.numel())],
+    "put in an order": lambda x: torch.zeros_like(x).index_copy_(0, torch.randperm(len(x)), x),
 }
 
 
@@ -152,6 +155,16 @@ def with_last(values, last):
     return torch.cat([values[:-1], torch.tensor([last])])
 
 
+def with_first(values, first):
+    return torch.cat([first[None], values[1:]])
+
+
+def torn(rows):
+    """The first two rows, each with the other's first element."""
+    rows[0, 0], rows[1, 0] = rows[1, 0].clone(), rows[0, 0].clone()
+    return rows
+
+
 def two_runs():
     return torch.randint(0, 2, (N,)).sort(stable=True).indices
 
@@ -161,7 +174,7 @@ RAND, RANDN = (lambda x: torch.rand(N)), (lambda x: torch.randn(N))
 TENS, PERM = (lambda x: torch.randint(0, 10, (N,))), (lambda x: torch.randperm(N))
 PICK = lambda w: torch.multinomial(w, 400, replacement=True)  # noqa: E731
 PICK_ONCE = lambda w: torch.multinomial(w, 40)  # noqa: E731
-NOISE = UNKNOWN["noise"]
+NOISE, ROWS = UNKNOWN["noise"], UNKNOWN["rows in an order"]
 CLASSES = lambda x: F.gumbel_softmax(torch.zeros(3000, 6), hard=True)  # noqa: E731
 ORDERS = lambda x: torch.stack([torch.randperm(12) for _ in range(1200)])  # noqa: E731
 WAITS = lambda x: torch.empty(200, 100).exponential_(2.0)  # noqa: E731
@@ -226,6 +239,10 @@ BUGS = {
     "columns wait longer and longer": (WAITS, lambda x: WAITS(x) * torch.linspace(0.8, 1.2, 100)),
     "each 37th is never one": (ONES, lambda x: ONES(x) * (torch.arange(40000) % 37 != 5)),
     "one of each part of a grid": (MANY, lambda x: ((torch.arange(20000) + MANY(x)) / 20000)[torch.randperm(20000)]),
+    "rows with repeats": (ROWS, lambda x: x.view(64, -1)[torch.randint(0, 64, (64,))]),
+    "the last row twice": (ROWS, lambda x: x.view(64, -1)[[*range(1, 64), 63]]),
+    "rows torn apart": (ROWS, lambda x: torn(ROWS(x))),
+    "a class of two halves": (CLASSES, lambda x: with_first(CLASSES(x), torch.tensor([0.5, 0.5, 0, 0, 0, 0]))),
     "noise 20 % larger": (NOISE, lambda x: x + 0.12 * torch.randn_like(x)),
     "noise shared by rows": (NOISE, lambda x: x + 0.1 * torch.randn_like(x[:1])),
     "attention without dropout": (ATTENTION, lambda x: F.scaled_dot_product_attention(x, x, x)),

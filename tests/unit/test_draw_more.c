@@ -276,6 +276,54 @@ static void an_honest_draw_is_no_rarer_than_another(void **state)
     assert_non_null(strstr(among_draws(USC_F32, device, false), "of the result"));
 }
 
+/* Rows of 32 in a drawn order, of numbers that no format rounds alike. */
+static void shuffle_rows(double *out)
+{
+    int order[64];
+    for (int i = 0; i < 64; i++)
+        order[i] = i;
+    for (int i = 63; i > 0; i--) {
+        const int j = (int)(stream_even() * (i + 1)), kept = order[i];
+        order[i] = order[j];
+        order[j] = kept;
+    }
+    for (int i = 0; i < N; i++)
+        out[i] = 1 + 0.01 * order[i / 32] + 2 * (i % 32);
+}
+
+static void a_drawn_order_leaves_what_there_is(void **state)
+{
+    (void)state;
+    static double device[N], kept[N];
+    stream_seed(77);
+    for (int k = 0; k < USC_DRAW_CROWD; k++)
+        shuffle_rows(crowd_rows[k]);
+    for (uint64_t s = 1; s <= 20; s++) {
+        stream_seed(100 + s);
+        shuffle_rows(device);
+        if (s % 2 == 0) /* another kernel's roundings */
+            for (int i = 0; i < N; i++)
+                device[i] *= 1 + 0x1p-22 * (i % 3 - 1);
+        assert_string_equal(among_draws(s % 2 == 0 ? USC_F32 : USC_F64, device, false),
+                            "");
+    }
+    shuffle_rows(kept);
+    memcpy(device, kept, sizeof device);
+    memcpy(device + 32 * 5, device + 32 * 9, 32 * sizeof *device); /* a row twice */
+    assert_non_null(strstr(among_draws(USC_F32, device, false),
+                           "of its elements are not those of the draws"));
+    memcpy(device, kept, sizeof device); /* two elements in each other's row */
+    device[3] = kept[32 * 7 + 3];
+    device[32 * 7 + 3] = kept[3];
+    assert_string_equal(among_draws(USC_F32, device, false),
+                        "its slices along axis 0 are not those of the draws of the CPU, "
+                        "which hold the same in other orders");
+    memcpy(device, kept, sizeof device); /* and in each other's column, of one row */
+    device[3] = kept[4];
+    device[4] = kept[3];
+    assert_string_not_equal(among_draws(USC_F32, device, false), "");
+}
+
 /* ---- masks behind sums ---- */
 
 enum { BLOCKS = 40, EQUATIONS = 16, UNKNOWNS = 40 };
@@ -578,6 +626,7 @@ int main(void)
         cmocka_unit_test(an_answer_must_lie_among_the_draws),
         cmocka_unit_test(draws_of_few_values_admit_no_others),
         cmocka_unit_test(an_honest_draw_is_no_rarer_than_another),
+        cmocka_unit_test(a_drawn_order_leaves_what_there_is),
         cmocka_unit_test(masks_behind_sums_are_found),
         cmocka_unit_test(large_numbers_hide_no_mask),
         cmocka_unit_test(large_numbers_hide_none_of_few),
