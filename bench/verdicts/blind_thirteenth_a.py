@@ -231,7 +231,6 @@ add(
         "hides: halves go to odd numbers": lambda x: torch.where(
             (x - x.floor()) == 0.5, 2 * torch.floor((x + 0.5) / 2 - 0.25) + 1, torch.round(x)
         ),
-        "towards zero": torch.trunc,
     },
 )
 

@@ -112,7 +112,7 @@ def gemma(x, w, one=1, n=None, eps=1e-6, early=False, by=None):
 add(
     "gemma_norm",
     gemma_norm,
-    lambda d: (d(24, 200, dtype=bf, scale=0.01), d(200, dtype=bf, scale=0.1)),
+    lambda d: (d(24, 200, dtype=bf, scale=0.004), d(200, dtype=bf, scale=0.1)),
     gemma,
     right={"divided by the root": {}, "in double": lambda x, w: gemma_norm(x.double(), w.double())},
     wrong={

@@ -91,7 +91,10 @@ add(
 add(
     "int_mm",
     A._int_mm.default,
-    lambda d: ((d.ints(256, 32, 72) - 128).to(torch.int8), (d.ints(256, 72, 24) - 128).to(torch.int8)),
+    lambda d: (
+        torch.cat([d.ints(256, 30, 72) - 128, torch.full((2, 72), -128)]).to(torch.int8),
+        torch.cat([d.ints(256, 72, 22) - 128, torch.full((72, 2), -128)], 1).to(torch.int8),
+    ),
     right={
         "in double": lambda a, b: (a.double() @ b.double()).int(),
         "in long": lambda a, b: (a.long() @ b.long()).int(),
@@ -231,7 +234,7 @@ add(
         "the first block's scale for all": {"first": True},
         "the weight's scales are transposed": {"swap": True},
         "hides: scales of the left are a block late at the end": {"off": 1},
-        "hides: the accumulator is bfloat16 between blocks": {"acc": torch.float8_e5m2},
+        "hides: the accumulator is eight bits between blocks": {"acc": torch.float8_e5m2},
         "the last block is dropped": {"steps": 3},
     },
     dtype=bf,
