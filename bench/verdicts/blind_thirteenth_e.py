@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set R, the thirteenth: convolutions, pooling and interpolation."""
 
-
 import torch
 import torch.nn.functional as F
 
