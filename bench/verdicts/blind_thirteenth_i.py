@@ -451,7 +451,12 @@ def fp8_block_weights(w):
 add(
     "fp8_quant_blocks",
     fp8_block_weights,
-    lambda d: (d(32, 48) * torch.exp(d(32, 48)) * torch.where(torch.arange(32) % 16 == 15, 3.0, 1.0)[:, None],),
+    lambda d: (
+        d(32, 48)
+        * torch.exp(d(32, 48))
+        * torch.where((torch.arange(768).reshape(16, 48) % 48 == 15).repeat(2, 1), 99.0, 1.0)
+        * torch.where((torch.arange(32) % 16 == 15)[:, None] & (torch.arange(48) == 20), 99.0, 1.0),
+    ),
     lambda w, rows=16, pw=False, n=16: (
         lambda b, s: ((b / s[..., None, None]).clamp(-448, 448).to(f8).float().transpose(1, 2).reshape(32, 48), s)
     )(

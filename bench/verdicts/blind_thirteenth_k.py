@@ -471,31 +471,3 @@ add(
         "hides: the last of five is never accepted": lambda p, q, t, u: speculative(p, q, t, u).clamp(max=4),
     },
 )
-
-
-def penalties(logits, seen, alpha):
-    counts = F.one_hot(seen, logits.shape[-1]).sum(1)
-    hit = counts > 0
-    y = torch.where(hit, torch.where(logits > 0, logits / alpha, logits * alpha), logits)
-    return y - 0.3 * counts.to(y.dtype) - 0.5 * hit.to(y.dtype)
-
-
-add(
-    "token_penalties",
-    penalties,
-    lambda d: (d(6, 40, scale=3), d.ints(40, 6, 25), 1.3),
-    lambda x, s, a, n=25, sign=True, presence=0.5, count=True: (
-        lambda c: (
-            torch.where(c > 0, torch.where((x > 0) | (not sign), x / a, x * a), x)
-            - 0.3 * (c if count else (c > 0))
-            - presence * (c > 0).float()
-        )
-    )((s[:, :n, None] == torch.arange(40)).sum(1).float()),
-    right={"compared": {}},
-    wrong={
-        "negative logits are divided, too": {"sign": False},
-        "a token counts once": {"count": False},
-        "hides: the last token is not counted": {"n": 24},
-        "no penalty of presence": {"presence": 0.0},
-    },
-)
