@@ -135,7 +135,7 @@ add(
 add(
     "dot_double",
     A.dot.default,
-    lambda d: (d(3000, dtype=torch.float64), d(3000, dtype=torch.float64)),
+    lambda d: (d(3000, dtype=torch.float64) / 3, d(3000, dtype=torch.float64) / 3),
     right={
         "halves": lambda a, b: (a * b).reshape(2, -1).sum(1).sum(0),
         "backwards": lambda a, b: (a.flip(0) * b.flip(0)).sum(),
