@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum {
-    MOST_ELEMENTS = 1 << 18,
+    MOST_ELEMENTS = 1 << 20,
     MOST_GROUPS = 1 << 13, /* the whole, and the indices of all axes */
     NO_AXIS = -1,
 };

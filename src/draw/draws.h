@@ -213,7 +213,7 @@ USC_NODISCARD usc_status usc_draws_say(usc_findings *f, usc_verdict verdict,
 /**
  * Whether the draws of a crowd are the same n numbers in other orders, and the device's
  * are not: in the whole, at an index of an axis, or slice by slice. Not looked at in more
- * than 2^18 elements. Memory: in the arena.
+ * than 2^20 elements. Memory: in the arena.
  */
 bool usc_draw_order_odd(const usc_draw_crowd *of, int64_t n, usc_arena *arena,
                         usc_clause *out);
