@@ -212,6 +212,7 @@ typedef struct usc_case_output {
     bool carries;      /* elements lie elsewhere, nothing is computed: NATIVE is asked
                           before REFERENCE, and its very bytes are right */
     bool linear;       /* a sum of products: SLOPE may be asked */
+    bool adds;         /* a plain sum or mean */
     bool products;     /* matrices are multiplied inside */
     bool chained;      /* rounded to 16 bits between its operators, as the yardstick is */
     bool gradient;     /* PROBE may be asked */

@@ -67,6 +67,7 @@ USC_BEGIN_DECLS
 /* clang-format on */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
+    X(adds)         /* a plain sum or mean */                                            \
     X(carries)      /* elements lie elsewhere: the CPU's very bytes are right */         \
     X(exact)        /* held to the reference's bits, also if it is a float */            \
     X(free)         /* the operator promises no values */                                \

@@ -86,7 +86,7 @@ PyObject *py_case_leave(case_object *self, usc_status status, const usc_error *e
 typedef struct known {
     PyObject *bytes;
     const char *dtype, *captured;
-    int flags[16];
+    int flags[18];
     long long part[4];
 } known;
 
@@ -94,16 +94,17 @@ static int parse_output(PyObject *args, PyObject *kwargs, PyObject **path,
                         PyObject **device, known *k)
 {
     static char *names[] = {
-        "path",    "device",     "bytes",     "dtype",  "captured",     "free",
-        "exact",   "pairs",      "rounding",  "linear", "never_rounds", "gradient",
-        "single",  "admissible", "any_float", "keep",   "narrow",       "products",
-        "chained", "readings",   "carries",   "alone",  "part",         NULL};
+        "path",         "device",   "bytes",    "dtype",      "captured",
+        "free",         "exact",    "pairs",    "rounding",   "linear",
+        "never_rounds", "gradient", "single",   "admissible", "any_float",
+        "keep",         "narrow",   "products", "chained",    "readings",
+        "carries",      "adds",     "alone",    "part",       NULL};
     int *f = k->flags;
     return PyArg_ParseTupleAndKeywords(
-        args, kwargs, "UO|$Ozzppppppppppppppppi(LLLL)", names, path, device, &k->bytes,
+        args, kwargs, "UO|$Ozzpppppppppppppppppi(LLLL)", names, path, device, &k->bytes,
         &k->dtype, &k->captured, &f[0], &f[1], &f[2], &f[3], &f[4], &f[5], &f[6], &f[7],
-        &f[8], &f[9], &f[10], &f[11], &f[12], &f[13], &f[14], &f[15], &f[16], &k->part[0],
-        &k->part[1], &k->part[2], &k->part[3]);
+        &f[8], &f[9], &f[10], &f[11], &f[12], &f[13], &f[14], &f[15], &f[16], &f[17],
+        &k->part[0], &k->part[1], &k->part[2], &k->part[3]);
 }
 
 static usc_case_output output_of(const char *path, const known *k)
@@ -128,7 +129,8 @@ static usc_case_output output_of(const char *path, const known *k)
                              .chained = f[13],
                              .readings = f[14],
                              .carries = f[15],
-                             .alone = f[16],
+                             .adds = f[16],
+                             .alone = f[17],
                              .part = {k->part[0], k->part[1], k->part[2], k->part[3]}};
 }
 

@@ -229,6 +229,7 @@ static usc_status keep_anew(usc_case *c, usc_error *err)
                     .free = c->o.free,
                     .multiplies = c->o.products,
                     .never_rounds = c->o.never_rounds,
+                    .adds = c->o.adds,
                     .alone = c->o.alone,
                     .pairs = c->o.pairs,
                     .rounding = c->o.rounding};

@@ -240,8 +240,8 @@ static usc_status after_appeal(usc_case *c, usc_error *err)
     usc_judgement *j = &c->look.j;
     if (!accused(j) || c->o.never_rounds || c->o.bare) return done(c, err);
     if (usc_case_may_chain(c)) return usc_case_chain(c, after_appeal);
-    /* What a sum of products loses is no more than its terms do: S has that. */
-    if (c->o.linear && j->max > HOPELESS * j->t_max) return done(c, err);
+    /* What a sum loses is no more than its terms do: S has that. */
+    if ((c->o.linear || c->o.adds) && j->max > HOPELESS * j->t_max) return done(c, err);
     if (c->look.losses == USC_WANT_NOISE) {
         j->bits = fmax(fmin(c->look.bits_before, j->bits), j->bits - MOST_BITS_LESS);
         if (accused(j) && j->bits < FEWEST_BITS) j->verdict = USC_VERDICT_WRONG;

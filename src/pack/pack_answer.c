@@ -217,6 +217,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
         .alone = o->alone,
         .rounding = o->rounding,
         .linear = o->products >= 1,
+        .adds = o->adds,
         .products = o->multiplies,
         .gradient = o->side_low != NULL,
         .single = true,

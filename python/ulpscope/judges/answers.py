@@ -56,6 +56,7 @@ def known_of(operands, path, device):
         pairs=path in reference.pairs,
         rounding=discrete.is_rounding(call),
         linear=is_sum_of_products(call),
+        adds=name_of_one(call) in ("sum", "mean"),
         alone=alone(call, path),
         never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path),
