@@ -55,9 +55,10 @@ static bool refuse(const usc_safetensor *device, const usc_safetensor *reference
  * something is. *n_odd: how many elements of the reference are NaN or Inf. */
 static usc_status find_nothing(const usc_safetensor *device,
                                const usc_safetensor *reference, const char **why,
-                               int64_t *n_odd, usc_error *err)
+                               usc_verdict *verdict, int64_t *n_odd, usc_error *err)
 {
     usc_range d, r;
+    *verdict = USC_VERDICT_UNJUDGED;
     *why = NULL;
     *n_odd = 0;
     if (device->tensor.dtype == USC_DTYPE_NONE ||
@@ -69,9 +70,10 @@ static usc_status find_nothing(const usc_safetensor *device,
     if (st == USC_OK) st = usc_range_compute(&device->tensor, &d, err);
     if (st != USC_OK) return st;
     *n_odd = r.n_nan + r.n_pos_inf + r.n_neg_inf;
-    if (r.n == 0)
+    if (r.n == 0) {
+        *verdict = USC_VERDICT_UNDEFINED; /* there is nothing to judge */
         *why = "it has no elements: nothing is compared";
-    else if (r.n_nan == r.n && d.n_nan == d.n)
+    } else if (r.n_nan == r.n && d.n_nan == d.n)
         *why = "all of it is NaN on both sides: nothing is compared";
     return USC_OK;
 }
@@ -222,10 +224,11 @@ static usc_status judge_tensor(pair *p, const char *name, const usc_safetensor *
     if (refuse(device, reference, why, sizeof why))
         return usc_pack_lack(&p->w, USC_LACKS_FINER, USC_VERDICT_UNJUDGED, why, err);
     const char *nothing;
+    usc_verdict verdict;
     int64_t n_odd;
-    usc_status st = find_nothing(device, reference, &nothing, &n_odd, err);
+    usc_status st = find_nothing(device, reference, &nothing, &verdict, &n_odd, err);
     if (st == USC_OK && nothing != NULL)
-        st = usc_pack_say(&p->w, USC_VERDICT_UNJUDGED, "", err, "%s", nothing);
+        st = usc_pack_say(&p->w, verdict, "", err, "%s", nothing);
     else if (st == USC_OK)
         st = judge_given(p, name, device, reference, err);
     if (st == USC_OK) note_odd(p, name, n_odd);
