@@ -182,6 +182,15 @@ void cli_report_begin(cli_report *r);
 /** Takes one option; false for others and after a sentence on stderr. */
 bool cli_report_option(cli_report *r, int option);
 
+/** Takes one VERDICT[:PATTERN] of --allow; false after a sentence on stderr. */
+bool cli_report_allow(cli_report *r, const char *text);
+
+/** Takes the `text` of an --allow that knows one word, "unpaired[:PATTERN]", or two
+ * (`other` NULL: one), each once: *pattern is "*" without one. False after a sentence on
+ * stderr. */
+bool cli_allow_one(const char *word, const char *text, const char **pattern,
+                   const char *other, const char **other_pattern);
+
 /** Completes it after the last option; false after a sentence on stderr. */
 bool cli_report_ready(cli_report *r);
 
@@ -224,7 +233,7 @@ int cli_report_show(const cli_report *r, const char *out);
 /** Prints what was not judged in the results in folder `out`, a line where there is any
  * (usc_report_unjudged): the last one of whatever judges. The exit code: 0, or 2 after a
  * sentence. */
-int cli_report_unjudged(const char *out);
+int cli_report_unjudged(const cli_report *r, const char *out, FILE *to);
 
 /** Writes the files of the results in folder `out`, and no table; the exit code. */
 int cli_report_write(const cli_report *r, const char *out);

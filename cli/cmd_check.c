@@ -132,8 +132,8 @@ const cli_page cmd_check_page = {
         "  torchrun --nproc-per-node 8 -m ulpscope check ulpscope-trace --device cuda\n",
     .codes =
         "1 when a call is crashed, timeout, nonfinite, wrong, reduced or intermittent "
-        "and not allowed; 2 when less than --min-judged was judged or something went "
-        "wrong; else 0",
+        "and not allowed; 2 when one could not be judged and is not allowed (--allow, "
+        "--min-judged), or something went wrong; else 0",
 };
 
 typedef struct arguments {

@@ -130,8 +130,8 @@ const cli_page cmd_fuzz_page = {
         "  ulpscope fuzz minimize 0:1234 --device npu:0\n",
     .codes = "1 when a case is crashed, timeout, nonfinite, wrong, reduced or "
              "intermittent and not allowed, with --matrix when something is "
-             "refused; 2 when less than --min-judged was judged or "
-             "something went wrong; else 0",
+             "refused; 2 when no case of an operator could be judged and that is not "
+             "allowed (--allow, --min-judged), or something went wrong; else 0",
 };
 
 typedef enum verb { FUZZ, REPLAY, MINIMIZE } verb;
@@ -327,7 +327,9 @@ static int run(arguments *a)
                              : cli_report_show(&a->report, a->check.out);
     if (code != CLI_TROUBLE && !fuzz_tell(&a->check, &a->from, a->json))
         return CLI_TROUBLE;
-    return a->json || cli_report_unjudged(a->check.out) == CLI_SAME ? code : CLI_TROUBLE;
+    const int last =
+        cli_report_unjudged(&a->report, a->check.out, a->json ? stderr : stdout);
+    return last == CLI_SAME ? code : CLI_TROUBLE;
 }
 
 /* Judges cases by their names, into the folder `out`. */

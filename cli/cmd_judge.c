@@ -61,8 +61,10 @@ const cli_page cmd_judge_page = {
         "  ulpscope judge trt-outputs.json onnxrt-outputs.json\n"
         "  ulpscope judge layers-npu/ layers-gpu/\n"
         "  ulpscope judge out.bin truth.bin --dtype float16,float32 --shape 1,1000\n",
-    .codes = "1 when a call is flagged and not allowed; 2 when nothing was judged, what "
-             "decides was not given and is not allowed, or something went wrong; else 0",
+    .codes =
+        "1 when a call is flagged and not allowed; 2 when one could not be judged or "
+        "was not given and is not allowed (--allow, --min-judged), or something went "
+        "wrong; else 0",
 };
 
 typedef struct judge_arguments {

@@ -31,8 +31,8 @@ const cli_page cmd_report_page = {
         "The last line sums it up: ... | tail -n 1 >> \"$GITHUB_STEP_SUMMARY\"\n",
     .codes =
         "1 when a call is crashed, timeout, nonfinite, wrong, reduced or intermittent "
-        "and not allowed; 2 when less than --min-judged was judged or something went "
-        "wrong; else 0",
+        "and not allowed; 2 when one could not be judged and is not allowed (--allow, "
+        "--min-judged), or something went wrong; else 0",
 };
 
 int cmd_report(int argc, char **argv)

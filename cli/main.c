@@ -73,7 +73,8 @@ static int usage(FILE *to)
         "  ulpscope report ulpscope-out                    the findings, worst first\n"
         "  ulpscope show ulpscope-trace --ops '*softmax*'  what exactly was recorded\n"
         "\n"
-        "exit codes: 0 nothing to object to, 1 differs or flagged, 2 trouble\n",
+        "exit codes: 0 nothing to object to, 1 differs or flagged, 2 not told, or "
+        "trouble\n",
         to);
     return 0;
 }

@@ -25,16 +25,19 @@ enum {
 
 const cli_entry cli_report_options[] = {
     {OPT_ALLOW, "allow", "VERDICT[:PATTERN]", NULL,
-     "do not let this decide the exit code; may be repeated. PATTERN: globs over "
+     "do not let this decide the exit code; may be repeated. unjudged, unsupported: "
+     "accept that nobody looked at such calls (exit code 2 else); unrecorded: that the "
+     "trace lacks some that ran (compiled regions, cut short). PATTERN: globs over "
      "operators, "
      "comma-separated, ! excludes; usual or usual:PATTERN: what torch's own CPU kernel "
      "of "
      "that dtype does no better"},
     {OPT_STRICT, "strict", NULL, NULL,
-     "undefined, unjudged and unsupported calls are flagged too"},
-    {OPT_MIN_JUDGED, "min-judged", "SHARE", "50%",
-     "exit code 2 where less of the calls is judged: the rest is undefined, unjudged or "
-     "unsupported"},
+     "undefined, unjudged and unsupported calls are flagged, too: exit code 1"},
+    {OPT_MIN_JUDGED, "min-judged", "SHARE", "100%",
+     "exit code 2 where less of the calls is judged: the rest is unjudged or "
+     "unsupported, "
+     "or has an output that is; what --allow names does not count"},
     {OPT_BASELINE, "baseline", "FILE", NULL,
      "flag only what is new or worse than in an earlier run: its result.db, result.json "
      "or "
@@ -56,9 +59,10 @@ void cli_report_begin(cli_report *r)
     *r = (cli_report){.when = "auto"};
 }
 
-static bool add_allow(cli_report *r, const char *text)
+bool cli_report_allow(cli_report *r, const char *text)
 {
     usc_error err;
+    if (strcmp(text, "unrecorded") == 0) return r->options.unrecorded = true;
     if (r->options.n_allow == CLI_MAX_ALLOW) {
         cli_fail("more than %d --allow", CLI_MAX_ALLOW);
         return false;
@@ -68,6 +72,28 @@ static bool add_allow(cli_report *r, const char *text)
         return false;
     }
     r->options.n_allow++;
+    return true;
+}
+
+bool cli_allow_one(const char *word, const char *text, const char **pattern,
+                   const char *other, const char **other_pattern)
+{
+    char given[USC_ALLOW_WORD];
+    const char *names;
+    usc_error err;
+    const usc_status st = usc_allow_word(text, given, &names, &err);
+    const bool second = other != NULL && strcmp(given, other) == 0;
+    const char **to = second ? other_pattern : pattern;
+    if (!second && strcmp(given, word) != 0)
+        return cli_fail("--allow '%s': %s or %s:PATTERN is needed%s%s", text, word, word,
+                        other != NULL ? ", or the same with " : "",
+                        other != NULL ? other : "") == 0;
+    if (*to != NULL)
+        return cli_fail("--allow %s is given twice: one PATTERN holds several, "
+                        "comma-separated",
+                        given) == 0;
+    if (st != USC_OK) return cli_fail("--allow: %s", err.text) == 0;
+    *to = names != NULL ? names : "*";
     return true;
 }
 
@@ -114,7 +140,7 @@ bool cli_report_option(cli_report *r, int option)
         r->options.by_loss = strcmp(optarg, "loss") == 0;
         return true;
     case OPT_ALLOW:
-        return add_allow(r, optarg);
+        return cli_report_allow(r, optarg);
     default:
         return false;
     }
@@ -205,13 +231,15 @@ int cli_report_write(const cli_report *r, const char *out)
     return with_report(r, out, false);
 }
 
-int cli_report_unjudged(const char *out)
+int cli_report_unjudged(const cli_report *r, const char *out, FILE *to)
 {
     usc_error err;
     usc_report *report = NULL;
-    const usc_sink sink = usc_sink_stream(stdout);
+    const usc_sink sink = usc_sink_stream(to);
     usc_status st = usc_report_open(out, NULL, &report, &err);
-    if (st == USC_OK) st = usc_report_unjudged(report, &sink, &err);
+    if (st == USC_OK && r->baseline != NULL)
+        st = usc_report_baseline(report, r->baseline, &err);
+    if (st == USC_OK) st = usc_report_unjudged(report, &r->options, &sink, &err);
     usc_report_close(report);
     return st == USC_OK ? CLI_SAME : cli_fail("%s", err.text);
 }

@@ -55,17 +55,31 @@ typedef struct usc_allow {
 USC_API USC_NODISCARD usc_status usc_allow_parse(const char *text, usc_allow *out,
                                                  usc_error *err);
 
+enum { USC_ALLOW_WORD = 32 }; /* bytes of its word, with the zero */
+
+/**
+ * Parses "WORD" or "WORD:PATTERN", the form of every --allow: "reduced:aten::mm,linear",
+ * "unpaired". `word` is "" where it would not fit.
+ *
+ * Memory:  *pattern points into `text`; NULL where there is none.
+ * Errors:  USC_E_ARG, a pattern that is not well formed; the word is told all the same.
+ */
+USC_API USC_NODISCARD usc_status usc_allow_word(const char *text,
+                                                char word[USC_ALLOW_WORD],
+                                                const char **pattern, usc_error *err);
+
 /** How to render and what decides the exit code. The zero value is the default. */
 typedef struct usc_report_options {
     int width;     /* columns of the terminal; 0: 100 */
     bool color;    /* ANSI colours */
     bool no_files; /* leave out the lines that say where the files are */
     bool more; /* more is told behind the table: usc_report_unjudged is left to the end */
-    bool by_loss; /* the largest effect on the loss first, not the worst verdict */
-    bool strict;  /* undefined, unjudged and unsupported too */
+    bool by_loss;    /* the largest effect on the loss first, not the worst verdict */
+    bool strict;     /* undefined, unjudged and unsupported are flagged, too */
+    bool unrecorded; /* accept that the trace lacks calls that ran */
     int n_allow;
     const usc_allow *allow;
-    double min_judged; /* share of the calls that must be judged; 0: one half, -1: any */
+    double min_judged; /* share of the calls that must be judged; 0: all, -1: any */
 } usc_report_options;
 
 typedef struct usc_report usc_report;
@@ -218,12 +232,15 @@ USC_API USC_NODISCARD usc_status usc_report_summary(usc_report *report,
 
 /**
  * What was not judged, most calls first, with reason and remedy, as usc_unjudged_put
- * (unjudged.h), with a line feed: the last line of whatever judges. Nothing where all
- * was judged.
+ * (unjudged.h), with a line feed: the last line of whatever judges, with what to type
+ * where that decides the exit code. What the options allow, and what a baseline knows,
+ * are a line each before it. Nothing where all was judged.
  *
+ * options: may be NULL.
  * Errors:  those of the sink, USC_E_NOMEM.
  */
 USC_API USC_NODISCARD usc_status usc_report_unjudged(usc_report *report,
+                                                     const usc_report_options *options,
                                                      const usc_sink *sink,
                                                      usc_error *err);
 
@@ -257,8 +274,9 @@ USC_API USC_NODISCARD usc_status usc_report_write_files(usc_report *report,
 /**
  * What `report` and `check` exit with. 1: at least one call is flagged (crashed, timeout,
  * nonfinite, wrong, reduced, intermittent; strict: also undefined, unjudged, unsupported)
- * and not excused. 2: nothing was selected, nothing could be judged, the check was
- * interrupted and what it saw so far is clean, or of files one side alone was given. Else 0. `options` may be NULL.
+ * and not excused. 2: nothing was selected, nothing could be judged, a call or one of its
+ * outputs was not and is not excused (or more than options->min_judged leaves), the trace
+ * lacks calls that ran and that is not accepted, the check was interrupted and what it saw so far is clean. Else 0. `options` may be NULL.
  */
 USC_API int usc_report_exit_code(const usc_report *report,
                                  const usc_report_options *options);

@@ -25,16 +25,18 @@ static usc_status not_ours(const char *path, usc_error *err)
                          path);
 }
 
-/* One call of it, whatever its verdict. */
+/* One call of it, whatever its verdict; `left_out`: outputs that were not judged beside
+ * others. */
 static usc_status add_known(const source *s, const usc_case_key *key, const char *verdict,
-                            double bits, usc_error *err)
+                            double bits, const char *left_out, usc_error *err)
 {
-    const usc_verdict v = usc_verdict_by_text(verdict);
+    usc_verdict v = usc_verdict_by_text(verdict);
     if (v == USC_N_VERDICTS)
         return usc_error_set(err, USC_E_CORRUPT, -1,
                              "baseline %s: '%.40s' is no verdict that this program knows",
                              s->path, verdict);
-    if (v == USC_VERDICT_PASS) return USC_OK;
+    if (v == USC_VERDICT_PASS && left_out[0] == '\0') return USC_OK;
+    if (v == USC_VERDICT_PASS) v = USC_VERDICT_UNJUDGED;
     usc_report_case *c = usc_case_of(s->report, key);
     usc_known *k = c != NULL ? usc_report_take(s->report, sizeof *k) : NULL;
     if (k == NULL) return usc_report_no_memory(s->report, err);
@@ -58,7 +60,8 @@ static usc_status check_standard(const source *s, const char *standard, usc_erro
 static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     const usc_case_key key = {row->op, row->module, row->phase, row->args};
-    return add_known(ctx, &key, row->verdict, row->bits, err);
+    return add_known(ctx, &key, row->verdict, row->bits, usc_row_facts_of(row).left_out,
+                     err);
 }
 
 static usc_status load_database(source *s, const char *path, usc_error *err)
@@ -71,7 +74,7 @@ static usc_status load_database(source *s, const char *path, usc_error *err)
     st = usc_result_find(r, "standard", &standard, err);
     if (st == USC_OK)
         st = standard != NULL ? check_standard(s, standard, err) : not_ours(path, err);
-    if (st == USC_OK) st = usc_result_walk_parts(r, USC_RESULT_BARE, add_row, s, err);
+    if (st == USC_OK) st = usc_result_walk_parts(r, USC_RESULT_LEAN, add_row, s, err);
     usc_result_close(r);
     return st;
 }
@@ -84,9 +87,10 @@ static usc_status add_call(const source *s, usc_json_taker *in, const usc_json *
         usc_json_text(in, c, "op", ""), usc_json_text(in, c, "module", ""),
         usc_json_text(in, c, "phase", ""), usc_json_text(in, c, "args", "")};
     const char *verdict = usc_json_text(in, c, "verdict", "");
+    const char *left_out = usc_json_text(in, c, "not_judged", "");
     const double bits = usc_json_number(in, c, "bits", (double)NAN);
     if (in->status != USC_OK) return in->status;
-    return add_known(s, &key, verdict, bits, in->err);
+    return add_known(s, &key, verdict, bits, left_out, in->err);
 }
 
 static usc_status load_calls(const source *s, const usc_json *root, usc_error *err)

@@ -104,8 +104,12 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
     const usc_verdict v = usc_verdict_by_text(row->verdict);
     c->n++;
     c->t_total += row->t_total;
+    const bool beside = usc_row_facts_of(row).left_out[0] != '\0';
+    usc_report_finding *unseen = beside ? usc_report_beside_of(r, row) : NULL;
+    if (beside && unseen == NULL) return usc_report_no_memory(r, err);
     if (v == USC_VERDICT_PASS) {
         c->n_pass++;
+        if (beside) unseen->n_known += is_known(c, USC_VERDICT_UNJUDGED, (double)NAN);
         return USC_OK;
     }
     usc_report_finding *f = usc_report_finding_of(r, row, v);
@@ -121,6 +125,7 @@ static usc_status add_row(void *ctx, const usc_result_row *row, usc_error *err)
     added->known = is_known(c, v, row->bits);
     if (added->sentence == NULL) return usc_report_no_memory(r, err);
     f->n_known += added->known;
+    if (beside) unseen->n_known += added->known;
     *c->rows_end = added;
     c->rows_end = &added->next;
     return USC_OK;

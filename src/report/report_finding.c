@@ -263,11 +263,10 @@ usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_
     return add_to(r, usc_report_finding_of(r, row, v), row, err);
 }
 
-usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row, usc_error *err)
+usc_report_finding *usc_report_beside_of(usc_report *r, const usc_result_row *row)
 {
     char kind[KIND_SIZE];
     const char *reason = usc_row_facts_of(row).left_out;
-    if (reason[0] == '\0') return USC_OK;
     without_numbers(reason, kind);
     const usc_report_finding key = {.reason = reason,
                                     .kind = kind,
@@ -277,7 +276,13 @@ usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row, usc_e
                                     .culprit = "",
                                     .cause = "",
                                     .verdict = USC_VERDICT_UNJUDGED};
-    return add_to(r, found_of(r, row, &key), row, err);
+    return found_of(r, row, &key);
+}
+
+usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row, usc_error *err)
+{
+    if (usc_row_facts_of(row).left_out[0] == '\0') return USC_OK;
+    return add_to(r, usc_report_beside_of(r, row), row, err);
 }
 
 void usc_report_take_beside(usc_report *r)
@@ -349,28 +354,34 @@ usc_status usc_findings_by_loss(usc_report *r, usc_error *err)
 
 /* ---- what counts ---- */
 
+usc_status usc_allow_word(const char *text, char word[USC_ALLOW_WORD],
+                          const char **pattern, usc_error *err)
+{
+    const size_t n = strcspn(text, ":");
+    (void)snprintf(word, USC_ALLOW_WORD, "%.*s", n < USC_ALLOW_WORD ? (int)n : 0, text);
+    *pattern = text[n] == ':' ? text + n + 1 : NULL;
+    return *pattern != NULL ? usc_pattern_check(*pattern, err) : USC_OK;
+}
+
 usc_status usc_allow_parse(const char *text, usc_allow *out, usc_error *err)
 {
     *out = (usc_allow){.verdict = USC_N_VERDICTS};
-    char name[32] = "";
-    const char *colon = strchr(text, ':');
-    const size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
-    if (n < sizeof name) memcpy(name, text, n);
+    char name[USC_ALLOW_WORD];
+    const char *pattern;
+    const usc_status st = usc_allow_word(text, name, &pattern, err);
     const usc_verdict verdict = usc_verdict_by_text(name);
-    if (verdict == USC_N_VERDICTS || verdict == USC_VERDICT_PASS) {
+    if (verdict == USC_N_VERDICTS || verdict == USC_VERDICT_PASS ||
+        verdict == USC_VERDICT_INTERNAL) {
         *out = (usc_allow){0};
         return usc_error_set(err, USC_E_ARG, 0,
                              "'%.*s' is no verdict that can be allowed; try crashed, "
-                             "timeout, nonfinite, wrong, reduced or intermittent",
-                             (int)n, text);
+                             "timeout, nonfinite, wrong, reduced, intermittent, unjudged "
+                             "or unsupported",
+                             (int)strcspn(text, ":"), text);
     }
-    const char *pattern = colon != NULL ? colon + 1 : NULL;
-    if (pattern != NULL) {
-        const usc_status st = usc_pattern_check(pattern, err);
-        if (st != USC_OK) {
-            *out = (usc_allow){0};
-            return st;
-        }
+    if (st != USC_OK) {
+        *out = (usc_allow){0};
+        return st;
     }
     *out = (usc_allow){verdict, pattern};
     return USC_OK;
@@ -399,25 +410,26 @@ static bool excuses(const usc_allow *allow, const usc_report_finding *f)
     return f->usual && (pattern[n] == '\0' || names_it(pattern + n + 1, f));
 }
 
-static bool may_flag(const usc_report_finding *f, const usc_report_options *options)
+/* Of such a call nobody has looked at the numbers, or there are none to look at. */
+static bool is_open(const usc_report_finding *f)
 {
-    const bool strict = options != NULL && options->strict;
-    const bool open =
-        usc_verdict_missing(f->verdict) || f->verdict == USC_VERDICT_UNDEFINED;
-    return usc_verdict_flagged(f->verdict) || (strict && open);
+    return usc_verdict_missing(f->verdict) || f->verdict == USC_VERDICT_UNDEFINED;
 }
 
 bool usc_report_finding_counts(const usc_report_finding *f,
                                const usc_report_options *options)
 {
-    return may_flag(f, options) && !usc_report_finding_allowed(f, options);
+    const bool strict = options != NULL && options->strict;
+    return (usc_verdict_flagged(f->verdict) || (strict && is_open(f))) &&
+           !usc_report_finding_allowed(f, options);
 }
 
 bool usc_report_finding_allowed(const usc_report_finding *f,
                                 const usc_report_options *options)
 {
     for (int i = 0; options != NULL && i < options->n_allow; i++)
-        if (excuses(&options->allow[i], f)) return may_flag(f, options);
+        if (excuses(&options->allow[i], f))
+            return usc_verdict_flagged(f->verdict) || is_open(f);
     return false;
 }
 

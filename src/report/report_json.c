@@ -8,6 +8,7 @@
 
 #include "report/report_places.h"
 #include "report/report_standards.h"
+#include "report/report_summary.h"
 
 static void member(usc_out *o, const char *name, const char *text)
 {
@@ -121,6 +122,8 @@ static void sums(usc_out *o, const usc_report *r)
     member_int(o, "n_allowed", n_allowed);
     comma(o);
     member_int(o, "n_usual", n_usual);
+    comma(o);
+    member_int(o, "n_not_judged", usc_report_seen(r, r->options).n_open);
 }
 
 static void summary(usc_out *o, usc_report *r)
@@ -285,6 +288,8 @@ static usc_status marks(usc_out *o, usc_report *r, const usc_result_row *row,
     usc_out_json_number(o, facts.excused);
     comma(o);
     member(o, "excuse", facts.excuse);
+    comma(o);
+    member(o, "not_judged", facts.left_out);
     return o->status;
 }
 

@@ -196,6 +196,11 @@ const char *usc_report_noun(const usc_report *r)
     return of_tensors(r) ? "tensor" : "call";
 }
 
+bool usc_report_drawn(const usc_report *r)
+{
+    return strncmp(usc_report_run(r, "trace_id"), "cases of seed", 13) == 0;
+}
+
 bool usc_report_live(const usc_report *r)
 {
     return usc_result_live(r->result);

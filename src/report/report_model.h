@@ -159,6 +159,9 @@ bool usc_report_of_files(const usc_report *r);
 /** What a row is: "call", or "tensor" where two files or folders were compared. */
 const char *usc_report_noun(const usc_report *r);
 
+/** Whether the calls are cases that a fuzz drew. */
+bool usc_report_drawn(const usc_report *r);
+
 /** Whether it is still running: the report is on what it has so far. */
 bool usc_report_live(const usc_report *r);
 
@@ -191,6 +194,9 @@ usc_status usc_report_finding_add(usc_report *r, const usc_result_row *row, usc_
 usc_status usc_report_add_beside(usc_report *r, const usc_result_row *row,
                                  usc_error *err);
 void usc_report_take_beside(usc_report *r);
+
+/** The finding on such outputs of a row; NULL without memory. */
+usc_report_finding *usc_report_beside_of(usc_report *r, const usc_result_row *row);
 
 /** Puts accused findings that are usual behind the other accused ones. */
 void usc_findings_usual_last(usc_report *r);

@@ -106,9 +106,9 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
     if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
     put_rest(o, r);
-    if (strcmp(usc_report_run(r, "trace_incomplete"), "1") == 0)
-        usc_out_text(o, "; the trace is incomplete");
-    const long n_regions = strtol(usc_report_run(r, "compiled_regions"), NULL, 10);
+    bool cut;
+    const long n_regions = usc_report_unrecorded(r, &cut);
+    if (cut) usc_out_text(o, "; the trace is incomplete");
     if (n_regions > 0)
         usc_out_format(o, "; %ld compiled region%s not recorded", n_regions,
                        n_regions == 1 ? "" : "s");
@@ -116,13 +116,11 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (unmatched[0] != '\0') usc_out_format(o, "; no call matches %s", unmatched);
     const char *idle = usc_report_run(r, "idle_faults");
     if (idle[0] != '\0') usc_out_format(o, "; planted, but fired at no call: %s", idle);
-    if (usc_report_thin(r, options))
+    const bool asked = options != NULL && options->min_judged > 0;
+    if (asked && usc_report_thin(r, options))
         usc_out_format(o, "; only %.0f %% judged, less than the %.0f %% of --min-judged",
                        100 * usc_report_judged(r, options),
                        100 * usc_report_wanted(options));
-    const int64_t n_alone = usc_report_alone(r, options);
-    if (n_alone > 0)
-        usc_out_format(o, "; what %lld need was not given", (long long)n_alone);
     if (usc_report_unfinished(r))
         usc_out_text(o, usc_report_live(r) ? "; still running" : "; unfinished");
     if (usc_report_over_budget(r)) usc_out_text(o, "; incomplete");

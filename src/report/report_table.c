@@ -339,7 +339,7 @@ static void files(usc_table *t)
 static bool is_replayed(const usc_report *r)
 {
     return strncmp(usc_report_run(r, "trace"), "live: ", 6) != 0 &&
-           strncmp(usc_report_run(r, "trace_id"), "cases of seed", 13) != 0 &&
+           !usc_report_drawn(r) &&
            strlen(usc_report_run(r, "environment")) > strlen("{}");
 }
 
@@ -374,7 +374,7 @@ static usc_status last_line(usc_table *t)
 {
     usc_text s = {0};
     const usc_sink sink = usc_text_sink(&s);
-    const usc_status st = usc_report_unjudged(t->r, &sink, t->o->err);
+    const usc_status st = usc_report_unjudged(t->r, t->options, &sink, t->o->err);
     if (st != USC_OK) return st;
     usc_out_text(t->o, s.bytes);
     return usc_out_end(t->o);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The last line of whatever judges: what was not judged, why, and what to do. Reports, a
 // diff and the modes inside a program hand over their counts.
+#include <ulpscope/x/pattern.h>
 #include <ulpscope/x/unjudged.h>
 
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <string.h>
 
 #include "base/words.h"
-#include "report/report_model.h"
+#include "report/report_summary.h"
 
 enum { MOST_TOLD = 4, REASON_SIZE = 200, REMEDY_SIZE = 160 };
 
@@ -21,9 +22,9 @@ typedef struct remedy {
 
 /* Where it is known which side was not given. */
 static const remedy given[] = {
-    {USC_LACKS_OUTPUT, "save it as pack.json names it, or --allow unsupported:%s"},
-    {USC_LACKS_REFERENCE, "give one, or --allow unjudged:%s"},
-    {USC_LACKS_FINER, "write the reference in float64, or --allow unjudged:%s"},
+    {USC_LACKS_OUTPUT, "save it as pack.json names it"},
+    {USC_LACKS_REFERENCE, "give one"},
+    {USC_LACKS_FINER, "write the reference in float64"},
     {USC_LACKS_OTHER, "name what the device gave, and what it is held to"},
     {USC_LACKS_SCALE, "give the size of the terms with --scale FILE, or hold it to "
                       "another rule: --standard torch-close"},
@@ -112,12 +113,12 @@ static void put_reason(usc_out *o, const char *reason)
     if (cut) usc_out_text(o, " ...");
 }
 
-static void put_item(usc_out *o, const usc_unjudged *item)
+static void put_item(usc_out *o, const usc_unjudged *item, const char *noun)
 {
     char helps[REMEDY_SIZE];
     usc_out_terminal(o, item->op, strlen(item->op));
-    usc_out_format(o, "%s%lld call%s", item->op[0] != '\0' ? " " : "", (long long)item->n,
-                   item->n == 1 ? "" : "s");
+    usc_out_format(o, "%s%lld %s%s", item->op[0] != '\0' ? " " : "", (long long)item->n,
+                   noun, item->n == 1 ? "" : "s");
     if (item->reason[0] == '\0') return;
     usc_out_text(o, " (");
     put_reason(o, item->reason);
@@ -127,13 +128,12 @@ static void put_item(usc_out *o, const usc_unjudged *item)
     usc_out_text(o, ")");
 }
 
-usc_status usc_unjudged_put(const usc_unjudged *items, size_t n, const usc_sink *sink,
-                            usc_error *err)
+/* Behind "not judged" or more words. */
+static bool put_items(usc_out *o, const char *head, const usc_unjudged *items, size_t n,
+                      const char *noun)
 {
-    usc_out o;
-    usc_out_begin(&o, sink, err);
     usc_unjudged *item = malloc((n + 1) * sizeof *item);
-    if (item == NULL) return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
+    if (item == NULL) return false;
     if (n > 0) memcpy(item, items, n * sizeof *item);
     const size_t kept = merged(item, n);
     qsort(item, kept, sizeof *item, most_first);
@@ -143,37 +143,143 @@ usc_status usc_unjudged_put(const usc_unjudged *items, size_t n, const usc_sink 
             rest += item[i].n;
             continue;
         }
-        usc_out_text(&o, i == 0 ? "not judged: " : "; ");
-        put_item(&o, &item[i]);
+        usc_out_text(o, i == 0 ? head : "; ");
+        put_item(o, &item[i], noun);
     }
-    if (rest > 0) usc_out_format(&o, "; and %lld more calls", (long long)rest);
+    if (rest > 0) usc_out_format(o, "; and %lld more %ss", (long long)rest, noun);
     free(item);
+    return true;
+}
+
+usc_status usc_unjudged_put(const usc_unjudged *items, size_t n, const usc_sink *sink,
+                            usc_error *err)
+{
+    usc_out o;
+    usc_out_begin(&o, sink, err);
+    if (!put_items(&o, "not judged: ", items, n, "call"))
+        return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
     return usc_out_end(&o);
 }
 
 /* ---- of a report ---- */
 
-usc_status usc_report_unjudged(usc_report *report, const usc_sink *sink, usc_error *err)
+/* Of what nobody looked at: excused, or of a baseline, or neither. */
+typedef enum unseen { ALLOWED, KNOWN, OPEN, N_UNSEEN } unseen;
+
+static const char *const heads[N_UNSEEN] = {
+    [ALLOWED] = "not judged, accepted by --allow: ",
+    [KNOWN] = "not judged, as in the baseline: ",
+    [OPEN] = "not judged: ",
+};
+
+static int64_t n_of(const usc_report_finding *f, const usc_report_options *options,
+                    unseen which)
+{
+    if (!usc_report_unseen(f)) return 0;
+    if (usc_report_finding_allowed(f, options)) return which == ALLOWED ? f->n_rows : 0;
+    if (which == KNOWN) return f->n_known;
+    return which == OPEN ? f->n_rows - f->n_known : 0;
+}
+
+/* Whether a name is a glob of its own. */
+static bool is_plain(const char *name)
+{
+    return name[0] != '\0' && usc_pattern_check(name, NULL) == USC_OK &&
+           strpbrk(name, "*?!, ") == NULL;
+}
+
+/* "--allow unjudged:ext::norm,ext::gate", by operator where a few are all of it. */
+static void put_allow(usc_out *o, usc_report *r, const usc_report_options *options,
+                      usc_verdict verdict)
+{
+    const char *name[MOST_TOLD];
+    int n = 0;
+    bool named = true;
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next) {
+        if (f->verdict != verdict || usc_report_left(r, f, options) == 0) continue;
+        int i = 0;
+        while (i < n && strcmp(name[i], f->op) != 0)
+            i++;
+        if (i < n) continue;
+        named = named && n < MOST_TOLD && is_plain(f->op);
+        if (named) name[n++] = f->op;
+        if (!named) break;
+    }
+    if (named && n == 0) return;
+    usc_out_format(o, " --allow %s", usc_verdict_text(verdict));
+    for (int i = 0; i < n && named; i++)
+        usc_out_format(o, "%c%s", i == 0 ? ':' : ',', name[i]);
+}
+
+/* Where what is left decides the exit code: of how many, and what to type. */
+static void put_way_on(usc_out *o, usc_report *r, const usc_report_options *options)
+{
+    const usc_seen s = usc_report_seen(r, options);
+    if (r->n[USC_VERDICT_INTERNAL] > 0 || !usc_report_thin(r, options) ||
+        usc_report_exit_code(r, options) != 2)
+        return;
+    usc_out_format(o, "; %lld of %lld %s%s, hence exit code 2", (long long)s.n_open,
+                   (long long)s.n, usc_report_noun(r), s.n == 1 ? "" : "s");
+    if (s.n_judged == 0) return; /* nothing excuses that */
+    usc_out_format(o, "; to accept %s:", s.n_open == 1 ? "it" : "them");
+    put_allow(o, r, options, USC_VERDICT_UNJUDGED);
+    put_allow(o, r, options, USC_VERDICT_UNSUPPORTED);
+}
+
+static bool put_unseen(usc_out *o, usc_report *r, const usc_report_options *options,
+                       unseen which)
 {
     size_t n = 0;
-    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
-        n += usc_verdict_missing(f->verdict);
-    usc_unjudged *items = usc_report_take(report, (n + 1) * sizeof *items);
-    if (items == NULL) return usc_report_no_memory(report, err);
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
+        n += n_of(f, options, which) > 0;
+    if (n == 0) return true;
+    usc_unjudged *items = usc_report_take(r, n * sizeof *items);
+    if (items == NULL) return false;
     n = 0;
-    for (const usc_report_finding *f = report->findings; f != NULL; f = f->next)
-        if (usc_verdict_missing(f->verdict))
-            items[n++] =
-                (usc_unjudged){f->op, usc_report_finding_reason(f), f->n_rows, f->lacks};
-    usc_status st = usc_unjudged_put(items, n, sink, err);
-    if (st == USC_OK && n > 0) st = sink->write(sink->ctx, "\n", 1, err);
-    if (st != USC_OK || report->internal == NULL) return st;
+    for (const usc_report_finding *f = r->findings; f != NULL; f = f->next)
+        if (n_of(f, options, which) > 0)
+            items[n++] = (usc_unjudged){f->op, usc_report_finding_reason(f),
+                                        n_of(f, options, which), f->lacks};
+    if (!put_items(o, heads[which], items, n, usc_report_noun(r))) return false;
+    if (which == OPEN) put_way_on(o, r, options);
+    usc_out_text(o, "\n");
+    return true;
+}
+
+/* What ran and is not in the trace: nobody looked at that. */
+static void put_unrecorded(usc_out *o, const usc_report *r,
+                           const usc_report_options *options)
+{
+    bool cut;
+    const long n = usc_report_unrecorded(r, &cut);
+    const bool accepted = options != NULL && options->unrecorded;
+    if (n == 0 && !cut) return;
+    usc_out_format(o, "not recorded%s: ", accepted ? ", accepted by --allow" : "");
+    if (n > 0) usc_out_format(o, "%ld compiled region%s", n, n == 1 ? "" : "s");
+    if (cut)
+        usc_out_format(o, "%swhat followed when the trace was cut short",
+                       n > 0 ? "; " : "");
+    if (!accepted && usc_report_exit_code(r, options) == 2)
+        usc_out_format(o, "; hence exit code 2; %s, or --allow unrecorded",
+                       n > 0 ? "capture --no-compile" : "capture it anew");
+    usc_out_text(o, "\n");
+}
+
+usc_status usc_report_unjudged(usc_report *report, const usc_report_options *options,
+                               const usc_sink *sink, usc_error *err)
+{
     usc_out o;
     usc_out_begin(&o, sink, err);
-    usc_out_text(&o, "not all causes were tried: ");
-    usc_out_terminal(&o, report->internal_op, strlen(report->internal_op));
-    usc_out_text(&o, " (");
-    put_reason(&o, report->internal);
-    usc_out_text(&o, ")\n");
+    if (report->internal != NULL) {
+        usc_out_text(&o, "not all causes were tried: ");
+        usc_out_terminal(&o, report->internal_op, strlen(report->internal_op));
+        usc_out_text(&o, " (");
+        put_reason(&o, report->internal);
+        usc_out_text(&o, ")\n");
+    }
+    put_unrecorded(&o, report, options);
+    for (unseen which = ALLOWED; which < N_UNSEEN; which++)
+        if (!put_unseen(&o, report, options, which))
+            return usc_report_no_memory(report, err);
     return usc_out_end(&o);
 }

@@ -130,7 +130,7 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     less = written("npz", tmp_path, "less", {k: v for k, v in TRUTH.items() if k != "stem"})
     text = judge(tmp_path, device, less, "--force")[1]  # nothing ran here, and no operator is to be registered
     assert "5 tensors of" in text and " of judging (" in text
-    assert "(there is no reference of that name; give one, or --allow unjudged:stem)" in text
+    assert "not judged: stem 1 tensor (there is no reference of that name; give one)" in text
     assert "in workers" not in text and "reference.register" not in text and " operators" not in text, text
     whole = written("npz", tmp_path, "whole", TRUTH)
     done, text = judge(tmp_path, whole, less, "--force")

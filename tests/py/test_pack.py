@@ -331,7 +331,8 @@ def changed(packed, honest, tmp_path, number, change):
         low += [o["name"] for o in call["outputs"] if o["dtypes"][:1] == ["bfloat16"]]
     change(tensors)
     plain_tensors.write(tmp_path / "all.safetensors", tensors, [n for n in low if n in tensors])
-    done, calls = judge(packed / "pack", tmp_path / "all.safetensors", out=tmp_path / "out")
+    allow = ["--allow", "unjudged"]  # what the pack itself says that nobody can judge
+    done, calls = judge(packed / "pack", tmp_path / "all.safetensors", *allow, out=tmp_path / "out")
     others = [c for n, c in calls.items() if n != number and c["verdict"] not in ("pass", "unjudged")]
     assert not others
     return done, calls[number]
@@ -350,7 +351,7 @@ def test_a_call_without_outputs_is_unsupported(packed, honest, tmp_path):
     done, call = changed(packed, honest, tmp_path, 1, lambda t: t.pop("1/out[0]"))
     assert done.returncode == 2 and call["verdict"] == "unsupported", "nobody looked at it"
     assert "no output of it was given" in call["sentence"] and "--allow unsupported:aten::mm" in done.stdout
-    for told in (["--allow", f"unsupported:{call['op']}"], ["--min-judged", "40%"]):
+    for told in (["--allow", f"unsupported:{call['op']}", "--allow", "unjudged"], ["--min-judged", "40%"]):
         again, _ = judge(packed / "pack", tmp_path / "all.safetensors", *told, out=tmp_path / told[1])
         assert again.returncode == 0, "who knows that says so"
 
@@ -750,9 +751,13 @@ def test_where_no_number_is_compared_is_said(tmp_path):
         "good": np.ones(3),
     }
     done, calls = pair(tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd)
-    assert done.returncode == 0
+    assert done.returncode == 2 and "1 of 5 tensors, hence exit code 2" in done.stdout, "but for the empty one"
+    done, calls = pair(
+        tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd, "--force", "--allow", "unjudged:nan"
+    )
+    assert done.returncode == 0 and "not judged, accepted by --allow: nan 1" in done.stdout
     assert {n: c["verdict"] for n, c in calls.items()} == {
-        "none": "unjudged",
+        "none": "undefined",
         "nan": "unjudged",
         "some": "pass",
         "one": "pass",

@@ -214,6 +214,53 @@ static void a_json_file_is_the_same_baseline(void **state)
     usc_report_close(report);
 }
 
+/* One call that nobody judged, one of which an output was not, `n` times each. */
+static void put_unseen(usc_result *r, int n)
+{
+    static const usc_metric beside[] = {{-1, "not_judged", 0, "out[1]: ill-conditioned"}};
+    for (int i = 0; i < n; i++) {
+        put_call(r, 10 + i, "unjudged", 0);
+        usc_result_row row = report_row(20 + i, "aten::var_mean", "pass");
+        row.metrics = beside;
+        row.n_metrics = 1;
+        report_put(r, &row);
+    }
+}
+
+/* From a database, and from a JSON file. */
+static void what_was_not_judged_before_need_not_be_now(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"", "/result.json"};
+    usc_error err;
+    usc_result *r = report_create(before);
+    put_unseen(r, 1);
+    usc_report *earlier = report_finish(r, before, "done");
+    assert_int_equal(usc_report_write_files(earlier, &err), USC_OK);
+    assert_int_equal(usc_report_exit_code(earlier, NULL), 2);
+    usc_report_close(earlier);
+    for (int i = 0; i < 4; i++) {
+        const int n = i < 2 ? 1 : 2;
+        char path[512];
+        char *here = sample_folder();
+        snprintf(path, sizeof path, "%s%s", before, files[i % 2]);
+        r = report_create(here);
+        put_unseen(r, n);
+        usc_report *report = report_finish(r, here, "done");
+        assert_int_equal(usc_report_baseline(report, path, &err), USC_OK);
+        char *text = table_of(report);
+        assert_contains(text, "not judged, as in the baseline: aten::mm 1 call");
+        assert_int_equal(usc_report_exit_code(report, NULL), n == 1 ? 0 : 2);
+        if (n == 2)
+            assert_contains(text, "; 2 of 4 calls, hence exit code 2; to accept "
+                                  "them: --allow unjudged:aten::mm,aten::var_mean");
+        free(text);
+        usc_report_close(report);
+        sample_remove(here);
+        free(here);
+    }
+}
+
 static void refuse(usc_report *report, const char *path, usc_status status,
                    const char *words)
 {
@@ -331,6 +378,7 @@ int main(void)
         TEST(other_shapes_modules_and_operators_are_new),
         TEST(what_was_put_right_is_said),
         TEST(a_json_file_is_the_same_baseline),
+        TEST(what_was_not_judged_before_need_not_be_now),
         TEST(a_bad_baseline_is_named),
         TEST(junit_has_a_case_per_signature),
         TEST(junit_fails_only_on_what_is_new),

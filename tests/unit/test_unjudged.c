@@ -63,9 +63,9 @@ static void what_is_lacking_decides_what_helps(void **state)
     static const struct {
         const char *lacks, *helps;
     } rows[] = {
-        {"finer", "write the reference in float64, or --allow unjudged:a"},
-        {"reference", "give one, or --allow unjudged:a"},
-        {"output", "save it as pack.json names it, or --allow unsupported:a"},
+        {"finer", "write the reference in float64"},
+        {"reference", "give one"},
+        {"output", "save it as pack.json names it"},
         {"other", "name what the device gave, and what it is held to"},
         {"scale", "give the size of the terms with --scale FILE, or hold it to another "
                   "rule: --standard torch-close"},

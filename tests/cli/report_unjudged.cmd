@@ -1,0 +1,1 @@
+ulpscope report sample --no-files --allow reduced --allow wrong --allow unjudged:dropout | tail -n 3
