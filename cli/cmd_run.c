@@ -34,7 +34,8 @@ enum {
     OPT_TRACE,
     OPT_WATCH,
     OPT_WATCH_LOG,
-    OPT_TENSORBOARD
+    OPT_TENSORBOARD,
+    OPT_ALLOW
 };
 enum { OPT_FALLBACK = 300, OPT_CAST, OPT_SUBSTITUTE, OPT_CUDA_AS };
 
@@ -69,6 +70,10 @@ static const cli_entry own_options[] = {
      "--check: folder of the results, for ulpscope report; those of an earlier run "
      "--check are replaced"},
     {OPT_FORCE, "force", NULL, NULL, "--check: replace results of any other kind, too"},
+    {OPT_ALLOW, "allow", "unjudged[:PATTERN]", NULL,
+     "--check: accept that nobody could judge these calls, which is exit code 2 else "
+     "(what "
+     "--budget leaves out is accepted). PATTERN: as in --ops"},
     {OPT_FALLBACK, "fallback", "PATTERN", NULL,
      "compute these operators on the CPU instead"},
     {OPT_CAST, "cast", "PATTERN=DTYPE", NULL, "compute them in another dtype"},
@@ -121,7 +126,8 @@ const cli_page cmd_run_page = {
         "  ulpscope run --nan --ops '*softmax*,mm' -- python -m mypackage.train\n",
     .codes =
         "0 nothing found, 1 found, 2 something went wrong, also where no call was seen "
-        "that could be watched; where COMMAND failed its own, 128 + n when signal n "
+        "that could be watched, or one could not be judged and is not allowed; where "
+        "COMMAND failed its own, 128 + n when signal n "
         "ended "
         "it",
     .stops = true,
@@ -131,7 +137,7 @@ typedef struct run_options {
     const run_mode *mode[RUN_MAX_MODES];
     int n_modes;
     const char *steps, *ops, *step_by; /* NULL where not given */
-    const char *distinct, *every, *budget, *out, *force, *keep, *trace;
+    const char *distinct, *every, *budget, *out, *force, *keep, *trace, *allow;
     const char *watch, *watch_log, *tensorboard, *cuda_as;
     bool quiet;     /* what was found is not said */
     char **command; /* ends with NULL */
@@ -217,6 +223,7 @@ static bool check_idle(const run_options *o)
         {OPT_CHECK, "--check", o->budget, "--budget"},
         {OPT_CHECK, "--check", o->out, "-o"},
         {OPT_CHECK, "--check", o->force, "--force"},
+        {OPT_CHECK, "--check", o->allow, "--allow"},
         {OPT_NAN, "--nan", o->keep, "--keep"},
         {OPT_NAN, "--nan", o->trace, "--trace"},
         {OPT_WATCH, "--watch", o->watch_log, "--watch-log"},
@@ -267,6 +274,8 @@ static bool take(run_options *o, int key)
     case OPT_FORCE:
         o->force = "1";
         return true;
+    case OPT_ALLOW:
+        return cli_allow_one("unjudged", optarg, &o->allow, NULL, NULL);
     case OPT_KEEP:
         o->keep = optarg;
         return check_keep(optarg);
@@ -355,14 +364,21 @@ static bool write_options(const run_options *o, const char *reports)
 {
     char path[PATH_MAX + 16];
     (void)snprintf(path, sizeof path, "%s/options", reports);
-    const char *const words[][2] = {
-        {"steps", o->steps},     {"ops", o->ops},
-        {"step_by", o->step_by}, {"distinct", o->distinct},
-        {"every", o->every},     {"budget", o->budget},
-        {"out", o->out},         {"keep", o->keep},
-        {"trace", o->trace},     {"force", o->force},
-        {"watch", o->watch},     {"watch_log", o->watch_log},
-        {"cuda_as", o->cuda_as}, {"tensorboard", o->tensorboard}};
+    const char *const words[][2] = {{"steps", o->steps},
+                                    {"ops", o->ops},
+                                    {"step_by", o->step_by},
+                                    {"distinct", o->distinct},
+                                    {"every", o->every},
+                                    {"budget", o->budget},
+                                    {"allow", o->allow},
+                                    {"out", o->out},
+                                    {"keep", o->keep},
+                                    {"trace", o->trace},
+                                    {"force", o->force},
+                                    {"watch", o->watch},
+                                    {"watch_log", o->watch_log},
+                                    {"cuda_as", o->cuda_as},
+                                    {"tensorboard", o->tensorboard}};
     FILE *file = fopen(path, "w");
     bool ok = file != NULL;
     for (size_t i = 0; ok && i < sizeof words / sizeof words[0]; i++)

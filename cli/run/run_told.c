@@ -24,6 +24,7 @@ enum {
     TROUBLE,
     KEPT,
     UNJUDGED,
+    N_LEFT,
     UNMATCHED,
     N_FIXED
 };
@@ -31,6 +32,7 @@ enum {
 typedef struct told {
     char *text; /* the file */
     long long rank, world, n_calls, n_found;
+    long long n_left;       /* calls not judged, and not allowed */
     long long n_told;       /* of what was found, that the sentences stand for */
     const char *trouble;    /* what ended the mode; NULL: nothing */
     const char *unjudged;   /* what was not judged, a line; NULL: all was */
@@ -62,6 +64,7 @@ static bool take(told *t, size_t size)
     t->trouble = word[TROUBLE][0] != '\0' ? word[TROUBLE] : NULL;
     t->kept = word[KEPT][0] != '\0' ? word[KEPT] : NULL;
     t->unjudged = word[UNJUDGED][0] != '\0' ? word[UNJUDGED] : NULL;
+    t->n_left = atoll(word[N_LEFT]);
     t->unmatched = word[UNMATCHED];
     t->said = at;
     return true;
@@ -176,6 +179,22 @@ static bool put_left(FILE *to, const told_list *list)
     return any;
 }
 
+/* "N calls were not judged"; how many. */
+static long long put_open(FILE *to, const told_list *list)
+{
+    char text[32];
+    long long n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        n += list->item[i].n_left;
+    if (n > 0)
+        (void)fprintf(to,
+                      "ulpscope run: %s call%s not judged, hence exit code 2; to "
+                      "accept %s: --allow unjudged, or unjudged:PATTERN\n",
+                      cli_grouped(n, text), n == 1 ? " was" : "s were",
+                      n == 1 ? "it" : "them");
+    return n;
+}
+
 /* What no process that watched anything met of --ops; whether there was such. */
 static bool put_unmatched(FILE *to, const told_list *list)
 {
@@ -233,6 +252,7 @@ static int conclude_mode(const run_seen *s, const run_mode *mode, FILE *to)
     (void)fputc('\n', to);
     (void)put_left(to, &list);
     if (code == CLI_SAME && n_found > 0) code = CLI_DIFFERS;
+    if (code == CLI_SAME && put_open(to, &list) > 0) code = CLI_TROUBLE;
     if (put_unmatched(to, &list)) {
         (void)fputs(code == CLI_SAME ? "; hence exit code 2\n" : "\n", to);
         if (code == CLI_SAME) code = CLI_TROUBLE;

@@ -20,7 +20,7 @@ from pathlib import Path
 from . import _core
 from .calls.foreign import INSTALLED, unhurt
 from .program import capture, cuda_as, hooks, observing, reroute
-from .program.live import live_check
+from .program.live import NO_ROOM, live_check
 from .program.nan import nan_tracker
 from .program.waiting import Waiting
 from .watching.watch_found import FoundWatches
@@ -85,10 +85,13 @@ class _Checked(live_check):
 
 
 class Check:
-    """`--check`, as `Nan`. All verdicts go to OUT."""
+    """`--check`, as `Nan`. All verdicts go to OUT. `left`: what was not judged, a line, and how many
+    calls that neither `--allow` accepts nor `--budget` left out."""
 
     def __init__(self, options):
         self.out = options.get("out", "ulpscope-out")
+        self.allowed = options.get("allow")  # a pattern; "*": all
+        self.budget = "budget" in options
         self.mode = _Checked(
             ops=options.get("ops"),
             steps=options.get("steps"),
@@ -122,6 +125,20 @@ class Check:
             alike.setdefault(key, []).append(finding)
         told = list(alike.values())[:most]
         return [_placed(findings) for findings in told], sum(map(len, told))
+
+    def left(self):
+        items = self.mode._without_verdict()
+        accepted = [item for item in items if self._accepts(item[0])]
+        others = [item for item in items if item not in accepted]
+        line, more = _core.unjudged(others), _core.unjudged(accepted).removeprefix("not judged: ")
+        if more:
+            line += f"{'; ' if line else 'not judged, '}accepted by --allow: {more}"
+        return line, sum(n for _, why, n in others if not (self.budget and why == NO_ROOM))
+
+    def _accepts(self, op):
+        if self.allowed is None or not op:
+            return self.allowed == "*"
+        return _core.match_pattern(self.allowed, op)
 
 
 def _placed(findings):
@@ -176,10 +193,10 @@ class Watched:
 
 
 def _left(one):
-    """What a mode did not judge or watch, a line."""
+    """What a mode did not judge or watch, a line, and how many calls of it decide the exit code."""
     if isinstance(one.mode, FoundWatches):
-        return one.mode.not_watched()
-    return one.mode.not_judged() if isinstance(one.mode, live_check) else ""
+        return one.mode.not_watched(), 0
+    return one.left() if isinstance(one, Check) else ("", 0)
 
 
 def _unmatched(one):
@@ -357,6 +374,7 @@ class ModesRun:
             "",
             "",
             "",
+            0,
             "",
             mode.NOUN,
             *mode.said_calls(MOST_SAID),
@@ -376,5 +394,5 @@ class ModesRun:
             rank, world = joined
         with unhurt(lambda error: print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)):
             self.told[name], (said, n_told) = one.n_found, one.said(MOST_SAID)
-            fixed = one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, _left(one), _unmatched(one)
+            fixed = one.n_calls, one.n_found, n_told, one.mode.error or "", one.kept, *_left(one), _unmatched(one)
             self.report(name, rank, world, *fixed, *said)

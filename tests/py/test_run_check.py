@@ -64,6 +64,32 @@ def test_an_honest_run_is_fine(tmp_path):
     assert (tmp_path / "ulpscope-out/result.db").exists()
 
 
+OWN = """
+import torch, ulpscope.sim
+library = torch.library.Library("own", "DEF")
+library.define("gate(Tensor x) -> Tensor")
+library.impl("gate", lambda x: x * 2, "PrivateUse1")
+x = torch.arange(32.0).view(4, 8).to("sim:0") / 32
+print(float((torch.ops.own.gate(x) + torch.nn.functional.gelu(x)).sum()))
+"""
+
+
+@pytest.mark.parametrize(
+    "options, faults, code, said",
+    [
+        ((), "", 2, "1 call was not judged, hence exit code 2; to accept it: --allow unjudged, or unjudged:PATTERN"),
+        (("--allow", "unjudged:gelu"), "", 2, "not judged: own::gate 1 call"),
+        (("--allow", "unjudged:own::*"), "", 0, "not judged, accepted by --allow: own::gate 1 call"),
+        (("--allow", "unjudged"), "aten::gelu:bf16_output", 1, "not judged, accepted by --allow: own::gate 1 call"),
+        (("--allow", "reduced"), "", 2, "--allow 'reduced': unjudged or unjudged:PATTERN is needed"),
+    ],
+)
+def test_what_nobody_judged_is_no_success_unless_it_is_allowed(tmp_path, options, faults, code, said):
+    (tmp_path / "own.py").write_text(OWN)
+    done = launch(tmp_path, "--check", *options, faults=faults, command=(sys.executable, "own.py"))
+    assert done.returncode == code and said in done.stderr, done.stderr
+
+
 REFUSED = (
     (("--nan", "--distinct"), "--distinct goes with --check"),
     (("--nan", "--force"), "--force goes with"),

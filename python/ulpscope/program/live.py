@@ -213,10 +213,14 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         """The line on what was not judged so far, most calls first, with reason and remedy; "" where all was."""
         from .. import _core
 
+        return _core.unjudged(self._without_verdict())
+
+    def _without_verdict(self):
+        """(operator, why, how many) of the calls that were not judged; of some the operator is not known, ""."""
         seen = self.judge.unjudged if self.judge is not None else {}
         known = {why for _, why in seen}
         items = [(op, why, n) for (op, why), n in seen.items()]
-        return _core.unjudged(items + [("", why, n) for why, n in self.left_out.items() if why not in known])
+        return items + [("", why, n) for why, n in self.left_out.items() if why not in known]
 
     def summary(self) -> str:
         """What was judged so far, without waiting: a line, and one more where not all was."""
