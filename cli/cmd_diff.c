@@ -9,8 +9,6 @@
 #include "common/progress.h"
 #include "diff/diff.h"
 
-#include <ulpscope/x/pattern.h>
-
 /* Of the shorter trace, in percent: less says that they are of two models. Fewer that are
  * LIKELY one call may say so, too. Of the longer one, with a partner: what lies INSIDE of
  * modules is in both. */
@@ -55,10 +53,12 @@ static const cli_entry own_options[] = {
      "compare what goes into and comes out of each module, forward and backward "
      "(gradients of inputs and parameters): eager against compiled, where operators do "
      "not correspond; both captured with --level module"},
-    {OPT_ALLOW, "allow", "unpaired[:PATTERN]", NULL,
-     "calls that have no partner, and of which nothing was compared, do not decide the "
-     "exit code: other metrics, steps that one run alone has. PATTERN: globs over "
-     "operators, comma-separated, ! excludes"},
+    {OPT_ALLOW, "allow", "WORD[:PATTERN]", NULL,
+     "calls of which nobody can tell do not decide the exit code. unpaired: that have no "
+     "partner, and of which nothing was compared: other metrics, steps that one run "
+     "alone "
+     "has; unjudged: that differ and could not be judged. PATTERN: globs over operators, "
+     "comma-separated, ! excludes"},
     {OPT_ALL, "all", NULL, NULL, "list all pairs, not only where a difference begins"},
     {OPT_LIMIT, "limit", "N", "20", "at most N lines of a list"},
     {OPT_IMPORT, "import", "MODULE", NULL,
@@ -116,7 +116,7 @@ const cli_page cmd_diff_page = {
                 "  ulpscope diff A B --json | jq .first.sentence\n",
     .codes = "0 the same, or all that differs was judged and stands; 1 a call makes an "
              "error, or a difference begins otherwise; 2 not told (calls that were not "
-             "compared are not, but for --allow), or something went wrong",
+             "compared or judged are not, but for --allow), or something went wrong",
 };
 
 typedef struct arguments {
@@ -141,21 +141,8 @@ static bool take_phase(arguments *a)
 
 static bool take_allow(arguments *a)
 {
-    static const char word[] = "unpaired";
-    usc_error err;
-    const size_t n = sizeof word - 1;
-    if (strncmp(optarg, word, n) != 0 || (optarg[n] != '\0' && optarg[n] != ':'))
-        cli_fail("--allow '%s': unpaired or unpaired:PATTERN is needed", optarg);
-    else if (a->diff.allow != NULL)
-        cli_fail("--allow unpaired is given twice: one PATTERN holds several, "
-                 "comma-separated");
-    else if (usc_pattern_check(optarg[n] == ':' ? optarg + n + 1 : "*", &err) != USC_OK)
-        cli_fail("--allow: %s", err.text);
-    else {
-        a->diff.allow = optarg[n] == ':' ? optarg + n + 1 : "*";
-        return true;
-    }
-    return false;
+    return cli_allow_one("unpaired", optarg, &a->diff.allow, "unjudged",
+                         &a->diff.allow_unjudged);
 }
 
 static bool take(arguments *a, int key)

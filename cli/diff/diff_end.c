@@ -78,7 +78,7 @@ static usc_status put_entered(usc_diff *d, usc_trace *t, const usc_diff_summary 
 
 static void put_looked(const usc_diff_summary *s, const diff_words *w)
 {
-    const int64_t judged = s->n_differ - s->n_untold;
+    const int64_t judged = s->n_stand + s->n_alike;
     if (w->modules || s->n_differ == 0) return;
     if (w->judged && judged > 0)
         (void)printf("judged %" PRId64 " of %" PRId64 " call%s: %" PRId64
@@ -125,6 +125,8 @@ static void put_how(const usc_diff_summary *s, const diff_words *w, const char *
         fputs(s->basis == USC_DIFF_BY_STATISTICS ? ", as far as statistics tell"
                                                  : ", bit by bit",
               stdout);
+    else if (s->n_accepted == n)
+        fputs(", as far as they were compared", stdout);
     else if (w->modules)
         (void)printf(
             "%s within rounding, as far as limits tell: %" PRId64
@@ -133,7 +135,9 @@ static void put_how(const usc_diff_summary *s, const diff_words *w, const char *
             comma, n, n == 1 ? "" : "es");
     else
         (void)printf("%s within rounding: %" PRId64 " call%s right on both sides", comma,
-                     n, n == 1 ? " differs, and is" : "s differ, and each is");
+                     n - s->n_accepted,
+                     n - s->n_accepted == 1 ? " differs, and is"
+                                            : "s differ, and each is");
 }
 
 static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_words *w)
@@ -152,6 +156,9 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
         fputs(w->modules ? ", but lie in some that have"
                          : ", but what came of them was compared",
               stdout);
+    if (s->n_accepted > 0)
+        (void)printf("; %" PRId64 " %s%s not judged (--allow)", s->n_accepted,
+                     noun(w, s->n_accepted), s->n_accepted == 1 ? " was" : " were");
     putchar('\n');
 }
 
@@ -235,9 +242,12 @@ static void put_not_told(const usc_diff *d, const usc_diff_summary *s,
         return;
     }
     fputs("not told: no call makes an error that was found", stdout);
-    if (s->n_untold > 0)
-        (void)printf(", but %" PRId64 " call%s %s not judged", s->n_untold,
-                     differ(s->n_untold), s->n_untold == 1 ? "was" : "were");
+    if (s->n_untold > 0 && s->n_differ == 0)
+        (void)printf(", but of %" PRId64 " call%s nothing was kept to compare",
+                     s->n_untold, plural(s->n_untold));
+    else if (s->n_untold > 0)
+        (void)printf(", but %" PRId64 " call%s %s not judged, or not all of it",
+                     s->n_untold, differ(s->n_untold), s->n_untold == 1 ? "was" : "were");
     else if (s->n_alike > 0)
         fputs(", but what both sides do alike is not right", stdout);
     if (s->n_kind[USC_DIFF_ENTERED] > 0)
@@ -249,6 +259,8 @@ static void put_not_told(const usc_diff *d, const usc_diff_summary *s,
         fputs("; NaN or Inf is among it: ulpscope run --nan -- COMMAND says where it is "
               "born",
               stdout);
+    else if (s->n_untold > 0 && s->n_alike + s->n_kind[USC_DIFF_ENTERED] == 0)
+        fputs("; --allow unjudged[:PATTERN] accepts that", stdout);
     putchar('\n');
 }
 

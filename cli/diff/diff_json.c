@@ -180,8 +180,8 @@ static void put_told(FILE *to, const usc_diff_summary *s)
         e->n_parameters, e->n_parameters_differ, e->n_others, e->n_others_differ);
     (void)fprintf(to,
                   ", \"differ\": %" PRId64 ", \"stand\": %" PRId64 ", \"alike\": %" PRId64
-                  ", \"untold\": %" PRId64,
-                  s->n_differ, s->n_stand, s->n_alike, s->n_untold);
+                  ", \"untold\": %" PRId64 ", \"accepted\": %" PRId64,
+                  s->n_differ, s->n_stand, s->n_alike, s->n_untold, s->n_accepted);
 }
 
 static usc_status put_rows(FILE *to, usc_diff *d, usc_trace *const t[2],

@@ -98,6 +98,8 @@ static bool hear(void *ctx, int64_t i, const usc_paired found[2])
         heard.sentence[side] = found[side].sentence;
         heard.cause[side] = found[side].cause;
         heard.bits[side] = found[side].bits;
+        heard.partly = heard.partly || (found[side].not_judged != NULL &&
+                                        found[side].not_judged[0] != '\0');
     }
     if (h->status == USC_OK)
         h->status = usc_diff_hear(h->diff, h->row[i], &heard, &h->err);

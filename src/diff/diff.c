@@ -129,14 +129,25 @@ static void take_first(const usc_diff *d, int64_t i, usc_diff_summary *s)
         s->first = i;
 }
 
-static void count_told(const usc_diff_row *row, usc_diff_summary *s)
+static bool is_accepted(const usc_diff *d, const usc_diff_row *row)
+{
+    const int64_t i = usc_diff_list_index(&d->list[0], row->call_a);
+    return i >= 0 && (d->list[0].call[i].flags & USC_DIFF_ACCEPTED) != 0;
+}
+
+static void count_told(const usc_diff *d, const usc_diff_row *row, usc_diff_summary *s)
 {
     if (!row->computes || row->kind == USC_DIFF_SAME) return;
+    const bool stands = row->judged == USC_DIFF_STANDS && !row->partly;
+    const bool untold = row->judged == USC_DIFF_NOT_JUDGED ||
+                        row->judged == USC_DIFF_NO_VERDICT ||
+                        (row->judged == USC_DIFF_STANDS && row->partly);
+    const bool accepted = untold && is_accepted(d, row);
     s->n_differ += row->kind != USC_DIFF_UNTOLD;
-    s->n_stand += row->judged == USC_DIFF_STANDS;
+    s->n_stand += stands;
     s->n_alike += row->judged == USC_DIFF_ALIKE;
-    s->n_untold +=
-        row->judged == USC_DIFF_NOT_JUDGED || row->judged == USC_DIFF_NO_VERDICT;
+    s->n_accepted += accepted;
+    s->n_untold += untold && !accepted;
 }
 
 usc_diff_summary usc_diff_sum(const usc_diff *d)
@@ -158,7 +169,7 @@ usc_diff_summary usc_diff_sum(const usc_diff *d)
             row->out.basis < s.basis)
             s.basis = row->out.basis;
         take_first(d, i, &s);
-        count_told(row, &s);
+        count_told(d, row, &s);
     }
     s.same =
         s.first < 0 && s.n_untold + s.n_alike == 0 && s.n_kind[USC_DIFF_ENTERED] == 0;

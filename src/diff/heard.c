@@ -159,6 +159,7 @@ usc_status usc_diff_hear(usc_diff *d, int64_t i, const usc_diff_heard *heard,
                              (long long)i);
     usc_diff_row *row = &d->row[i];
     row->judged = judged_as(row, heard);
+    row->partly = heard->partly;
     const usc_diff_kind kind = row->kind, now = kind_after(row, row->judged);
     const usc_status st = keep_heard(d, i, heard, err);
     if (st != USC_OK || now == kind) return st;

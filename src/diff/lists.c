@@ -96,7 +96,10 @@ static usc_status take_op(usc_diff_list *l, sqlite3_stmt *s, const usc_diff_opti
     const char *name = (const char *)sqlite3_column_text(s, 1);
     if (st != USC_OK || name == NULL) return st;
     const int allowed =
-        o->allow != NULL && usc_pattern_match(o->allow, name) ? USC_DIFF_ALLOWED : 0;
+        (o->allow != NULL && usc_pattern_match(o->allow, name) ? USC_DIFF_ALLOWED : 0) |
+        (o->allow_unjudged != NULL && usc_pattern_match(o->allow_unjudged, name)
+             ? USC_DIFF_ACCEPTED
+             : 0);
     ((usc_diff_named *)l->ops.row)[l->ops.n - 1].flags =
         allowed | (strcmp(name, USC_CALL_FORWARD) == 0    ? USC_DIFF_FORWARD
                    : strcmp(name, USC_CALL_BACKWARD) == 0 ? USC_DIFF_BACKWARD

@@ -11,7 +11,8 @@ enum {
     USC_DIFF_UNWRITTEN = 2,
     USC_DIFF_FORWARD = 4,
     USC_DIFF_BACKWARD = 8,
-    USC_DIFF_ALLOWED = 16
+    USC_DIFF_ALLOWED = 16,
+    USC_DIFF_ACCEPTED = 32
 };
 
 typedef struct usc_diff_call {
@@ -24,7 +25,7 @@ typedef struct usc_diff_call {
     int64_t first_arg; /* of the list's */
     int n_args;
     int flags; /* DRAWS random numbers; leaves memory UNWRITTEN; a module's FORWARD, or
-                  BACKWARD; is ALLOWED to have no partner */
+                  BACKWARD; is ALLOWED to have no partner, ACCEPTED without a verdict */
     uint64_t phase;
     uint64_t random; /* what it draws from */
 } usc_diff_call;

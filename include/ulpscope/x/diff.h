@@ -164,6 +164,7 @@ typedef struct usc_diff_row {
     usc_diff_size in, out; /* of the input and the result that lie furthest apart */
     int in_arg, out_arg;   /* of the call's arguments in A; -1: none */
     usc_diff_judged judged;
+    bool partly; /* some outputs of it were not */
     bool
         computes; /* a result of it was written by it: it is no view, and holds no call */
     bool
@@ -186,6 +187,7 @@ typedef struct usc_diff_heard {
     const char *verdict[2];  /* NULL: not judged */
     const char *sentence[2]; /* why, NULL: nothing to say */
     const char *cause[2];    /* NULL: none is known */
+    bool partly;             /* of one of them some outputs were not judged */
     double bits[2];          /* effective; NaN: not known */
 } usc_diff_heard;
 
@@ -205,7 +207,8 @@ typedef struct usc_diff_options {
     bool one_step;     /* only calls of `step` */
     int64_t step;
     const char
-        *allow;    /* operators that need no partner, a pattern; NULL: none. Not copied */
+        *allow; /* operators that need no partner, a pattern; NULL: none. Not copied */
+    const char *allow_unjudged; /* that nobody needs to have judged, likewise */
     bool replicas; /* they hold the same weights: where what enters differs, they part */
 } usc_diff_options;
 
@@ -268,7 +271,8 @@ typedef struct usc_diff_summary {
     usc_diff_entered entered;
     int64_t n_differ; /* calls that compute and give other results, and of these: */
     int64_t n_stand, n_alike,
-        n_untold;         /* both are right; accused of the same; the rest */
+        n_untold;       /* both are right; accused of the same; the rest */
+    int64_t n_accepted; /* beside these, of what usc_diff_options.allow_unjudged names */
     usc_diff_basis basis; /* the weakest that a difference was told by */
     usc_diff_unseen unseen;
     bool same;    /* whatever differs was looked at and stands, and nothing that differs
