@@ -13,8 +13,8 @@ import pytest
 
 from .calls.foreign import is_ours, our_words
 
-MARK = "ulpscope(inputs=..., backward=..., device=..., repeat=..., via=...): defaults of ulpscope_check in this test"
-KEYS = ("inputs", "backward", "device", "repeat", "via")
+KEYS = ("inputs", "backward", "device", "repeat", "via", "allow")
+MARK = f"ulpscope({', '.join(f'{key}=...' for key in KEYS)}): defaults of ulpscope_check in this test"
 SENT = "ulpscope_rows"  # workeroutput key
 
 
@@ -52,8 +52,11 @@ def ulpscope_check(request):
 
     def check(fn, reference, *args, **kwargs):
         __tracebackhide__ = True
-        given = {key: kwargs.pop(key) for key in ("inputs", "backward", "repeat", "via") if key in kwargs}
-        return testing.passed(check_call(fn, args, kwargs, reference, **{**defaults, **given}))
+        given = {key: kwargs.pop(key) for key in KEYS if key in kwargs and key != "device"}
+        how = {**defaults, **given}
+        allow = how.pop("allow", "")
+        testing.check_allow(allow)
+        return testing.passed(check_call(fn, args, kwargs, reference, **how), allow)
 
     return check
 

@@ -20,6 +20,7 @@ def assert_accurate(
     repeat: int = 3,
     cause: bool | float = True,
     via: str = "",
+    allow: str = "",
     **kwargs: Any,
 ) -> CallVerdict:
     """
@@ -37,19 +38,32 @@ def assert_accurate(
     `via` names a compiler or a runtime that computes `fn`, "triton" Triton's interpreter, as for `check_call`.
 
     The message says the effective bits, the cause where it is known, and the worst
-    elements. A call that cannot be judged fails as well; of one that passes with outputs that nobody
-    could judge a warning says which and why. Returns the verdict.
+    elements. A call that cannot be judged fails as well, and so does one of which some outputs could
+    not: `allow="unjudged:out[1]"` (`out[1],out[2]`; `"unjudged"`: any) accepts these, and a warning says
+    which and why. Returns the verdict.
     """
     __tracebackhide__ = True
+    check_allow(allow)
     how = {"backward": backward, "inputs": inputs, "repeat": repeat, "cause": cause, "via": via}
-    return passed(check_call(fn, args, kwargs, reference, **how))
+    return passed(check_call(fn, args, kwargs, reference, **how), allow)
 
 
-def passed(verdict: CallVerdict) -> CallVerdict:
+def check_allow(allow: str) -> None:
+    """Raises ValueError where it is no form of --allow unjudged."""
+    if allow and allow.partition(":")[0] != "unjudged":
+        raise ValueError(f'allow={allow!r}: "unjudged", or "unjudged:out[1]" of outputs, is needed')
+
+
+def passed(verdict: CallVerdict, allow: str = "") -> CallVerdict:
     """A verdict that passes; of any other the AssertionError that explains it."""
     __tracebackhide__ = True
-    if verdict.verdict == "pass":
-        if verdict.not_judged:
-            warnings.warn(f"{verdict.sentence}", stacklevel=3)
-        return verdict
-    raise AssertionError(explain(verdict))
+    if verdict.verdict != "pass":
+        raise AssertionError(explain(verdict))
+    paths = allow.partition(":")[2]
+    accepted = [path.strip() for path in paths.split(",")] if paths else verdict.not_judged
+    left = [path for path in verdict.not_judged if not allow or path not in accepted]
+    if left:
+        raise AssertionError(f'{explain(verdict)}\nto accept that: allow="unjudged:{",".join(left)}"')
+    if verdict.not_judged:
+        warnings.warn(f"{verdict.sentence}", stacklevel=3)
+    return verdict

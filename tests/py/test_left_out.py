@@ -31,7 +31,9 @@ RUN = """
 import sys, torch, both, ulpscope
 factor = float(sys.argv[2])
 x = both.singular()
-if factor != 1:
+if factor == 0:  # one rounding more, in what nobody can judge
+    both.library.impl("both", lambda x: (torch.linalg.inv(x).nextafter(x * 0), x.exp(), x.sin()), "CPU", allow_override=True)
+elif factor != 1:
     both.library.impl("both", lambda x: (torch.linalg.inv(x), x.exp() * factor, x.sin()), "CPU", allow_override=True)
 with ulpscope.capture(sys.argv[1]):
     torch.ops.beside.both(x)
@@ -53,7 +55,7 @@ def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("left")
     for name, text in (("both.py", BOTH), ("run.py", RUN), ("live.py", LIVE)):
         (path / name).write_text(text)
-    for name, factor in (("trace", "1"), ("other", "1.01")):
+    for name, factor in (("trace", "1"), ("other", "1.01"), ("near", "0")):
         subprocess.run([sys.executable, "run.py", name, factor], cwd=path, check=True)
     return path
 
@@ -104,8 +106,15 @@ def test_a_pack_says_it(folder):
 
 
 def test_a_diff_says_it(folder):
-    done = ulpscope_run(folder, "diff", "trace", "other", "--own", "--import", "both.py")
-    assert done.stdout.splitlines()[-1].startswith(LAST)
+    done = ulpscope_run(folder, "diff", "trace", "other", "--own", "--import", "both.py", "--allow", "unjudged")
+    assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(LAST)
+    for allow, code, said in (
+        ([], 2, "not told: no call makes an error that was found, but 1 call that differs was not judged, or not all of it"),
+        (["--allow", "unjudged:mm"], 2, "--allow unjudged[:PATTERN] accepts that"),
+        (["--allow", "unjudged:both"], 0, "the runs are the same, as far as they were compared; 1 call was not judged (--allow)"),
+    ):  # fmt: skip
+        done = ulpscope_run(folder, "diff", "trace", "near", "--import", "both.py", *allow)
+        assert done.returncode == code and said in done.stdout, done.stdout
 
 
 def test_a_live_check_says_it(folder):
@@ -129,8 +138,16 @@ def test_a_verdict_names_it(folder):
     ):
         assert found.verdict == "pass" and found.not_judged == ["out[0]"]
         assert "; not judged: out[0]: ill-conditioned" in found.sentence
-    with pytest.warns(UserWarning, match=r"not judged: out\[0\]"):
-        assert_accurate(inverse_beside, None, x)
+    for allow in ("", "unjudged:out[1]"):
+        with pytest.raises(AssertionError, match=r"not judged: out\[0\](.|\n)*allow=\"unjudged:out\[0\]\""):
+            assert_accurate(inverse_beside, None, x, allow=allow)
+    for allow in ("unjudged", "unjudged:out[2], out[0]"):
+        with pytest.warns(UserWarning, match=r"not judged: out\[0\]"):
+            assert_accurate(inverse_beside, None, x, allow=allow)
+    with pytest.raises(AssertionError, match="wrong"):
+        assert_accurate(lambda x: (x.inverse(), x.exp() * 1.2, x.sin()), inverse_beside, x, allow="unjudged")
+    with pytest.raises(ValueError, match="unjudged:out"):
+        assert_accurate(inverse_beside, None, x, allow="wrong")
     wrong = judge_call(inverse_beside, (x,), outputs=(x.inverse(), x.exp() * 1.2, x.sin()), cause=False)
     assert wrong.verdict == "wrong" and "; not judged: out[0]" in wrong.sentence, wrong.sentence
     with warnings.catch_warnings():
@@ -141,8 +158,14 @@ def test_a_verdict_names_it(folder):
 def test_the_plugin_says_it(folder):
     (folder / "test_one.py").write_text(
         "import both, torch\n"
+        "import pytest\n"
+        "def call(check):\n"
+        "    check(lambda x: (torch.linalg.inv(x), x.exp(), x.sin()), None, both.singular())\n"
         "def test_one(ulpscope_check):\n"
-        "    ulpscope_check(lambda x: (torch.linalg.inv(x), x.exp(), x.sin()), None, both.singular())\n"
+        "    call(ulpscope_check)\n"
+        "@pytest.mark.ulpscope(allow='unjudged:out[0]')\n"
+        "def test_two(ulpscope_check):\n"
+        "    call(ulpscope_check)\n"
     )
     words = [
         sys.executable,
@@ -157,5 +180,6 @@ def test_the_plugin_says_it(folder):
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment)
-    assert "1 calls judged" in done.stdout, done.stdout + done.stderr
+    assert "2 calls judged" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 1 passed" in done.stdout and 'allow="unjudged:out[0]"' in done.stdout, done.stdout
     assert "not judged: " in done.stdout and "out[0]: ill-conditioned" in done.stdout

@@ -93,7 +93,7 @@ def test_no_report_unless_asked_for(tmp_path):
 def test_unknown_marker_argument_is_named(tmp_path):
     suite = SUITE.replace("backward=True", "backwards=True")
     done = session(tmp_path, "-k", "stress", suite=suite)
-    assert "the ulpscope marker knows inputs, backward, device, repeat, via, not backwards" in done.stdout
+    assert "the ulpscope marker knows inputs, backward, device, repeat, via, allow, not backwards" in done.stdout
 
 
 def test_report_that_cannot_be_written_says_so(tmp_path):
