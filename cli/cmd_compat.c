@@ -16,7 +16,8 @@ enum {
     OPT_OPS,
     OPT_ERRORS,
     OPT_VIA,
-    OPT_STRICT
+    OPT_STRICT,
+    OPT_ALLOW
 };
 
 static const cli_entry own_options[] = {
@@ -38,6 +39,10 @@ static const cli_entry own_options[] = {
     {OPT_OPS, "ops", "PATTERN", NULL, "only these, as in ulpscope check"},
     {OPT_STRICT, "strict", NULL, NULL,
      "1 also for APIs that pass the precheck's rule and not our verdict, or are skipped"},
+    {OPT_ALLOW, "allow", "VERDICT[:PATTERN]", NULL,
+     "unjudged or unsupported: accept that nobody looked at such APIs (exit code 2 "
+     "else); "
+     "PATTERN as in ulpscope check; may be repeated"},
     {OPT_ERRORS, "error-data", "DIR", NULL, "where -save_error_data writes (default ./)"},
     {0}};
 
@@ -71,8 +76,8 @@ const cli_page cmd_compat_page = {
                 "  python -m ulpscope.compat.api_accuracy_checker.run_ut.run_ut -forward "
                 "step1/forward_info_7.json\n",
     .codes =
-        "0 every API that could be judged passes, or the folder is written; 1 one fails; "
-        "2 something went wrong, or no API could be judged",
+        "0 every API passes, or the folder is written; 1 one fails; 2 something went "
+        "wrong, or an API could not be judged and is not allowed",
     .one_dash = true,
 };
 
@@ -120,6 +125,8 @@ static bool take(compat_arguments *a, int key)
     case OPT_STRICT:
         a->strict = true;
         return true;
+    case OPT_ALLOW:
+        return cli_report_allow(&a->report, optarg);
     case OPT_ERRORS:
         a->error_data = optarg;
         return true;
@@ -138,6 +145,7 @@ int cmd_compat(int argc, char **argv)
                  {"run_overflow_check", compat_run_overflow}};
     compat_arguments a = {.device_type = "cpu", .via = "inductor", .backward = ""};
     cli_begin("compat");
+    cli_report_begin(&a.report);
     for (int key; (key = cli_next(&cmd_compat_page, argc, argv)) != -1;)
         if (!take(&a, key)) return CLI_TROUBLE;
     const char *part = optind < argc ? argv[optind] : "";
@@ -149,6 +157,7 @@ int cmd_compat(int argc, char **argv)
                             argv[argc - 1]);
         if (i > 0 && a.forward == NULL)
             return cli_fail("-forward FILE is needed, forward_info_PID.json of a dump");
+        a.report.options.allow = a.report.allow;
         return parts[i].run(&a);
     }
     return cli_fail(

@@ -13,6 +13,7 @@ typedef struct compat_arguments {
     const char *device_type, *via, *ops, *error_data;
     int device_id;
     bool save_errors, compiled, strict;
+    cli_report report; /* of it: what is allowed */
 } compat_arguments;
 
 /* Each runs a part and gives the exit code. */

@@ -106,7 +106,9 @@ static usc_status make_tables(precheck *p, bool begin, usc_error *err)
     const usc_precheck_options o = {.trace = p->trace,
                                     .results = begin ? NULL : p->results,
                                     .result_csv = p->result_csv,
-                                    .details_csv = p->details_csv};
+                                    .details_csv = p->details_csv,
+                                    .allow = p->a->report.allow,
+                                    .n_allow = p->a->report.options.n_allow};
     p->written = time(NULL);
     return usc_precheck_tables(&o, &p->counts, err);
 }
@@ -266,6 +268,7 @@ static int code_of(const precheck *p)
     const usc_precheck_counts *c = &p->counts;
     const int64_t n = c->failed + (p->a->strict ? c->accused + c->skipped : 0);
     if (n > 0) return CLI_DIFFERS;
+    if (c->open > 0) return CLI_TROUBLE;
     if (c->passed > 0 || c->accused > 0) return CLI_SAME;
     return cli_fail("%s", c->total > 0 ? "no API could be judged"
                                        : "no API was checked: none is in the dump, or "
@@ -287,7 +290,7 @@ static int finish(precheck *p)
                  c->accused > 0 && c->failed == 0 ? "none fails" : fail,
                  (long long)c->skipped, p->result_csv, p->details_csv, p->results);
     int saved = p->a->save_errors ? save_errors(p) : CLI_SAME;
-    if (saved == CLI_SAME) saved = cli_report_unjudged(p->results);
+    if (saved == CLI_SAME) saved = cli_report_unjudged(&p->a->report, p->results, stdout);
     tell_accused(p);
     return cli_close_output(saved != CLI_SAME ? saved : code_of(p));
 }

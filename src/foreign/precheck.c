@@ -10,6 +10,7 @@
 
 #include <ulpscope/trace.h>
 #include <ulpscope/x/foreign.h>
+#include <ulpscope/x/pattern.h>
 
 #include "base/line.h"
 #include "base/number.h"
@@ -28,6 +29,7 @@ typedef struct output {
 typedef struct item {
     int64_t sequence;
     bool backward;
+    bool open; /* nobody looked at it, and that is not allowed */
     char *name, *sentence, *cause, *reason; /* reason: of the standard */
     char status[16];                        /* of the standard */
     usc_verdict verdict;
@@ -37,6 +39,7 @@ typedef struct item {
 } item;
 
 typedef struct tables {
+    const usc_precheck_options *options;
     usc_trace *trace;
     item *item;
     int64_t n, room;
@@ -127,6 +130,16 @@ static usc_status name_of(usc_trace *t, int64_t sequence, item *to, usc_error *e
     return kept ? USC_OK : usc_error_set(err, USC_E_NOMEM, -1, "tables: no memory");
 }
 
+static bool is_open(const usc_precheck_options *o, const usc_result_row *row)
+{
+    const usc_verdict verdict = usc_verdict_by_text(row->verdict);
+    for (int i = 0; i < o->n_allow; i++)
+        if (o->allow[i].verdict == verdict &&
+            usc_pattern_match(o->allow[i].pattern, row->op))
+            return false;
+    return usc_verdict_missing(verdict);
+}
+
 static usc_status take_row(void *ctx, const usc_result_row *row, usc_error *err)
 {
     tables *t = ctx;
@@ -139,6 +152,7 @@ static usc_status take_row(void *ctx, const usc_result_row *row, usc_error *err)
     }
     item *to = &t->item[t->n++];
     *to = (item){.sequence = row->call,
+                 .open = is_open(t->options, row),
                  .verdict = usc_verdict_by_text(row->verdict),
                  .bits = row->bits};
     if (!keep_text(row->sentence, &to->sentence) || !keep_text(row->cause, &to->cause) ||
@@ -275,15 +289,18 @@ static void count_row(usc_precheck_counts *counts, const item *forward,
                       const item *backward)
 {
     const item *const both[] = {forward, backward};
-    bool failed = false, skipped = false;
+    bool failed = false, skipped = false, open = false;
     usc_verdict worst = USC_VERDICT_PASS; /* the order of verdicts is precedence */
     for (int k = 0; k < 2; k++) {
         failed = failed || strcmp(word_of(both[k]), "FALSE") == 0;
-        skipped = skipped || strcmp(word_of(both[k]), "SKIP") == 0;
+        const bool skip = strcmp(word_of(both[k]), "SKIP") == 0;
+        skipped = skipped || skip;
+        open = open || (skip && both[k]->open);
         if (both[k] != NULL && both[k]->verdict < worst) worst = both[k]->verdict;
     }
     counts->failed += failed;
     counts->skipped += skipped && !failed;
+    counts->open += open && !failed;
     counts->passed += !failed && !skipped;
     counts->total++;
     if (failed || !usc_verdict_flagged(worst)) return;
@@ -387,7 +404,7 @@ static void free_items(tables *t)
 usc_status usc_precheck_tables(const usc_precheck_options *options,
                                usc_precheck_counts *counts, usc_error *err)
 {
-    tables t = {0};
+    tables t = {.options = options};
     *counts = (usc_precheck_counts){0};
     usc_status st = options->results != NULL ? read_items(&t, options, err) : USC_OK;
     if (st == USC_OK) st = open_table(options->result_csv, result_head, &t.result, err);
@@ -409,7 +426,7 @@ usc_status usc_precheck_walk(const usc_precheck_options *options,
                                                 usc_error *err),
                              void *ctx, usc_error *err)
 {
-    tables t = {0};
+    tables t = {.options = options};
     usc_status st = read_items(&t, options, err);
     for (int64_t i = 0; st == USC_OK && i < t.n; i++) {
         const item *one = &t.item[i];

@@ -10,6 +10,7 @@
 #ifndef ULPSCOPE_X_FOREIGN_H
 #define ULPSCOPE_X_FOREIGN_H
 
+#include <ulpscope/report.h>
 #include <ulpscope/verdict.h>
 #include <ulpscope/x/run.h>
 
@@ -92,12 +93,15 @@ typedef struct usc_precheck_options {
     const char *results; /* of its check, asked for "ascend-v1" (usc_check_options); NULL:
                             none yet, the tables are empty */
     const char *result_csv, *details_csv; /* the files to write; they change as a whole */
+    const usc_allow *allow; /* of these nobody needs to judge the calls they name */
+    int n_allow;
 } usc_precheck_options;
 
 /** Calls, forward and backward as one. Failed: one of them did; skipped: none did, and
  * one could not be judged. */
 typedef struct usc_precheck_counts {
     int64_t total, passed, failed, skipped;
+    int64_t open;               /* skipped since nobody looked, and not allowed */
     int64_t accused;            /* by our verdict, of those that did not fail */
     int64_t by[USC_N_VERDICTS]; /* these, by the worse of their verdicts */
     char first_accused[160];    /* the dump's name of one */
