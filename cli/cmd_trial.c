@@ -255,14 +255,24 @@ static void take_thing(trial *t, const char *name, int code, double limit_s, out
         if (strcmp(said, state_names[i]) == 0) o->state = (state)i;
 }
 
+/* Whether a command answers that it could not judge, or compare, all: its last line. */
+static bool is_not_told(const trial *t, const char *name, int code)
+{
+    char said[TEXT];
+    return code == CLI_TROUBLE &&
+           (last_line(t, name, "out", "", "hence exit code 2", said) ||
+            last_line(t, name, "out", "not told: ", NULL, said));
+}
+
 static void take_command(const trial *t, const row *r, const char *name, int code,
                          double limit_s, outcome *o)
 {
-    if (code != 0 && !(code == 1 && r->may_flag)) {
+    const bool less = is_not_told(t, name, code);
+    if (code != 0 && !(code == 1 && r->may_flag) && !less) {
         fail(t, name, code, limit_s, o);
         return;
     }
-    o->state = WORKS;
+    o->state = less ? LESS : WORKS;
     if (!last_line(t, name, "out", "", r->tells, o->text))
         (void)last_line(t, name, "err", "", NULL, o->text);
     static const char own[] = "ulpscope: ";
