@@ -135,7 +135,7 @@ def test_kinds_are_mixed_and_matched(tmp_path):
     whole = written("npz", tmp_path, "whole", TRUTH)
     done, text = judge(tmp_path, whole, less, "--force")
     assert done.returncode == 2, "nobody looked at 'stem'"
-    assert "; what 1 need was not given" in text
+    assert "; 1 of 5 tensors, hence exit code 2; to accept it: --allow unjudged:stem" in text
     assert ",lacks,,reference" in (tmp_path / "out/details.csv").read_text(), "a code, not the words"
     assert judge(tmp_path, whole, less, "--force", "--allow", "unjudged:stem")[0].returncode == 0
     other = written("json", tmp_path, "other", {f"out_{i}": a for i, a in enumerate(TRUTH.values())})
