@@ -126,7 +126,7 @@ class Check:
         told = list(alike.values())[:most]
         return [_placed(findings) for findings in told], sum(map(len, told))
 
-    def left(self):
+    def left(self) -> tuple[str, int]:
         items = self.mode._without_verdict()
         accepted = [item for item in items if self._accepts(item[0])]
         others = [item for item in items if item not in accepted]
