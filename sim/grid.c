@@ -39,13 +39,22 @@ static allowed *find_allowed(const char *name, size_t n)
     return a;
 }
 
+/* The most that may be asked for: a profile that has less than usual has no more. */
+static size_t most_shared(void)
+{
+    usc_sim_profile profile;
+    usc_sim_profile_get(&profile);
+    const size_t size = (size_t)profile.shared_size;
+    return size < USC_GRID_SHARED_SIZE ? size : USC_GRID_SHARED_SIZE_MAX;
+}
+
 usc_status usc_grid_allow_shared(const char *name, size_t size, usc_error *err)
 {
-    if (size > USC_GRID_SHARED_SIZE_MAX)
+    if (size > most_shared())
         return usc_error_set(err, USC_E_RANGE, -1,
                              "kernel %s asks for %zu bytes of shared memory; a block has "
                              "%zu at most",
-                             name, size, USC_GRID_SHARED_SIZE_MAX);
+                             name, size, most_shared());
     const size_t n = strlen(name);
     pthread_mutex_lock(&lock);
     allowed *a = find_allowed(name, n);
@@ -69,7 +78,7 @@ static size_t shared_limit(const char *name)
     const allowed *a = find_allowed(name, strcspn(name, "<"));
     if (a != NULL && a->size > limit) limit = a->size;
     pthread_mutex_unlock(&lock);
-    return limit < USC_GRID_SHARED_SIZE_MAX ? limit : USC_GRID_SHARED_SIZE_MAX;
+    return limit < most_shared() ? limit : most_shared();
 }
 
 static usc_status check_limits(const usc_grid_kernel *k, usc_error *err)
@@ -93,7 +102,7 @@ static usc_status check_limits(const usc_grid_kernel *k, usc_error *err)
                              "memory; it may have %zu (cudaFuncSetAttribute asks for up "
                              "to %zu)",
                              k->name, k->place, k->shared_size, shared_limit(k->name),
-                             USC_GRID_SHARED_SIZE_MAX);
+                             most_shared());
     if (k->warp_size != 32 && k->warp_size != 64)
         return usc_error_set(err, USC_E_RANGE, -1, "kernel %s: warps of %u lanes",
                              k->name, k->warp_size);

@@ -16,6 +16,7 @@ all arguments.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
@@ -30,6 +31,7 @@ import torch
 from setuptools import Extension
 from torch.utils import cpp_extension
 
+from . import sim_properties
 from .program import glue, heads
 from .program.lowered import KernelRefused, Lowering, write_if_changed
 
@@ -63,10 +65,17 @@ def library_paths() -> list[str]:
     return [str(glue.PACKAGE), *cpp_extension.library_paths()]
 
 
+def _profile() -> sim_properties._Row:
+    """What the devices are: by the profile that is set, the variable's where the device is not loaded."""
+    if "ulpscope.sim" not in sys.modules:
+        sim_properties.use(ctypes.CDLL(str(glue.PACKAGE / "libulpscope_sim.so")))
+        sim_properties.from_environment()
+    return sim_properties._profile()
+
+
 def _warp() -> int:
-    """Lanes of a warp: the variable's, else those of the device's profile where it is loaded."""
-    sim = sys.modules.get("ulpscope.sim")
-    width = os.environ.get("ULPSCOPE_SIM_WARP") or (sim.get_device_properties().warp_size if sim else 32)
+    """Lanes of a warp: the variable's, else those of the device's profile."""
+    width = os.environ.get("ULPSCOPE_SIM_WARP") or _profile().warp_size
     if str(width) not in ("32", "64"):
         raise ExtensionError(
             f"a warp of {width} lanes: kernels are built for 32 or 64 (ULPSCOPE_SIM_WARP, or the profile)"
@@ -118,6 +127,16 @@ def _shared_names(lowering: Lowering, sources: list[str]) -> set[str]:
     return found
 
 
+def _without_arguments(function: str) -> str:
+    """(anonymous namespace)::f(int, g(*)(int)) to (anonymous namespace)::f"""
+    depth = 0
+    for i in range(len(function) - 1, 0, -1):
+        depth += (function[i] == ")") - (function[i] == "(")
+        if depth == 0:
+            return function[:i] if function[i] == "(" else function
+    return function
+
+
 def _shared_sizes(library: Path, names: set[str]) -> dict[str, int]:
     """Bytes of static shared memory by kernel, as the library says."""
     done = subprocess.run(["nm", "-C", "-S", "--defined-only", str(library)], capture_output=True, text=True)
@@ -125,26 +144,24 @@ def _shared_sizes(library: Path, names: set[str]) -> dict[str, int]:
     for line in done.stdout.splitlines():
         found = re.match(r"\w+ (\w+) \w (.*)::(\w+)$", line)
         if found and found[3] in names:
-            kernel = re.sub(r"\(.*\)$", "", found[2]).removeprefix("void ")
+            kernel = _without_arguments(found[2]).removeprefix("void ")
             sizes[kernel] = sizes.get(kernel, 0) + int(found[1], 16)
     return sizes
 
 
-def _most_shared() -> int:
-    """Bytes of static shared memory that a block has: of the device's own header."""
-    header = (glue.PACKAGE / "include" / "ulpscope_sim" / "grid.h").read_text("utf-8")
-    size, shift = re.findall(r"define USC_GRID_SHARED_SIZE \(\(size_t\)(\d+) << (\d+)\)", header)[0]
-    return int(size) << int(shift)
-
-
 def _check_shared(library: Path, names: set[str]) -> None:
-    most = _most_shared()
+    row = _profile()
     for kernel, size in _shared_sizes(library, names).items():
-        if size > most:
-            raise ExtensionError(f"kernel {kernel} has {size} bytes of static shared memory; a block has {most}")
+        if size > row.shared_size:
+            raise ExtensionError(
+                f"kernel {kernel} has {size} bytes of static shared memory; a block has {row.shared_size} (profile "
+                f"{row.text.decode()}): have it take less, or leave its file out of the sources"
+            )
 
 
 # ---- setup.py
+
+_FLAGS_OF_USERS = {"CFLAGS", "CPPFLAGS", "CXXFLAGS"}
 
 
 def SimExtension(name: str, sources: list[str], *args: object, **kwargs: object) -> Extension:
@@ -157,7 +174,8 @@ def SimExtension(name: str, sources: list[str], *args: object, **kwargs: object)
 
 
 class BuildExtension(cpp_extension.BuildExtension):
-    """torch's, and kernels' files of a :func:`SimExtension` are lowered first."""
+    """torch's, and kernels' files of a :func:`SimExtension` are lowered first. Torch's headers are taken as parsed
+    before, as :func:`load` takes them, where ``CFLAGS`` and its like are not set."""
 
     def build_extensions(self) -> None:
         shared = {}
@@ -179,8 +197,17 @@ class BuildExtension(cpp_extension.BuildExtension):
         given = extension.extra_compile_args
         if isinstance(given, dict):
             given = [*given.get("cxx", []), *_of_simcc(given.get("simcc", []))]
-        extension.extra_compile_args = [*_flags(_wants_races(None)), *given]
-        return _shared_names(lowering, extension.sources)
+        races, sources = _wants_races(None), extension.sources
+        extension.parsed = [] if _FLAGS_OF_USERS & os.environ.keys() else _parsed(lowering, sources, given, races)
+        extension.extra_compile_args = [*_flags(races), *given, *extension.parsed]
+        return _shared_names(lowering, sources)
+
+    def build_extension(self, extension) -> None:
+        before = self.compiler.compiler_so
+        if getattr(extension, "parsed", None):  # without the interpreter's own flags, for which nothing is parsed
+            self.compiler.compiler_so = [before[0], "-fPIC"]
+        super().build_extension(extension)
+        self.compiler.compiler_so = before
 
 
 def _module_source(folder: Path) -> str:

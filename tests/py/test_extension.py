@@ -320,7 +320,8 @@ def test_it_is_built_anew_when_a_header_changes_and_only_then(tmp_path):
 def test_too_much_shared_memory_is_refused_by_name(tmp_path):
     (tmp_path / "k.cuh").write_text("#define VALUE 1\n#define SIZE 20000\n")
     with pytest.raises(
-        extension.ExtensionError, match="kernel k has 80000 bytes of static shared memory; a block has 49152"
+        extension.ExtensionError,
+        match="kernel k has 80000 bytes of static shared memory; a block has 49152 .profile full",
     ):
         build(tmp_path, MODULE, "usc_too_much")
 

@@ -287,6 +287,9 @@ static void test_limits(void **state)
     assert_int_equal(usc_sim_profile_set("full:shared=16K", &err), USC_OK);
     h.launch.shared_size = 20000;
     assert_non_null(strstr(failure_of(&h), "it may have 16384"));
+    assert_int_equal(usc_grid_allow_shared("k", 20000, &err), USC_E_RANGE);
+    assert_non_null(strstr(err.text, "kernel k asks for 20000 bytes of shared memory; a "
+                                     "block has 16384 at most"));
     assert_int_equal(usc_sim_profile_set("full", &err), USC_OK);
     assert_string_equal(failure_of(&h), "");
 }
