@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chapter 8.1, several processes on one node: a process for each device; traces for TensorBoard, a file of each rank."""
+"""Chapter 8.1, several processes on one node, one for each device; traces for TensorBoard, a file of each rank."""
 
 import os
 import sys

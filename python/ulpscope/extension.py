@@ -202,7 +202,7 @@ class BuildExtension(cpp_extension.BuildExtension):
         extension.extra_compile_args = [*_flags(races), *given, *extension.parsed]
         return _shared_names(lowering, sources)
 
-    def build_extension(self, extension) -> None:
+    def build_extension(self, extension: Extension) -> None:
         before = self.compiler.compiler_so
         if getattr(extension, "parsed", None):  # without the interpreter's own flags, for which nothing is parsed
             self.compiler.compiler_so = [before[0], "-fPIC"]
