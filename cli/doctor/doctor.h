@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `ulpscope doctor` finds, check by check. Neighbours: cmd_doctor.c (the command),
 // doctor_machine.c (what the system tells), doctor_python.c (what Python answers),
-// doctor_words.c (what an error message means).
+// doctor_words.c (what an error message means), doctor_symbols.c (what a library lacks).
 #ifndef ULPSCOPE_CLI_DOCTOR_H
 #define ULPSCOPE_CLI_DOCTOR_H
 
@@ -9,7 +9,7 @@
 
 #include "cli.h"
 
-enum { DOCTOR_MOST = 96, DOCTOR_TEXT = 700 };
+enum { DOCTOR_TEXT = 700 };
 
 typedef struct doctor_finding {
     const char *check; /* "torch": one word */
@@ -21,8 +21,9 @@ typedef struct doctor_finding {
 typedef struct doctor {
     const char *device; /* NULL: none was named */
     const char *imports[CLI_MAX_IMPORTS];
-    int n_imports, n;
-    doctor_finding finding[DOCTOR_MOST];
+    const char *library, *source; /* of --symbols and --source; NULL: not given */
+    int n_imports, n, room;
+    doctor_finding *finding;
 } doctor;
 
 /** Adds that something is well. */
@@ -40,6 +41,10 @@ void doctor_machine(doctor *d);
 
 /** Python, torch, the extension, the glue, what is imported, the device. */
 void doctor_python(doctor *d);
+
+/** Each symbol that a library lacks: its plain name, and where it is defined. Returns the
+ * exit code of what could not be looked at (2), or 0. */
+int doctor_symbols(doctor *d);
 
 /* What a message of the loader tells. */
 typedef enum doctor_load {

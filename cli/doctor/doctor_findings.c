@@ -4,6 +4,7 @@
 #include "doctor/doctor.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- findings ---- */
@@ -11,8 +12,16 @@
 static doctor_finding *add(doctor *d, const char *check, bool wrong, const char *format,
                            va_list args)
 {
-    static doctor_finding beyond;
-    doctor_finding *f = d->n < DOCTOR_MOST ? &d->finding[d->n++] : &beyond;
+    static doctor_finding beyond; /* where there is no memory for more */
+    if (d->n == d->room) {
+        const int room = d->room > 0 ? 2 * d->room : 64;
+        doctor_finding *grown = realloc(d->finding, (size_t)room * sizeof *grown);
+        if (grown != NULL) {
+            d->finding = grown;
+            d->room = room;
+        }
+    }
+    doctor_finding *f = d->n < d->room ? &d->finding[d->n++] : &beyond;
     *f = (doctor_finding){.check = check, .wrong = wrong};
     (void)vsnprintf(f->text, sizeof f->text, format, args);
     return f;

@@ -3,8 +3,10 @@
 // about an answer that is none. See doctor.h and ulpscope.doctor_probe.
 #include "doctor/doctor.h"
 
+#include <grp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <ulpscope/version.h>
@@ -99,11 +101,27 @@ static bool lived(doctor *d, const char *check, const char *what, const answers 
 
 /* ---- what was raised ---- */
 
+static bool in_container(void)
+{
+    const char *kind = getenv("container");
+    return (kind != NULL && kind[0] != '\0') || access("/.dockerenv", F_OK) == 0 ||
+           access("/run/.containerenv", F_OK) == 0;
+}
+
+/* What brings a driver's own libraries into a container. */
+#define WITH_RUNTIME                                                                     \
+    "start the container by its vendor's runtime: docker run --gpus all (cuda), --env "  \
+    "MTHREADS_VISIBLE_DEVICES=all (musa), --runtime=ascend --env "                       \
+    "ASCEND_VISIBLE_DEVICES=0 (npu)"
+
 static void mend_library(doctor_finding *f, const char *name)
 {
     char folder[PATH_MAX];
     if (doctor_find_library(name, folder, sizeof folder))
         doctor_mend(f, "export LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH", folder);
+    else if (in_container())
+        doctor_mend(f, "install what brings %s; if it is the driver's, %s", name,
+                    WITH_RUNTIME);
     else
         doctor_mend(f,
                     "find / -name '%s' 2>/dev/null; then export LD_LIBRARY_PATH=ITS "
@@ -154,7 +172,10 @@ static void judge_error(doctor *d, const char *check, const char *what, const an
     } else if (load == DOCTOR_LOAD_FILE) {
         f = doctor_wrong(d, check, "%s: %s is no whole library of this machine", what,
                          name);
-        doctor_mend(f, "rm %s, and install it again", name);
+        if (in_container() && strstr(error, "file too short") != NULL)
+            doctor_mend(f, "%s; else rm %s, and install it again", WITH_RUNTIME, name);
+        else
+            doctor_mend(f, "rm %s, and install it again", name);
     } else if (strcmp(answer(a, "kind"), "ModuleNotFoundError") == 0) {
         f = doctor_wrong(d, check, "%s: there is no module '%s' in %s", what, missing,
                          python.program);
@@ -262,6 +283,25 @@ static void look_at_imports(doctor *d, answers *a, const char *torch)
 
 /* ---- the device ---- */
 
+/* Who may use a device's file is its group, which may have no name here. */
+static void mend_rights(doctor_finding *f, const char *node, int n)
+{
+    char path[PATH_MAX];
+    struct stat about;
+    (void)snprintf(path, sizeof path, "%.*s", n, node);
+    const bool there = stat(path, &about) == 0;
+    const struct group *group = there ? getgrgid(about.st_gid) : NULL;
+    if (there && group == NULL)
+        doctor_mend(
+            f,
+            "sudo groupadd -o -g %u render && sudo usermod -aG render $USER; then "
+            "log in again",
+            (unsigned)about.st_gid);
+    else
+        doctor_mend(f, "sudo usermod -aG %s $USER; then log in again",
+                    group != NULL ? group->gr_name : "render");
+}
+
 /* Why a device of a known type is not to be had; whether that was it. */
 static bool judge_absence(doctor *d, const answers *a, const char *type)
 {
@@ -287,8 +327,7 @@ static bool judge_absence(doctor *d, const answers *a, const char *type)
     } else if (strstr(node, " closed") != NULL) {
         const int n = (int)strcspn(node, " ");
         f = doctor_wrong(d, "device", "%s: you may not use %.*s", d->device, n, node);
-        doctor_mend(f, "usermod -aG $(stat -c %%G %.*s) $USER; then log in again", n,
-                    node);
+        mend_rights(f, node, n);
     } else if (strstr(node, " absent") != NULL) {
         f = doctor_wrong(d, "device",
                          "%s: there is no %.*s: its driver is not loaded, or "

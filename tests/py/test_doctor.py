@@ -5,6 +5,8 @@ it; what is whole is called well."""
 from __future__ import annotations
 
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -295,13 +297,195 @@ def test_a_device_that_is_hidden_and_one_without_a_driver(tmp_path):
     assert "there is no /dev/davinci0" in found["device"][0]["text"] and "npu-smi" in found["device"][0]["mend"]
 
 
+@pytest.mark.parametrize("group", [0, 54321])
+def test_a_device_that_one_may_not_use(tmp_path, group):
+    """Chapter 11.1 of torch_musa's manual: with sudo the device is seen, without it is not."""
+    node, python = tmp_path / "mtgpu.0", tmp_path / "python3"
+    node.touch()
+    if os.geteuid() == 0:
+        os.chown(node, 0, group)
+    elif group:
+        pytest.skip("root alone gives a file to a group without a name")
+    told = f"ulpscope doctor begins here\\nkind\\tRuntimeError\\navailable\\t0\\nnode\\t{node} closed\\n"
+    python.write_text(
+        f"#!/bin/sh\ncase \"$*\" in *'doctor_probe.py device'*) printf '{told}';;\n"
+        f'*) exec {sys.executable} "$@";; esac\n'
+    )
+    python.chmod(0o755)
+    (device,) = doctor("--device", "musa:0", code=1, ULPSCOPE_PYTHON=str(python))["device"]
+    assert f"you may not use {node}" in device["text"]
+    named = f"usermod -aG {'render' if group else node.group()} $USER"
+    assert named in device["mend"] and ("groupadd -o -g 54321 render" in device["mend"]) == bool(group)
+
+
+def test_a_driver_that_a_container_lacks(tmp_path):
+    """Chapter 11.4: its library is an empty file there, or is not there."""
+    (tmp_path / "libsrv_um_MUSA.so").touch()
+    (tmp_path / "lacks.py").write_text(
+        "raise ImportError('libsrv_um_MUSA9.so: cannot open shared object file: No such file or directory')\n"
+    )
+    given = ("--import", "./libsrv_um_MUSA.so", "--import", "./lacks.py")
+    short, gone = doctor(*given, code=1, cwd=tmp_path, container="docker")["import"]
+    assert "no whole library" in short["text"] and "MTHREADS_VISIBLE_DEVICES=all" in short["mend"]
+    assert "libsrv_um_MUSA9.so is not found" in gone["text"] and "MTHREADS_VISIBLE_DEVICES=all" in gone["mend"]
+
+
 def test_a_device_that_cannot_add():
     found = doctor("--device", "sim:0", code=1, ULPSCOPE_SIM_FAULTS="*add*:scale:factor=2")
     assert wrong(found) == {"device"} and "adds 1 to [0, 1, 2, 3] and gives" in found["device"][0]["text"]
 
 
+# ---- symbols: chapter 11.5 of torch_musa's manual, step by step
+
+NEEDS = """namespace at { namespace musa { namespace cub {
+template <class T, class U> void exclusive_sum_in_common_type(const T *in, U *out, long n);
+void only_declared(int);
+void in_an_if(int);
+struct Hooks { Hooks(); virtual ~Hooks(); virtual void run(); Hooks operator+(int); };
+extern int counter;
+}}}
+extern "C" int plain_c(int), from_elsewhere(int), nobody(int), named_in_a_macro(int);
+void f()
+{
+    using namespace at::musa::cub;
+    exclusive_sum_in_common_type<int, int>(nullptr, nullptr, 3);
+    static Hooks h;
+    (h + 1).run();
+    only_declared(counter);
+    in_an_if(plain_c(from_elsewhere(nobody(named_in_a_macro(1)))));
+}
+"""
+TREE = {
+    "aten/cub.cu": """#include "cub.h"
+namespace at { namespace cuda { namespace cub {
+template <class T, class U>
+__global__ void __launch_bounds__(256) k(T in, U out) { if (in) out[0] = in[0]; }
+template <class T, class U>
+void exclusive_sum_in_common_type(const T *in, U *out, int64_t n) { k<<<1, 2>>>(in, out); }
+template void exclusive_sum_in_common_type<int, int>(const int *, int *, int64_t);
+}}}  // namespace
+""",
+    "aten/cub.h": """#pragma once
+namespace at::cuda::cub {
+template <class T, class U> void exclusive_sum_in_common_type(const T *in, U *out, int64_t n);
+TORCH_API void only_declared(int);
+struct TORCH_API Hooks : public Base { virtual ~Hooks(); virtual void run(); };
+extern int counter;
+}
+""",
+    "aten/hooks.cpp": """namespace at::cuda::cub {
+static int x{3}, only_declared_too;  // void only_declared(int) {}
+enum class E { a, b };
+Hooks::Hooks() : a(1), b{2} { only_declared(3); }
+Hooks::~Hooks() = default;
+void Hooks::run() {}
+int counter = 4;
+#ifdef NOT_SET
+void in_an_if(int) {}
+#endif
+}
+extern "C" { int plain_c(int a) { return a; } }
+namespace elsewhere { int nobody(int a) { return a; } }
+DEFINE(named_in_a_macro)
+""",
+}
+
+
+def symbols_of(lib, *words, code):
+    line = [BUILD / "bin" / "ulpscope", "doctor", "--symbols", lib, "--json", *words]
+    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return schemas.one("doctor", done.stdout)["checks"] if code != 2 else done.stderr
+
+
+def test_each_undefined_symbol_is_told_by_name_and_place(tmp_path):
+    for name, text in TREE.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_text(text)
+    other = library(tmp_path, "libother.so", "int from_elsewhere(int a) { return a; }\n")
+    lib = tmp_path / "libkernels.so"
+    line = ["c++", "-shared", "-fPIC", "-x", "c++", "-o", lib]
+    subprocess.run([*line, "-"], input=NEEDS, text=True, check=True)
+    told = {}
+    for check in symbols_of(lib, "--source", tmp_path / "tree", code=1):
+        assert check["check"] == "symbol" and check["state"] == "wrong" and check["mend"]
+        name, _, where = re.split(r"(: )(?=defined|declared|named)", check["text"], maxsplit=1)
+        told[name] = (where, check["mend"])
+    cub = "at::musa::cub::"
+    expected = {
+        f"void {cub}exclusive_sum_in_common_type<int, int>(int const*, int*, long)": "in aten/cub.cu:6, a kernel",
+        f"{cub}only_declared(int)": "declared in aten/cub.h:4, defined nowhere",
+        f"{cub}in_an_if(int)": "defined in aten/hooks.cpp:9, a file that is not built",
+        f"{cub}Hooks::Hooks()": "defined in aten/hooks.cpp:4",
+        f"{cub}Hooks::~Hooks()": "aten/hooks.cpp:5",
+        f"{cub}Hooks::run()": "defined in aten/hooks.cpp:6",
+        f"{cub}Hooks::operator+(int)": "defined nowhere",
+        f"{cub}counter": "defined in aten/hooks.cpp:7",
+        "plain_c": "defined in aten/hooks.cpp:12",
+        "from_elsewhere": f"defined in {other}, which is not linked",
+        "nobody": "elsewhere",
+        "named_in_a_macro": "named in aten/hooks.cpp:14",
+    }
+    assert "ulpscope port" in told[next(iter(expected))][1] and "an #if" in told[f"{cub}in_an_if(int)"][1]
+    assert told["from_elsewhere"][1] == f"link it: -L{tmp_path} -lother"
+    for name, where in expected.items():
+        assert name in told, told
+        assert where in told[name][0] or name == "nobody", (name, told[name])
+    # What is told mends it, and what is linked is asked for what it has.
+    rest = NEEDS.replace("nobody(named_in_a_macro(1))", "1")
+    built = (
+        "".join(
+            f"namespace at::musa::cub {{ {text} }}\n"
+            for text in (
+                "void only_declared(int) {} void in_an_if(int) {} int counter;",
+                "Hooks::Hooks() {} Hooks::~Hooks() {} void Hooks::run() {}",
+                "Hooks Hooks::operator+(int) { return *this; }",
+                "template <> void exclusive_sum_in_common_type(const int *, int *, long) {}",
+            )
+        )
+        + 'extern "C" int plain_c(int a) { return a; }\n'
+    )
+    words = [f"-L{tmp_path}", "-lother", f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run(
+        [*line, "-", "-x", "none", *words], input=rest.replace("void f()", built + "void f()"), text=True, check=True
+    )
+    (fine,) = symbols_of(lib, code=0)
+    assert fine["state"] == "ok" and "all" in fine["text"]
+    other.unlink()
+    gone, unseen = symbols_of(lib, code=1)
+    assert gone["check"] == "library" and "libother.so" in gone["text"] and gone["mend"]
+    assert unseen["state"] == "ok" and "1 were seen nowhere" in unseen["text"]
+
+
+def test_libraries_that_are_none_are_sentences(tmp_path):
+    whole = library(tmp_path, "whole.so", "extern int g(void); int f(void) { return g(); }\n").read_bytes()
+    broken = tmp_path / "broken.so"
+    for text, said in ((b"", "too short"), (b"no library" * 100, "does not begin as one"), (whole[:200], "no whole")):
+        broken.write_bytes(text)
+        assert said in symbols_of(broken, code=2)
+    assert "No such file" in symbols_of(tmp_path / "gone.so", code=2)
+    assert "gone" in symbols_of(tmp_path / "whole.so", "--source", tmp_path / "gone", code=2)
+    rng = random.Random(5)
+    for _ in range(60):
+        bytes_ = bytearray(whole)
+        for _ in range(20):
+            bytes_[rng.choice([rng.randrange(64), rng.randrange(len(whole)), len(whole) - 1 - rng.randrange(2000)])] = (
+                rng.randrange(256)
+            )
+        broken.write_bytes(bytes_)
+        done = subprocess.run(
+            [BUILD / "bin" / "ulpscope", "doctor", "--symbols", broken], capture_output=True, timeout=60
+        )
+        assert done.returncode in (0, 1, 2), done.stderr
+
+
 def test_misuse_is_a_sentence():
-    for words, said in ((["x"], "no argument 'x'"), (["--device", ""], "names no device")):
+    for words, said in (
+        (["x"], "no argument 'x'"),
+        (["--device", ""], "names no device"),
+        (["--source", "."], "--source is of --symbols"),
+        (["--symbols", "x.so", "--device", "sim:0"], "leave out --device"),
+    ):
         done = subprocess.run(
             [BUILD / "bin" / "ulpscope", "doctor", *words], capture_output=True, text=True, timeout=60
         )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chapter 7: the setup.py of a library for CUDA. The manual adds to one the branch of FORCE_SIM, which ports the sources
-and builds those; the rest is as it was: FORCE_SIM=1 python setup.py build_ext --inplace"""
+"""Chapter 7: the setup.py of a library for CUDA, and the branch of FORCE_SIM, which ports the sources and builds those:
+FORCE_SIM=1 python setup.py build_ext --inplace"""
 
 import glob
 import os

@@ -146,6 +146,37 @@ USC_API USC_NODISCARD usc_status usc_port_html(const usc_port_result *result,
                                                const usc_port_options *options, FILE *to,
                                                usc_error *err);
 
+/** What a tree of sources says of a name, from the least on. */
+typedef enum usc_port_found {
+    USC_PORT_FOUND_NOWHERE,
+    USC_PORT_FOUND_NAMED, /* the word is there, and no statement of it was recognised */
+    USC_PORT_FOUND_DECLARED, /* and no more */
+    USC_PORT_FOUND_DEFINED
+} usc_port_found;
+
+typedef struct usc_port_place {
+    bool
+        of_class; /* given: what is emitted with a class (its table of virtual functions):
+                    * where one of its functions is defined */
+    usc_port_found found;
+    bool header; /* where it is a file that others include */
+    int64_t line;
+    char path[512]; /* below the tree */
+} usc_port_place;
+
+/**
+ * Looks for `n` names of C++ (`at::cuda::f`, without arguments) in a tree of sources. What
+ * a port has one word for the other counts as the same (`at::musa::f`). Definitions in
+ * files that are compiled come before those of headers. At most 32,768 names.
+ *
+ * Errors:  USC_E_NOT_FOUND, USC_E_IO, USC_E_NOMEM; files that cannot be read are passed
+ *          over.
+ */
+USC_API USC_NODISCARD usc_status usc_port_where(const char *source,
+                                                const char *const *name,
+                                                usc_port_place *place, size_t n,
+                                                usc_error *err);
+
 /** Frees; NULL is allowed. */
 USC_API void usc_port_free(usc_port_result *result);
 
