@@ -18,12 +18,24 @@ install(DIRECTORY include/ulpscope TYPE INCLUDE)
 install(FILES ${man_pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(EXPORT ulpscope FILE ulpscope-targets.cmake NAMESPACE ulpscope:: DESTINATION ${package})
 configure_package_config_file(cmake/ulpscope-config.cmake.in ulpscope-config.cmake
-                              INSTALL_DESTINATION ${package})
+  INSTALL_DESTINATION ${package}
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR CMAKE_INSTALL_DATADIR)
 write_basic_package_version_file(ulpscope-config-version.cmake COMPATIBILITY SameMinorVersion)
 # From the file itself, so that --prefix and moved folders are found.
 file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" up "${up}")
 configure_file(cmake/ulpscope.pc.in ulpscope.pc @ONLY)
+# The simulated device: its runtime, and its part that is compiled against a torch.
+install(TARGETS ulpscope_sim)
+install(DIRECTORY sim/include/ulpscope_sim TYPE INCLUDE)
+install(FILES glue/grid/grid_deploy.h RENAME torch.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ulpscope_sim)
+install(DIRECTORY glue/ DESTINATION ${CMAKE_INSTALL_DATADIR}/ulpscope/glue
+        PATTERN "intercept" EXCLUDE PATTERN "simccl" EXCLUDE)
+install(FILES cmake/ulpscope-sim.cmake DESTINATION ${package})
+add_custom_target(uninstall COMMAND ${CMAKE_COMMAND}
+  -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt
+  -P ${CMAKE_SOURCE_DIR}/cmake/uninstall.cmake)
 install(FILES ${CMAKE_BINARY_DIR}/ulpscope-config.cmake
   ${CMAKE_BINARY_DIR}/ulpscope-config-version.cmake DESTINATION ${package})
 install(FILES ${CMAKE_BINARY_DIR}/ulpscope.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

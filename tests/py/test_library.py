@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import traces
+from ulpscope import extension
 
 ROOT = Path(__file__).resolve().parents[2]
 # Those of the simulated device are built with it (CMakeLists.txt) and run by test_sim.py.
@@ -113,6 +114,57 @@ def test_it_is_found_by_pkg_config_and_by_cmake(installed, tmp_path):
     names = must("readelf", "-d", prefix / "lib" / "libulpscope.so")
     assert f"[libulpscope.so.{VERSION.rsplit('.', 1)[0]}]" in names
     assert "python" not in names and "torch" not in names
+
+
+DEVICE = """cmake_minimum_required(VERSION 3.18)
+project(user CXX)
+find_package(Ulpscope REQUIRED COMPONENTS {part})
+add_executable(user user.cpp)
+target_link_libraries(user PRIVATE Ulpscope::sim)
+set_target_properties(user PROPERTIES CXX_STANDARD 20)
+"""
+ON_THE_DEVICE = """#include <ATen/ATen.h>
+#include <ulpscope_sim/torch.h>
+#include <iostream>
+int main()
+{
+    ulpscope_sim::load();
+    std::cout << (at::ones({3}).to("sim:1") + 1).sum().item<float>() << std::endl;
+}
+"""
+
+
+def test_its_component_is_the_device_for_torch(installed, tmp_path):
+    """Chapter 4 of torch_musa's manual. The device is one that was compiled before: what compiles it here is looked at."""
+    prefix, env = installed
+    env = {**env, "CMAKE_PREFIX_PATH": f"{prefix}:{torch.utils.cmake_prefix_path}"}
+    (tmp_path / "user.cpp").write_text(ON_THE_DEVICE)
+    (tmp_path / "CMakeLists.txt").write_text(DEVICE.format(part="sim"))
+    library = extension.export_device(tmp_path / "device") / "lib" / "libulpscope_sim_torch.so"
+    must("cmake", "-S", tmp_path, "-B", tmp_path / "b", f"-DUlpscope_SIM_LIBRARY={library}", env=env)
+    must("cmake", "--build", tmp_path / "b", env=env)
+    assert must(tmp_path / "b" / "user", env=env) == "6\n"
+
+    must("cmake", "-S", tmp_path, "-B", tmp_path / "c", "-G", "Ninja", env=env)
+    wanted = must("cmake", "--build", tmp_path / "c", "--", "-n", "-v", env=env)
+    sources = {path.name for path in (ROOT / "glue" / "sim").glob("*.cpp")}
+    assert sources == set(re.findall(rf"-c {prefix}/share/ulpscope/glue/sim/(\w+\.cpp)", wanted))
+
+    (tmp_path / "CMakeLists.txt").write_text(DEVICE.format(part="musa"))
+    done = run("cmake", "-S", tmp_path, "-B", tmp_path / "d", env=env)
+    assert done.returncode != 0 and "there is no component musa" in done.stderr
+
+
+def test_it_is_taken_away_again(installed, tmp_path):
+    prefix, _ = installed
+    build = prefix.parent / "build0"
+    must("cmake", "--install", build, "--prefix", tmp_path / "p")
+    (tmp_path / "p" / "lib" / "theirs.so").touch()
+    must("cmake", "--build", build, "--target", "uninstall")
+    left = [path for path in (tmp_path / "p").rglob("*") if not path.is_dir() or "lpscope" in path.name]
+    assert left == [tmp_path / "p" / "lib" / "theirs.so"]
+    done = run("cmake", "--build", build, "--target", "uninstall")
+    assert done.returncode != 0 and "nothing was installed from here" in done.stdout + done.stderr
 
 
 def test_another_minor_version_is_not_taken(installed, tmp_path):

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake --build out --target uninstall: takes away what the last `cmake --install out` put
+# there, and folders that are empty then.
+if(NOT EXISTS "${MANIFEST}")
+  message(FATAL_ERROR "nothing was installed from here: there is no ${MANIFEST}")
+endif()
+file(STRINGS "${MANIFEST}" files)
+foreach(file IN LISTS files)
+  if(EXISTS "${file}" OR IS_SYMLINK "${file}")
+    file(REMOVE "${file}")
+    message(STATUS "removed ${file}")
+  endif()
+  get_filename_component(folder "${file}" DIRECTORY)
+  while(folder MATCHES "[Uu]lpscope")
+    file(GLOB left "${folder}/*")
+    if(left)
+      break()
+    endif()
+    file(REMOVE_RECURSE "${folder}")
+    get_filename_component(folder "${folder}" DIRECTORY)
+  endwhile()
+endforeach()
+file(REMOVE "${MANIFEST}")
