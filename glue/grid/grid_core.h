@@ -13,7 +13,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <math.h>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -253,6 +255,78 @@ launcher<F> launching(F kernel, const char *name, const char *place, dim3 grid,
     return {kernel, name, place, grid, block, shared_size, stream};
 }
 
+// ---- kernels that are handed on as void *
+
+typedef void any_launch(const void *, const char *, const char *, dim3, dim3, void **,
+                        size_t, cudaStream_t);
+
+struct handed_on {
+    any_launch *launch; // nullptr: unknown
+    const char *name;
+};
+
+struct all_handed_on {
+    std::mutex lock;
+    std::map<const void *, handed_on> by_address;
+};
+
+inline all_handed_on &every_handed_on()
+{
+    static auto *all = new all_handed_on; // threads may outlive the process's end
+    return *all;
+}
+
+inline handed_on find_handed_on(const void *kernel)
+{
+    all_handed_on &all = every_handed_on();
+    const std::lock_guard<std::mutex> held(all.lock);
+    const auto found = all.by_address.find(kernel);
+    return found != all.by_address.end() ? found->second : handed_on{nullptr, ""};
+}
+
+inline std::string name_of_handed_on(const void *kernel)
+{
+    return find_handed_on(kernel).name;
+}
+
+template <class F, class... A, size_t... I>
+void launch_by_list(const launcher<F> &launch, void **args, std::index_sequence<I...>)
+{
+    launch(*static_cast<std::remove_cv_t<std::remove_reference_t<A>> *>(args[I])...);
+}
+
+template <class... A>
+void launch_handed_on(const void *kernel, const char *name, const char *place, dim3 grid,
+                      dim3 block, void **args, size_t shared_size, cudaStream_t stream)
+{
+    typedef void (*typed)(A...);
+    const auto f = reinterpret_cast<typed>(reinterpret_cast<uintptr_t>(kernel));
+    const launcher<typed> launch{f, name, place, grid, block, shared_size, stream};
+    launch_by_list<typed, A...>(launch, args, std::index_sequence_for<A...>{});
+}
+
+template <class... A> void *kernel_as_void(void (*kernel)(A...), const char *name)
+{
+    all_handed_on &all = every_handed_on();
+    void *address = reinterpret_cast<void *>(kernel);
+    const std::lock_guard<std::mutex> held(all.lock);
+    all.by_address.emplace(address, handed_on{&launch_handed_on<A...>, name});
+    return address;
+}
+template <class T> void *kernel_as_void(T *other, const char *)
+{
+    return (void *)other;
+}
+
+// (void *)x, which notes what x takes where it is a function.
+template <class T> void *as_void(T &&x, const char *name)
+{
+    if constexpr (std::is_pointer<std::decay_t<T>>::value)
+        return kernel_as_void(static_cast<std::decay_t<T>>(x), name);
+    else
+        return (void *)x;
+}
+
 // ---- dynamic shared memory that is declared outside of functions
 
 template <class T> struct dynamic_shared {
@@ -268,6 +342,8 @@ template <class T> struct dynamic_shared {
     ::usc_grid_cxx::launching(                                                           \
         [=](auto &...usc_a) -> decltype((void)(kernel(usc_a...))) { kernel(usc_a...); }, \
         #kernel, USC_GRID_HERE, __VA_ARGS__)
+
+#define USC_GRID_AS_VOID(...) (::usc_grid_cxx::as_void(__VA_ARGS__, #__VA_ARGS__))
 
 // A step of the block that all its threads take together.
 #define __syncthreads() ((void)usc_grid_barrier(USC_GRID_COUNT, 0, USC_GRID_HERE))

@@ -71,6 +71,16 @@ template <class T> T ATenCeilDiv(T a, T b)
 
 } // namespace ulpscope_sim
 
+// Accessors of tensors in kernels: torch's headers have these for compilers of CUDA alone.
+#if __has_include(<ATen/core/TensorAccessor.h>) && !defined(__CUDACC__) && !defined(__HIPCC__)
+namespace at
+{
+template <typename T> struct RestrictPtrTraits {
+    typedef T *__restrict__ PtrType;
+};
+} // namespace at
+#endif
+
 #define USC_SIM_CHECK(expression)                                                        \
     do {                                                                                 \
         const cudaError_t usc_code = (expression);                                       \

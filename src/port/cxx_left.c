@@ -275,11 +275,46 @@ typedef struct dead_branches {
     size_t n;
 } dead_branches;
 
+static bool is_directive(const usc_port_job *job, size_t i, const char *word)
+{
+    return i > 0 && usc_port_at(job, i, word) && usc_port_sig(job, i)->directive &&
+           usc_port_at(job, i - 1, "#");
+}
+
+bool usc_port_only_for_devices(const usc_port_job *job, size_t i)
+{
+    const bool paren = i > 0 && usc_port_at(job, i - 1, "(");
+    const size_t before = i - 1 - paren;
+    size_t at = i + 1 + paren;
+    if (i < 2 + (size_t)paren || !usc_port_sig(job, i)->directive ||
+        !(is_directive(job, before, "ifdef") ||
+          (usc_port_at(job, before, "defined") && is_directive(job, before - 1, "if"))) ||
+        (at < job->n_sig && usc_port_sig(job, at)->directive &&
+         !usc_port_at(job, at, "#")))
+        return false;
+    bool device = false;
+    for (size_t depth = 1; at < job->n_sig; at++) {
+        if (is_directive(job, at, "if") || is_directive(job, at, "ifdef") ||
+            is_directive(job, at, "ifndef"))
+            depth++;
+        else if (depth == 1 &&
+                 (is_directive(job, at, "else") || is_directive(job, at, "elif")))
+            return false;
+        else if (is_directive(job, at, "endif") && --depth == 0)
+            return device;
+        device |=
+            usc_port_at(job, at, "__device__") || usc_port_at(job, at, "__global__");
+    }
+    return false;
+}
+
 static bool asks_for_architecture(const usc_port_job *job, size_t i)
 {
     bool asks = false;
     for (; i < job->n_sig && usc_port_sig(job, i)->directive; i++) {
         if (usc_port_at(job, i, "#")) break;
+        if (usc_port_at(job, i, "__CUDA_ARCH__") && usc_port_only_for_devices(job, i))
+            return false;
         asks = asks || usc_port_at(job, i, "__CUDA_ARCH__");
         if (usc_port_at(job, i, "!") || usc_port_at(job, i, "|") ||
             usc_port_at(job, i, "<"))

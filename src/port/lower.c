@@ -170,7 +170,63 @@ static void lower_dynamic(usc_port_job *job, size_t i, bool function)
                         type, name, type));
 }
 
+/* ---- kernels that are handed on as void * */
+
+/* Behind a name with :: and arguments of a template at i; i: there is none. */
+static size_t behind_name(const usc_port_job *job, size_t i)
+{
+    static const char *const no_names[] = {"const", "noexcept", "override", "final",
+                                           "volatile"};
+    if (!usc_port_kind_at(job, i, USC_PORT_NAME)) return i;
+    for (size_t k = 0; k < sizeof no_names / sizeof no_names[0]; k++)
+        if (usc_port_at(job, i, no_names[k])) return i;
+    size_t at = i + 1;
+    while (usc_port_at(job, at, "::") && usc_port_kind_at(job, at + 1, USC_PORT_NAME))
+        at += 2;
+    if (!usc_port_at(job, at, "<")) return at;
+    for (size_t n = 0; at < job->n_sig && at - i < 200; at++) {
+        if (usc_port_at(job, at, ";")) break;
+        n += usc_port_at(job, at, "<");
+        if (usc_port_at(job, at, ">") && --n == 0) return at + 1;
+    }
+    return i;
+}
+
+/* `(void *)name` of which nothing else is a part: what the name's type is goes with it. */
+static void lower_as_void(usc_port_job *job, size_t i)
+{
+    static const char *const ends[] = {";", ",", ")", "}"};
+    size_t at = i + 1;
+    if (i > 0 && !usc_port_at(job, i - 1, "return") &&
+        (usc_port_kind_at(job, i - 1, USC_PORT_NAME) || usc_port_at(job, i - 1, ")") ||
+         usc_port_at(job, i - 1, "]") || usc_port_at(job, i - 1, ">")))
+        return;
+    at += usc_port_at(job, at, "const");
+    if (!usc_port_at(job, at, "void") || !usc_port_at(job, at + 1, "*") ||
+        !usc_port_at(job, at + 2, ")"))
+        return;
+    at += 3;
+    at += usc_port_at(job, at, "&");
+    const size_t end = behind_name(job, at);
+    bool whole = false;
+    for (size_t k = 0; end > at && k < sizeof ends / sizeof ends[0]; k++)
+        whole |= usc_port_at(job, end, ends[k]);
+    if (!whole) return;
+    usc_port_edit_put(job, usc_port_sig(job, i)->start, usc_port_sig(job, at - 1)->end,
+                      usc_port_at(job, at - 1, "&") ? "USC_GRID_AS_VOID(&"
+                                                    : "USC_GRID_AS_VOID(");
+    const size_t last = usc_port_sig(job, end - 1)->end;
+    usc_port_edit_put(job, last, last, ")");
+}
+
 /* ---- the rest */
+
+/* `#ifdef __CUDA_ARCH__` without another branch, with functions of the device in it: kernels
+ * have no others to call, so the branch is taken. */
+static void lower_arch(usc_port_job *job, size_t i)
+{
+    if (usc_port_only_for_devices(job, i)) usc_port_replace(job, i, "__SIMCC__");
+}
 
 static void lower_word(usc_port_job *job, size_t i, const depth *d)
 {
@@ -180,6 +236,7 @@ static void lower_word(usc_port_job *job, size_t i, const depth *d)
         usc_port_replace(job, i, "__attribute__((noinline))");
     if (usc_port_at(job, i, "__CUDACC__") || usc_port_at(job, i, "__NVCC__"))
         usc_port_replace(job, i, "__SIMCC__");
+    if (usc_port_at(job, i, "__CUDA_ARCH__")) lower_arch(job, i);
     if (usc_port_at(job, i, "cudaLaunchCooperativeKernel"))
         usc_port_leave(job, i, i, "grid-wide synchronisation",
                        "end the kernel there and launch another");
@@ -196,6 +253,8 @@ void usc_port_lower(usc_port_job *job)
         } else if (three(job, i, "<")) {
             lower_launch(job, i, on_device(&d));
             i += 2;
+        } else if (usc_port_at(job, i, "(")) {
+            lower_as_void(job, i);
         }
     }
     usc_port_cxx_refused(job);

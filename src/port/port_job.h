@@ -171,6 +171,10 @@ bool usc_port_glob(const char *glob, const char *path);
 void usc_port_cxx(usc_port_job *job);
 void usc_port_cxx_left(usc_port_job *job);
 
+/** Whether __CUDA_ARCH__ at i stands alone in an `#ifdef` that has no other branch and holds
+ * functions of the device. */
+bool usc_port_only_for_devices(const usc_port_job *job, size_t i);
+
 /** Lists what no kernel of the simulated device may have. */
 void usc_port_cxx_refused(usc_port_job *job);
 

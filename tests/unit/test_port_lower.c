@@ -48,6 +48,22 @@ static const row rows[] = {
      "#else\n#endif\n",
      NULL, NULL},
     {"#ifndef __CUDA_ARCH__\nvoid f() { asm(\"x\"); }\n#endif\n", NULL, "2: inline PTX"},
+    {"#ifdef __CUDA_ARCH__\n__device__ void f(float *);\n#if (__CUDA_ARCH__ < "
+     "200)\n#else\n"
+     "#endif\n#endif\n",
+     "#ifdef __SIMCC__\n__device__ void f(float *);\n#if (__CUDA_ARCH__ < 200)\n#else\n"
+     "#endif\n#endif\n",
+     NULL},
+    {"#if defined(__CUDA_ARCH__)\n__device__ void f() { asm(\"x\"); }\n#endif\n",
+     "#if defined(__SIMCC__)\n__device__ void f() { asm(\"x\"); }\n#endif\n",
+     "2: inline PTX"},
+    {"#ifdef __CUDA_ARCH__\n__device__ void f();\n#else\nvoid f();\n#endif\n", NULL,
+     NULL},
+    {"#ifdef __CUDA_ARCH__\n  x = 1;\n#endif\n", NULL, NULL},
+    {"return (void *)a::k<T, 1>;", "return USC_GRID_AS_VOID(a::k<T, 1>);", NULL},
+    {"s = {(const void *)&k<I<2>>, 1};", "s = {USC_GRID_AS_VOID(&k<I<2>>), 1};", NULL},
+    {"void g(void *) const; int n = (void *)p + 1; f((void *)p[2], sizeof(void *));",
+     NULL, NULL},
     {"wmma::fragment<int> a;", NULL, "1: wmma"},
     {"float f(cudaTextureObject_t t);", NULL, "1: texture"},
     {"__global__ void k() {\n  j<<<1, 2>>>(3);\n}", NULL, "2: dynamic parallelism"},

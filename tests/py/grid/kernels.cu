@@ -261,6 +261,39 @@ static void test_halves()
     }
 }
 
+// ---- kernels by their addresses
+
+template <class T, int N> __global__ void times(const T *x, T *y, T more)
+{
+    y[threadIdx.x] = N * x[threadIdx.x] + more;
+}
+
+template <class T> static void *chosen(int n)
+{
+    if (n == 2) return (void *)times<T, 2>;
+    return (void *)times<T, 3>;
+}
+
+static void test_addresses()
+{
+    const Buffer<int> x(4), y(4);
+    const int values[] = {0, 1, 2, 3};
+    int more = 7;
+    cudaMemcpy(x.at, values, sizeof values, cudaMemcpyHostToDevice);
+    void *args[] = {(void *)&x.at, (void *)&y.at, &more};
+    for (int n = 2; n <= 3; n++) {
+        void *kernel = chosen<int>(n);
+        CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   60000) == cudaSuccess);
+        CHECK(cudaLaunchKernel(kernel, 1, 4, args, 60000, nullptr) == cudaSuccess);
+        CHECK(y[3] == 3 * n + 7);
+    }
+    CHECK(cudaLaunchKernel(times<int, 5>, 1, 4, args) == cudaSuccess && y[1] == 12);
+    CHECK(cudaLaunchKernel(&more, 1, 4, args) != cudaSuccess); // nobody knows it
+    const void *plain = (const void *)args; // no kernel
+    CHECK(plain == args);
+}
+
 int main()
 {
     usc_sim_set_launch_blocking(true);
@@ -272,5 +305,6 @@ int main()
     test_atomics();
     test_types();
     test_halves();
+    test_addresses();
     printf("done, warps of %d\n", warpSize);
 }
