@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import ulpscope.extension as extension
+import ulpscope.extension_cmake as extension_cmake
 import ulpscope.sim
 from ulpscope.program import heads
 from ulpscope.testing import assert_accurate
@@ -354,6 +355,38 @@ def test_a_setup_script_builds_it(tmp_path):
     script = f"import ulpscope.sim, ctypes; print(ctypes.CDLL({str(library)!r}).value())"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stdout == "6\n", done.stderr
+
+
+def test_cmake_builds_it(tmp_path):
+    """A project that is written, in folders with blanks: lowered and compiled again when a header changes."""
+    source, project = tmp_path / "so urce", tmp_path / "pro ject"
+    (source / "inc").mkdir(parents=True)
+    (source / "k.cu").write_text(MODULE)
+    (source / "inc" / "k.cuh").write_text("#define VALUE 41\n#define SIZE 10\n")
+    extension_cmake.write_cmake(project, "usc_cmake", [source / "k.cu"], [source / "inc"])
+    extension_cmake.write_cmake(project, "usc_cmake", [source / "k.cu"], [source / "inc"])  # its own it replaces
+
+    def built(*words):
+        done = subprocess.run(["cmake", *map(str, words)], capture_output=True, text=True)
+        return done.returncode == 0, done.stdout + done.stderr
+
+    fine, said = built("-S", project, "-B", project / "b")
+    assert fine, said
+    for value in (41, 7):
+        (source / "inc" / "k.cuh").write_text(f"#define VALUE {value}\n#define SIZE 10\n")
+        fine, said = built("--build", project / "b")
+        assert fine, said
+        script = f"import ulpscope.sim, ctypes; print(ctypes.CDLL({str(project / 'b' / 'usc_cmake.so')!r}).value())"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert done.stdout == f"{value + 1}\n", done.stderr
+    assert "k.cu" not in built("--build", project / "b")[1]  # nothing is compiled again
+
+    (source / "k.cu").write_text('__device__ void f() { asm("x"); }\n')
+    fine, said = built("--build", project / "b")
+    assert not fine and "k.cu:1: inline PTX" in said
+    (tmp_path / "CMakeLists.txt").write_text("project(theirs)\n")
+    with pytest.raises(FileExistsError, match="somebody else"):
+        extension_cmake.write_cmake(tmp_path, "usc_cmake", [source / "k.cu"])
 
 
 TEXT = """#include <torch/library.h>
