@@ -65,7 +65,8 @@ def _words(folder: Path, name: str, includes: list[str], sources: list[str]) -> 
     lowered = [lowering.source(source) for source in sources]
     lowering.check()
     flags = [*extension._flags(False), f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    link = [*(f"-L{path}" for path in extension.library_paths()[1:]), "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    libraries = [f"-l{name}" for name in ("c10", "torch_cpu", "torch", "torch_python")]
+    link = [*(f"-L{path}" for path in extension.library_paths()[1:]), *libraries]
     lists = {
         "sources": [*lowered, extension._module_source(folder)],
         "depends": [*sources, *lowering.headers],

@@ -135,7 +135,7 @@ int main()
 
 
 def test_its_component_is_the_device_for_torch(installed, tmp_path):
-    """Chapter 4 of torch_musa's manual. The device is one that was compiled before: what compiles it here is looked at."""
+    """Chapter 4 of torch_musa's manual. The device was compiled before; what would compile it is looked at."""
     prefix, env = installed
     env = {**env, "CMAKE_PREFIX_PATH": f"{prefix}:{torch.utils.cmake_prefix_path}"}
     (tmp_path / "user.cpp").write_text(ON_THE_DEVICE)
