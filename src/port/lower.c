@@ -228,8 +228,21 @@ static void lower_arch(usc_port_job *job, size_t i)
     if (usc_port_only_for_devices(job, i)) usc_port_replace(job, i, "__SIMCC__");
 }
 
+/* `x.operator __half()`: torch's half types have that for compilers of CUDA alone; as a float
+ * it is the same number. */
+static void lower_half(usc_port_job *job, size_t i)
+{
+    if (i < 2 || !usc_port_at(job, i - 1, "operator") || !usc_port_at(job, i + 1, "(") ||
+        !usc_port_at(job, i + 2, ")"))
+        return;
+    if (usc_port_at(job, i - 2, ".") || usc_port_at(job, i - 2, "->"))
+        usc_port_replace(job, i, "float");
+}
+
 static void lower_word(usc_port_job *job, size_t i, const depth *d)
 {
+    if (usc_port_at(job, i, "__half") || usc_port_at(job, i, "__nv_bfloat16"))
+        lower_half(job, i);
     const bool behind_paren = i > 0 && usc_port_at(job, i - 1, "(");
     if (usc_port_at(job, i, "extern")) lower_dynamic(job, i, in_function(d));
     if (usc_port_at(job, i, "__noinline__") && !behind_paren)

@@ -60,6 +60,8 @@ static const row rows[] = {
     {"#ifdef __CUDA_ARCH__\n__device__ void f();\n#else\nvoid f();\n#endif\n", NULL,
      NULL},
     {"#ifdef __CUDA_ARCH__\n  x = 1;\n#endif\n", NULL, NULL},
+    {"f(at::Half(x).operator __half(), y); operator __half() const;",
+     "f(at::Half(x).operator float(), y); operator __half() const;", NULL},
     {"return (void *)a::k<T, 1>;", "return USC_GRID_AS_VOID(a::k<T, 1>);", NULL},
     {"s = {(const void *)&k<I<2>>, 1};", "s = {USC_GRID_AS_VOID(&k<I<2>>), 1};", NULL},
     {"void g(void *) const; int n = (void *)p + 1; f((void *)p[2], sizeof(void *));",
