@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of device memory share: memory.c (the device's functions), segments.c
 // (address ranges and who may touch them), pool.c (which block a request gets), guard.c
-// (poison and red zones), violation.c (who touched what), launch.c (the kernel and its
+// (poison and red zones), share.c (blocks of several processes), violation.c (who touched what), launch.c (the kernel and its
 // arguments), snapshot.c. One lock guards it all; it may be held where the one of the
 // queues is taken, not the other way round.
 #ifndef USC_SIM_BLOCKS_H
@@ -59,6 +59,8 @@ typedef struct segment {
     int device;
     int64_t stream; /* whose blocks it holds; -1: nobody's, and no memory behind it */
     bool whole, small, resident;
+    int shared_fd; /* what its memory is, where other processes have it, too; else -1 */
+    bool theirs;   /* and one of them made it */
     block *first;
     block **units;   /* small: the block that begins at each unit, or NULL */
     page_use *pages; /* small: page by page */
@@ -102,6 +104,12 @@ usc_status usc_sim_pool_take(usc_sim_stream stream, size_t size, block **out,
 void usc_sim_pool_give(block *b);
 void usc_sim_pool_unpinned(block *b);       /* the last kernel let go of it */
 void usc_sim_pool_collect(device_state *d); /* gives cached memory back */
+
+/* share.c */
+bool usc_sim_share_wanted(int *fd); /* of the next block: once */
+usc_status usc_sim_share_back(segment *s, int fd,
+                              usc_error *err); /* a whole one, resident */
+void usc_sim_share_drop(segment *s);
 
 /* guard.c */
 void usc_sim_guard_fresh(block *b);

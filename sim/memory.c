@@ -86,12 +86,13 @@ static void hand_out(block *b, size_t size)
     b->asked = size;
     b->live = true;
     /* Kernels that were launched on it before are still to find it as they left it. */
-    b->fresh = b->n_pins == 0;
-    b->zoned = false;
+    b->fresh = b->n_pins == 0 && !b->segment->theirs;
+    b->zoned = b->segment->theirs; /* by who made it */
     b->allocated = usc_sim_get_label();
     b->opened = b->freed = "";
     b->opener = NULL;
     (void)usc_sim_block_sync(b, 0, 0);
+    if (b->segment->shared_fd >= 0 && b->fresh) usc_sim_guard_fresh(b);
     s->n_allocs++;
     s->n_live++;
     s->allocated_size += (int64_t)b->size;

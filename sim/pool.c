@@ -177,9 +177,21 @@ static block *put_joined(block *b)
     return b;
 }
 
+/* What other processes hold, too, is not handed out again. */
+static void give_back_shared(block *b)
+{
+    if (b->n_pins > 0) return; /* usc_sim_pool_unpinned() comes here */
+    put(b);
+    take_memory(b->segment);
+}
+
 void usc_sim_pool_unpinned(block *b)
 {
     if (!is_free(b)) return;
+    if (b->segment->shared_fd >= 0) {
+        give_back_shared(b);
+        return;
+    }
     take_out(b);
     (void)put_joined(b);
 }
@@ -194,6 +206,10 @@ static void complete(block *b)
         free(u);
     }
     b->waits = false;
+    if (b->segment->shared_fd >= 0) {
+        give_back_shared(b);
+        return;
+    }
     b = put_joined(b);
     const int64_t cached = d->stats.reserved_size - d->stats.allocated_size;
     if (b->segment->whole && cached > (int64_t)CACHE_LIMIT && is_all_free(b->segment) &&
@@ -330,21 +346,33 @@ static usc_status refuse(usc_sim_stream stream, size_t size, usc_error *err)
         (double)s->waiting_size / mib);
 }
 
+static usc_status back_by_file(block *b, int fd, usc_error *err)
+{
+    const usc_status st = usc_sim_share_back(b->segment, fd, err);
+    if (st == USC_OK) return st;
+    put(b);
+    take_memory(b->segment);
+    return st;
+}
+
 usc_status usc_sim_pool_take(usc_sim_stream stream, size_t size, block **out,
                              usc_error *err)
 {
+    int fd;
     device_state *d = usc_sim_device(stream.device);
-    const bool whole = usc_sim_guard_now() == USC_SIM_GUARD_STRICT;
+    const bool shared = usc_sim_share_wanted(&fd);
+    const bool whole = shared || usc_sim_guard_now() == USC_SIM_GUARD_STRICT;
     const bool small = !whole && size <= SMALL_SIZE;
     const size_t grain = grain_of(small);
     size_t i_class;
     const size_t rounded = class_ceiling((size + grain - 1) / grain, &i_class) * grain;
     if (d->waiting != NULL) complete_what_passed(d);
 
-    block *b = take_cached(stream, i_class, small, whole);
+    block *b = shared ? NULL : take_cached(stream, i_class, small, whole);
     if (b == NULL) b = take_fresh(stream, rounded, small, whole);
     *out = b;
     if (b == NULL) return refuse(stream, size, err);
+    if (shared) return back_by_file(b, fd, err);
     /* What a launched kernel still holds stays as large as it was. */
     const size_t rest = b->size - rounded;
     if (!whole && rest >= (small ? UNIT : MIB) && b->n_pins == 0) split(b, rounded);

@@ -126,7 +126,7 @@ segment *usc_sim_segment_map(int device, size_t size, bool small)
     s->size = size;
     s->device = device;
     s->small = small;
-    s->stream = -1;
+    s->stream = s->shared_fd = -1;
     *s->first = (block){.segment = s, .base = base, .size = size};
     if (small) s->units[0] = s->first;
     if (!enter_pages(d, first_page, s)) goto failed;
@@ -233,6 +233,10 @@ void usc_sim_segment_sync(segment *s)
 void usc_sim_segment_drop_memory(segment *s)
 {
     s->resident = false;
+    if (s->shared_fd >= 0) {
+        usc_sim_share_drop(s);
+        return;
+    }
     usc_sim_segment_sync(s);
     madvise(s->base, s->size, MADV_DONTNEED);
 }

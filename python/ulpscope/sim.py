@@ -35,6 +35,7 @@ from . import (
     sim_numerics,
     sim_properties,
     sim_random,
+    sim_share,
 )
 from .calls.torch_private import has_kernel, private_backend, register_device_module
 from .program import glue
@@ -156,6 +157,7 @@ def _load_runtime() -> ctypes.CDLL:
     sim_faults.use(lib, lambda: _lib_glue.usc_glue_sim_faults_changed())
     sim_inductor.use(lib, sys.modules[__name__])
     sim_graphs.use(lib, sys.modules[__name__])
+    sim_share.use(lib, sys.modules[__name__])
     sim_memory.use(lib, lambda: current_device(), lambda: device_count())
     return lib
 
@@ -205,6 +207,7 @@ def _register() -> None:
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     sys.modules["torch.sim.amp"] = amp
     sim_backends.register(_lib)
+    sim_share.register()
     _register_ranks()
 
 

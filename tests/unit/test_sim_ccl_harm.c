@@ -3,7 +3,9 @@
 // Ranks are threads, and processes where one has to die.
 #include "sim_ranks.h"
 
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -187,6 +189,45 @@ static void test_faults(void **state)
     usc_sim_fault_clear();
 }
 
+static bool put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    return f != NULL && fputs(text, f) >= 0 && fclose(f) == 0;
+}
+
+/* In a process that sees a /dev/shm of its own; 2: it may not have one. */
+static int open_where_no_room_is(void)
+{
+    rank r = {.options = options_of("/ulpscope-full", 0, 2)};
+    char user[32], group[32];
+    (void)snprintf(user, sizeof user, "0 %u 1", (unsigned)getuid());
+    (void)snprintf(group, sizeof group, "0 %u 1", (unsigned)getgid());
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0 ||
+        !put("/proc/self/setgroups", "deny") || !put("/proc/self/uid_map", user) ||
+        !put("/proc/self/gid_map", group) ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0)
+        return 2;
+    const usc_status st = usc_ccl_open(&r.options, &r.c, &r.err);
+    const char *text = "MiB of shared memory for 2 ranks: No space left on device; make "
+                       "room in /dev/shm (in a container: --shm-size)";
+    return st == USC_E_IO && strstr(r.err.text, text) != NULL &&
+                   access("/dev/shm/ulpscope-full", F_OK) != 0
+               ? 0
+               : 1;
+}
+
+static void test_a_full_dev_shm(void **state)
+{
+    (void)state;
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) _exit(open_where_no_room_is());
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 2) skip();
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +237,7 @@ int main(void)
         cmocka_unit_test(test_one_that_dies),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_a_full_dev_shm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
