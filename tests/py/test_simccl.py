@@ -19,15 +19,15 @@ if not torch.distributed.is_available():
 SCRIPT = Path(__file__).with_name("simccl_ranks.py")
 
 
-def run_ranks(what, **environment):
+def run_ranks(what, n=2, script=SCRIPT, **environment):
     command = [
         sys.executable,
         "-m",
         "torch.distributed.run",
         "--standalone",
         "--nproc-per-node",
-        "2",
-        str(SCRIPT),
+        str(n),
+        str(script),
         what,
     ]
     return subprocess.run(
@@ -41,6 +41,17 @@ def test_everything_is_as_with_gloo_on_the_cpu(what):
     ran = run_ranks(what)
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert "rank 0 is through" in ran.stdout and "rank 1 is through" in ran.stdout
+
+
+def test_four_ranks_train_as_one_process_does(tmp_path):
+    """DDP and FSDP2 in a table, a checkpoint taken up by two of them, and each fault of collectives."""
+    from torch.distributed import fsdp
+
+    if not hasattr(fsdp, "fully_shard"):
+        pytest.skip("this torch has no FSDP2")
+    ran = run_ranks(str(tmp_path / "checkpoint"), 4, SCRIPT.with_name("simccl_four.py"))
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert all(f"rank {i} is through" in ran.stdout for i in range(4))
 
 
 def test_a_rank_that_dies_is_named():
