@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the simulated device costs, beside the CPU in the same run: a GPT step in each guard, a four-element
-add, copies beside memcpy, the memory of many tensors of one element, and the import.
+add, copies beside memcpy, two streams beside the longer of them, native kernels beside torch's, the profiler, the
+memory of many tensors of one element and of a GPT step, and the import.
 
     bench_sim.py [--rounds N] [--only WORD]
 
-What is compared takes turns, and the median of the rounds counts, in processor time of the process."""
+What is compared takes turns, and the median of the rounds counts, in processor time of the process; the least of wall
+time where streams run at once."""
 
 from __future__ import annotations
 
@@ -43,6 +45,7 @@ def medians(works: dict[str, Callable[[], object]], rounds: int, prepare: Callab
             prepare(name)
             start = time.process_time()
             work()
+            sim.synchronize()  # what it launched is its own
             if i > 0:
                 times[name].append(time.process_time() - start)
     return {name: statistics.median(t) for name, t in times.items()}
@@ -69,7 +72,15 @@ def gpt(rounds: int) -> None:
     told("GPT step, ms", seconds, "cpu", 1e-3, {"strict": 1.6, "pages": 1.15, "open": 1.05})
 
 
-def add(rounds: int, n: int = 3000) -> None:
+def add(rounds: int) -> None:
+    blocking = sim.launch_blocking()
+    for in_step in (True, False):
+        sim.set_launch_blocking(in_step)
+        adds_of_four(rounds, "in step" if in_step else "later")
+    sim.set_launch_blocking(blocking)
+
+
+def adds_of_four(rounds: int, when: str, n: int = 3000) -> None:
     def adds(device):
         x, y = torch.ones(4, device=device), torch.ones(4, device=device)
 
@@ -83,7 +94,55 @@ def add(rounds: int, n: int = 3000) -> None:
     for name in GUARDS:
         sim.set_guard(name)
         works[name] = adds("sim")
-    told("add of 4, us", medians(works, rounds, choose_guard), "cpu", n * 1e-6, {"pages": 8, "open": 4})
+    told(f"add of 4, {when}, us", medians(works, rounds, choose_guard), "cpu", n * 1e-6, {"pages": 8, "open": 4})
+
+
+PEER = """
+import statistics, sys, time, torch
+torch.set_num_threads(1)
+torch.ops.load_library(sys.argv[1])
+x, y = torch.ones(4).to("privateuseone"), torch.ones(4).to("privateuseone")
+assert (x + y).cpu().tolist() == [2, 2, 2, 2]
+told = []
+for _ in range(int(sys.argv[2]) + 1):
+    start = time.process_time()
+    for _ in range(3000):
+        x + y
+    told.append(time.process_time() - start)
+print(statistics.median(told[1:]) / 3000)
+"""
+
+
+def beside_fallback(rounds: int, n: int = 3000) -> None:
+    """The same add on a device whose operators run through torch's own cpu_fallback, in a process of its own."""
+    folder = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).parents[1] / "build")) / "sim_peer"
+    folder.mkdir(parents=True, exist_ok=True)
+    source = Path(__file__).with_name("sim_peer.cpp")
+    library = folder / "usc_sim_peer.so"
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
+        print("compiling a device of torch's cpu_fallback (a minute or two)", file=sys.stderr)
+        code = "import sys; from torch.utils.cpp_extension import load; name, source, folder = sys.argv[1:]; "
+        code += "load(name, [source], build_directory=folder, is_python_module=False)"
+        subprocess.run([sys.executable, "-c", code, "usc_sim_peer", source, folder], check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", PEER, library, str(rounds)], check=True, capture_output=True, text=True
+    )
+    seconds = {"peer": float(said.stdout)}
+    blocking = sim.launch_blocking()
+    sim.set_launch_blocking(True)
+    x, y = {}, {}
+    for name in GUARDS:
+        sim.set_guard(name)
+        x[name], y[name] = torch.ones(4, device="sim"), torch.ones(4, device="sim")
+
+    def adds(name):
+        for _ in range(n):
+            x[name] + y[name]
+
+    works = {name: lambda name=name: adds(name) for name in GUARDS}
+    seconds |= {name: s / n for name, s in medians(works, rounds, choose_guard).items()}
+    told("add beside fallback, us", seconds, "peer", 1e-6, {"pages": 0.5, "open": 0.5})
+    sim.set_launch_blocking(blocking)
 
 
 def copies(rounds: int, size: int = 64 << 20) -> None:
@@ -103,6 +162,103 @@ def copies(rounds: int, size: int = 64 << 20) -> None:
         1e-3,
         {name: 1.25 for name in works if name != "memcpy"},
     )
+
+
+def streams(rounds: int, size: int = 64 << 20, width: int = 1100) -> None:
+    """What is copied and what is computed at once, in wall time: two streams are to overlap."""
+    sim.set_guard("pages")
+    sim.set_launch_blocking(False)
+    pinned = torch.empty(size, dtype=torch.uint8).fill_(1).pin_memory()
+    there, a = torch.empty(size, dtype=torch.uint8, device="sim"), torch.randn(width, width).to("sim")
+    aside, batch, x = sim.Stream(), torch.randn(512, 512).pin_memory(), torch.randn(512, 512).to("sim")
+
+    def copy():
+        with sim.stream(aside):
+            there.copy_(pinned, non_blocking=True)
+
+    def fetch():
+        with sim.stream(aside):
+            return [batch.to("sim", non_blocking=True) for _ in range(24)]
+
+    def work():
+        for _ in range(12):
+            torch.mm(x, x)
+
+    pairs = {"copy": (copy, lambda: torch.mm(a, a)), "prefetch": (fetch, work)}
+    for name, (one, other) in pairs.items():
+        works = {"one": one, "other": other, "both": lambda one=one, other=other: (one(), other())}
+        best = dict.fromkeys(works, float("inf"))
+        for _ in range(rounds + 1):
+            for key, act in works.items():
+                start = time.perf_counter()
+                act()
+                sim.synchronize()
+                best[key] = min(best[key], time.perf_counter() - start)
+        longer = max(best["one"], best["other"])
+        told("two streams, ms", {name: best["both"], "longer": longer}, "longer", 1e-3, {name: 1.25})
+
+
+def native(rounds: int) -> None:
+    """In step, kernels of the device's own beside torch's, in the same guard."""
+    sim.set_guard("open")
+    blocking = sim.launch_blocking()
+    sim.set_launch_blocking(True)
+    f = torch.nn.functional
+    a, x = torch.randn(128, 128).to("sim"), torch.randn(128, 512).to("sim")
+    w, q = torch.ones(512, device="sim"), torch.randn(1, 2, 64, 64).to("sim")
+    acts = {
+        "mm": lambda: a @ a,
+        "softmax": lambda: torch.softmax(x, -1),
+        "layer norm": lambda: f.layer_norm(x, (512,), w, w),
+        "sum": lambda: x.sum(-1),
+        "attention": lambda: f.scaled_dot_product_attention(q, q, q),
+    }
+    for name, act in acts.items():
+
+        def run(act=act):
+            for _ in range(5):
+                act()
+
+        def chosen(run=run):
+            with sim.numerics("*"):
+                run()
+
+        seconds = medians({"torch": run, "native": chosen}, rounds, choose_guard)
+        told(f"{name}, 5 times, ms", seconds, "torch", 1e-3, {"native": 5 if name == "mm" else 4})
+    sim.set_launch_blocking(blocking)
+
+
+def profiled(rounds: int) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    sim.set_guard("pages")
+    step = model.TrainingStep(device="sim")
+
+    def with_profiler():
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]):
+            step()
+            sim.synchronize()
+
+    def with_cpu_rows():  # torch's own share of it
+        with profile(activities=[ProfilerActivity.CPU]):
+            step()
+            sim.synchronize()
+
+    works = {"off": step, "cpu rows": with_cpu_rows, "on": with_profiler}
+    told("profiler, ms", medians(works, rounds, choose_guard), "off", 1e-3, {"on": 1.2})
+
+
+def peak(_rounds: int) -> None:
+    for name in GUARDS:
+        sim.set_guard(name)
+        sim.empty_cache()
+        step = model.TrainingStep(device="sim")
+        sim.reset_peak_memory_stats()
+        step()
+        sim.synchronize()
+        most = {name: sim.max_memory_reserved(), "allocated": sim.max_memory_allocated()}
+        told("peak reserved, MiB", most, "allocated", 2**20, {name: 1.25})
+        del step
 
 
 def small_tensors(_rounds: int, n: int = 100_000) -> None:
@@ -130,7 +286,18 @@ def imports(rounds: int) -> None:
     print(f"{'':<24}{'sim beside':<10}{with_sim - torch_alone:>12.2f}  (wanted: 0.3)")
 
 
-ROWS = {"gpt": gpt, "add": add, "copies": copies, "small": small_tensors, "import": imports}
+ROWS = {
+    "gpt": gpt,
+    "add": add,
+    "beside": beside_fallback,
+    "copies": copies,
+    "streams": streams,
+    "native": native,
+    "profiler": profiled,
+    "small": small_tensors,
+    "peak": peak,
+    "import": imports,
+}
 
 
 def main() -> None:

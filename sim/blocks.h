@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the files of device memory share: memory.c (the device's functions), segments.c
 // (address ranges and who may touch them), pool.c (which block a request gets), guard.c
-// (poison and red zones), share.c (blocks of several processes), violation.c (who touched what), launch.c (the kernel and its
+// (poison and red zones), share.c (blocks of several processes), keep.c (what stays open
+// from one command to the next), violation.c (who touched what), launch.c (the kernel and its
 // arguments), snapshot.c. One lock guards it all; it may be held where the one of the
 // queues is taken, not the other way round.
 #ifndef USC_SIM_BLOCKS_H
@@ -43,6 +44,8 @@ typedef struct block {
     int64_t n_readers, n_writers, n_pins;
     int protection; /* of its own pages; where they are shared the segment knows */
     bool live, waits, fresh, zoned;
+    bool
+        kept; /* open for one reader more, until its stream has nothing to run (keep.c) */
     const char *allocated, *opened, *freed; /* by whom, last; "": the host */
     const usc_sim_launch *opener;           /* what opened it last, while that runs */
 } block;
@@ -104,6 +107,13 @@ usc_status usc_sim_pool_take(usc_sim_stream stream, size_t size, block **out,
 void usc_sim_pool_give(block *b);
 void usc_sim_pool_unpinned(block *b);       /* the last kernel let go of it */
 void usc_sim_pool_collect(device_state *d); /* gives cached memory back */
+
+/* keep.c: the first three with the lock held, the others around a command, without it */
+void usc_sim_keep(block *b); /* where this thread runs a command with one behind it */
+void usc_sim_keep_drop(block *b); /* its memory may be handed out */
+void usc_sim_keep_drop_all(void);
+void usc_sim_keep_begin(bool more);
+void usc_sim_keep_end(bool more);
 
 /* share.c */
 bool usc_sim_share_wanted(int *fd); /* of the next block: once */

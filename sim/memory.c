@@ -144,6 +144,7 @@ void usc_sim_free(void *address)
         usc_sim_stats *s = &devices[b->segment->device].stats;
         b->live = false;
         b->freed = usc_sim_get_label();
+        usc_sim_keep_drop(b);
         if (b->n_pins == 0)
             (void)usc_sim_block_sync(b, (int)-b->n_readers, (int)-b->n_writers);
         s->n_live--;
@@ -235,7 +236,10 @@ static void uncount(const usc_sim_opening *all, size_t n)
         block *b = find_live(all[i].address);
         if (b == NULL) continue;
         const bool writes = all[i].access == USC_SIM_WRITE;
-        if (writes ? b->n_writers > 0 : b->n_readers > 0) count(b, all[i].access, -1);
+        if (writes ? b->n_writers > 0 : b->n_readers > 0) {
+            usc_sim_keep(b);
+            count(b, all[i].access, -1);
+        }
         if (b->opener == usc_sim_launch_now()) b->opener = NULL;
     }
     for (size_t i = 0; i < n; i++) {
@@ -335,6 +339,7 @@ void usc_sim_set_protection(bool on)
 void usc_sim_set_guard(usc_sim_guard wanted)
 {
     usc_sim_memory_lock();
+    usc_sim_keep_drop_all();
     guard = wanted;
     sync_all();
     drop_lock();

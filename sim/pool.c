@@ -164,6 +164,7 @@ static block *join(block *b, block *behind)
 static block *put_joined(block *b)
 {
     if (!b->segment->whole && b->n_pins == 0) {
+        usc_sim_keep_drop(b);
         if (is_free(b->next)) {
             take_out(b->next);
             b = join(b, b->next);

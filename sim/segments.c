@@ -146,7 +146,10 @@ failed:
 static int wanted(int64_t n_readers, int64_t n_writers, bool open)
 {
     if (n_writers > 0 || open) return PROT_READ | PROT_WRITE;
-    return n_readers > 0 ? PROT_READ : PROT_NONE;
+    if (n_readers == 0) return PROT_NONE;
+    /* Pages are opened once for all that a kernel does, where they are not to be strict. */
+    return usc_sim_guard_now() == USC_SIM_GUARD_STRICT ? PROT_READ
+                                                       : PROT_READ | PROT_WRITE;
 }
 
 static bool protect(char *base, size_t size, int protection)

@@ -2,7 +2,7 @@
 // Every n-th request for memory of the simulated device's runtime fails, for all n: it
 // then says USC_E_NOMEM and goes on working, or does without. Linked from its objects, whose
 // requests the linker wraps (CMakeLists.txt).
-#include <ulpscope_sim/memory.h>
+#include <ulpscope_sim/share.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +21,10 @@ static usc_status do_all(usc_sim_guard guard, usc_error *err)
     usc_sim_set_guard(guard);
     usc_sim_set_label("aten::first");
     usc_status st = usc_sim_history_start(50, err);
-    for (int i = 0; i < 3 && st == USC_OK; i++)
+    for (int i = 0; i < 3 && st == USC_OK; i++) {
+        usc_sim_share_next(i == 1 ? USC_SIM_SHARE_NEW : USC_SIM_SHARE_NOT);
         st = usc_sim_malloc_on(A, i == 2 ? 3 << 20 : 5000, &p[i], err);
+    }
     if (st == USC_OK) st = usc_sim_event_create(true, &event, err);
     if (st == USC_OK) st = usc_sim_copy(A, p[0], host, sizeof host, err);
     if (st == USC_OK) st = usc_sim_event_record(event, A, err);
