@@ -280,6 +280,8 @@ constexpr const char *COPY = "sim::copy";
 bool launch_later(const c10::OperatorHandle &op, torch::jit::Stack *stack);
 // Queues a copy; false as above.
 bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking);
+// Copies between CPU tensors, of which one or both alias device memory.
+void copy_bytes(const at::Tensor &to, const at::Tensor &from);
 // Whether this thread's stream of a device is being captured: nothing may run at its call.
 bool is_captured(c10::DeviceIndex device);
 extern std::atomic<bool> launching_later; // whether the two above do anything

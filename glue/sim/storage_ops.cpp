@@ -77,7 +77,7 @@ Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
     launch.open();
     const int64_t begin = usc_sim_timeline_begin();
     const at::Tensor before = faults.remember(written);
-    written.copy_(faults.input(nullptr, read));
+    copy_bytes(written, faults.input(nullptr, read));
     if (faults.any()) faults.output(written, before, false);
     const Tensor &there = on_device(from) ? from : to;
     usc_sim_timeline_end("aten::_copy_from",
