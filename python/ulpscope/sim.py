@@ -50,7 +50,13 @@ from .sim_faults import (  # noqa: F401
     plant,
     set_step,
 )
-from .sim_graphs import SimGraph, graph, graph_pool_handle, is_current_stream_capturing  # noqa: F401
+from .sim_graphs import (  # noqa: F401
+    SimGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from .sim_memory import (  # noqa: F401
     _dump_snapshot,
     _Error,

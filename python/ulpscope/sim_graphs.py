@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Callable
 
 import torch
 
+from .calls.torch_private import tree_flatten, tree_unflatten
 from .sim_memory import _Error
 
 
@@ -131,3 +133,106 @@ class graph:
                 raise
         finally:
             self._stream.__exit__(kind, *error)
+
+
+# ---- callables ------------------------------------------------------------------------------
+
+
+def _tensors(nested: object) -> list[torch.Tensor]:
+    return [t for t in tree_flatten(nested)[0] if isinstance(t, torch.Tensor)]
+
+
+class _Captured:
+    """One callable: its graphs of forward and backward, and the memory that they read and write."""
+
+    def __init__(self, call: Callable, arguments: tuple, n_warmups: int, unused: bool):
+        self.inputs = _tensors(arguments)
+        if len(self.inputs) != len(tree_flatten(arguments)[0]):
+            raise TypeError(
+                "sim: make_graphed_callables takes callables of tensors alone; sample_args have something else"
+            )
+        self.parameters = list(call.parameters()) if isinstance(call, torch.nn.Module) else []
+        self.sources = [t for t in (*self.inputs, *self.parameters) if t.requires_grad]
+        self.unused = unused
+        with _sim.stream(_sim.Stream()):  # what is made once is made
+            for _ in range(n_warmups):
+                wanting = [t for t in _tensors(call(*arguments)) if t.requires_grad]
+                if wanting and self.sources:
+                    self._gradients(wanting, [torch.empty_like(t) for t in wanting])
+        _sim.synchronize()
+        self.forward, self.backward = SimGraph(), SimGraph()
+        with graph(self.forward):
+            outputs = call(*arguments)
+        leaves, self.shape = tree_flatten(outputs)
+        self.outputs = leaves
+        wanting = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+        self.given = [torch.empty_like(t) for t in wanting]
+        self.gradients = []
+        if wanting and self.sources:
+            with graph(self.backward):
+                self.gradients = self._gradients(wanting, self.given)
+        self.wanting = [any(t is w for w in wanting) for t in leaves]
+
+    def _gradients(self, wanting: list, given: list) -> tuple:
+        return torch.autograd.grad(wanting, self.sources, given, allow_unused=self.unused)
+
+
+def _graphed(captured: _Captured) -> Callable:
+    class Graphed(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, *arguments: torch.Tensor) -> tuple:
+            for own, t in zip(captured.inputs, arguments):  # noqa: B905 (as old as Python 3.9)
+                if own.data_ptr() != t.data_ptr():
+                    own.copy_(t)
+            captured.forward.replay()
+            return tuple(t.detach() for t in captured.outputs)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: object, *given: torch.Tensor) -> tuple:
+            wanted = [t for t, wants in zip(given, captured.wanting) if wants]  # noqa: B905
+            for own, t in zip(captured.given, wanted):  # noqa: B905
+                if own.data_ptr() != t.data_ptr():
+                    own.copy_(t)
+            captured.backward.replay()
+            found = iter(captured.gradients)
+            all_sources = (*captured.inputs, *captured.parameters)
+            gradients = [next(found) if t.requires_grad else None for t in all_sources]
+            return tuple(None if t is None else t.detach() for t in gradients)
+
+    def call(*arguments: object) -> object:
+        out = Graphed.apply(*_tensors(arguments), *captured.parameters)
+        return tree_unflatten(list(out), captured.shape)
+
+    return call
+
+
+def make_graphed_callables(
+    callables: Callable | tuple[Callable, ...],
+    sample_args: tuple,
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: object = None,  # torch.cuda's; each graph keeps its own memory here
+) -> Callable | tuple[Callable, ...]:
+    """``callables``, modules or functions of tensors, whose forward and backward are replayed. The tensors of
+    ``sample_args`` are the memory that they read; a module in another mode (train or eval) than then runs as it is."""
+    single = not isinstance(callables, tuple)
+    if single:
+        callables, sample_args = (callables,), (sample_args,)
+    if torch.is_autocast_enabled("sim") and torch.is_autocast_cache_enabled():
+        raise RuntimeError("sim: make_graphed_callables does not keep what autocast caches; set cache_enabled=False")
+    made = []
+    for call, arguments in zip(callables, sample_args):  # noqa: B905 (as old as Python 3.9)
+        replayed = _graphed(_Captured(call, arguments, num_warmup_iters, allow_unused_input))
+        made.append(_placed(call, replayed) if isinstance(call, torch.nn.Module) else replayed)
+    return made[0] if single else tuple(made)
+
+
+def _placed(module: torch.nn.Module, replayed: Callable) -> torch.nn.Module:
+    mode, own = module.training, module.forward
+
+    def forward(*arguments: object) -> object:
+        return replayed(*arguments) if module.training == mode else own(*arguments)
+
+    module.forward = forward
+    return module

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing.reduction
 import os
+from collections.abc import Callable
 
 import torch
 from torch.multiprocessing import reductions
@@ -29,7 +30,7 @@ def register() -> None:
     multiprocessing.reduction.register(torch.UntypedStorage, _reduce)
 
 
-def _shared(fd: int, make):
+def _shared(fd: int, make: Callable[[], torch.UntypedStorage]) -> torch.UntypedStorage:
     """What ``make`` gives, with the one block that it makes over ``fd``."""
     _lib.usc_sim_share_next(fd)
     try:
@@ -38,7 +39,7 @@ def _shared(fd: int, make):
         _lib.usc_sim_share_next(_NOT)
 
 
-def _reduce(storage: torch.UntypedStorage):
+def _reduce(storage: torch.UntypedStorage) -> tuple:
     if storage.device.type != "sim":
         return reductions.reduce_storage(storage)
     index = storage.device.index
@@ -61,7 +62,7 @@ def _receive_empty(index: int) -> torch.UntypedStorage:
     return torch.UntypedStorage(0, device=f"sim:{index}")
 
 
-def _receive(sent, size: int, index: int) -> torch.UntypedStorage:
+def _receive(sent: multiprocessing.reduction.DupFd, size: int, index: int) -> torch.UntypedStorage:
     from . import sim  # noqa: F401 - a process that was just started has no device yet
 
     try:

@@ -18,7 +18,7 @@ const usc_port_family usc_port_families_python[] = {
      "get_device_properties get_per_process_memory_fraction get_rng_state get_rng_state_all graph "
      "graph_pool_handle init initial_seed "
      "ipc_collect is_available is_bf16_supported is_current_stream_capturing is_initialized is_tf32_supported "
-     "manual_seed manual_seed_all max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
+     "make_graphed_callables manual_seed manual_seed_all max_memory_allocated max_memory_reserved mem_get_info memory_allocated "
      "memory_reserved memory_snapshot memory_stats memory_stats_as_nested_dict memory_summary "
      "reset_accumulated_memory_stats reset_peak_memory_stats seed seed_all set_device "
      "set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream stream synchronize"},

@@ -334,6 +334,26 @@ def test_allow_tf32_rounds_factors_and_nothing_else(later):
         assert torch.equal((there[0].double() @ there[1].double()).cpu(), host[0].double() @ host[1].double())
 
 
+def test_flags_hold_for_a_block():
+    """What was set before comes back, also where the block fails; a kernel has what was set at its launch."""
+    a = torch.full((64, 64), 1 + 2.0**-12, device="sim")
+    exact, backend = (a @ a)[0, 0].item(), torch.backends.sim
+    for setting in ({"allow_tf32": True}, {"fp32_precision": "tf32"}):
+        with pytest.raises(KeyError), backend.flags(**setting):
+            assert backend.allow_tf32 and backend.matmul.allow_tf32 and backend.conv.fp32_precision == "tf32"
+            inside = a @ a
+            raise KeyError
+        assert not backend.allow_tf32 and backend.matmul.fp32_precision == "ieee"
+        assert inside[0, 0].item() == 64 and (a @ a)[0, 0].item() == exact != 64
+    backend.matmul.allow_tf32 = True
+    try:
+        with backend.flags(allow_tf32=False):
+            assert (a @ a)[0, 0].item() == exact
+        assert backend.matmul.allow_tf32 and not backend.conv.allow_tf32
+    finally:
+        backend.set_flags(allow_tf32=False)
+
+
 def test_gradients_multiply_so_too():
     a, b = torch.randn(4, 4), torch.randn(4, 4)
     x, y = a.to("sim").requires_grad_(), b.to("sim").requires_grad_()

@@ -18,7 +18,6 @@ ABSENT = {
     "*Tensor *Storage": "types of torch before devices had names",
     "CUDAGraph": "SimGraph here",
     "graphs green_contexts": "modules of torch.cuda's own",
-    "make_graphed_callables": "whole steps are captured",
     "MemPool use_mem_pool GreenContext": "one pool, and a graph keeps what it uses",
     "CUDAPluggableAllocator change_current_allocator caching_allocator_* get_allocator_backend": "one allocator",
     "CudaError DeferredCudaCallError check_error cudaStatus cudart": "CUDA's runtime, handed on",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch._ops import OperatorBase, OpOverload, OpOverloadPacket, _OpNamespace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "AutoDispatchBelowAutograd",
@@ -87,6 +87,7 @@ __all__ = [
     "take_back",
     "tree_flatten",
     "tree_map",
+    "tree_unflatten",
     "unknown_backend",
 ]
 
