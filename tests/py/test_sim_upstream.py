@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import collections
 import io
+import os
+import subprocess
+import sys
 import unittest
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -129,3 +133,48 @@ def test_a_sample_of_the_operator_database_is_the_cpus():
             other[op.name] = dict(counts)
         total += counts
     assert other == {} and total["run"] > 60, (other, total)
+
+
+FILE = """
+import torch
+from torch.testing._internal.common_device_type import instantiate_device_type_tests
+from torch.testing._internal.common_utils import TestCase, run_tests
+
+class TestIt(TestCase):
+    def test_right(self, device):
+        self.assertEqual(torch.ones(2, device=device).sum().item(), 2)
+
+    def test_wrong(self, device):
+        self.assertEqual(device, "cuda")
+
+class TestOfNoDevice(TestCase):
+    def test_nothing(self):
+        pass
+
+instantiate_device_type_tests(TestIt, globals())
+"""
+ASKED = Path(__file__).parents[1] / "upstream" / "asked.py"
+
+
+def asked(tree, *options):
+    command = [sys.executable, str(ASKED), "--source", str(tree), *options]
+    environment = {**os.environ, "ULPSCOPE_BUILD": str(tree / "build")}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_torchs_files_are_run_from_a_tree(tmp_path):
+    """What passes and fails is counted, what is of no device is not; nothing run is a failure."""
+    (tmp_path / "test").mkdir()
+    (tmp_path / "version.txt").write_text(f"{torch.__version__.split('+')[0]}a0\n")
+    (tmp_path / "test" / "test_it.py").write_text(FILE)
+    done = asked(tmp_path, "--write", str(tmp_path / "page.md"), "test_it")
+    assert done.returncode == 1, done.stderr
+    assert (
+        "test_it: 1 passed, 1 failed, 0 skipped" in done.stdout and "TestItPRIVATEUSE1::test_wrong_sim" in done.stdout
+    )
+    assert "| `test_it` | 1 | 1 | 0 | 0 |" in (tmp_path / "page.md").read_text()
+    done = asked(tmp_path, "-k", "no_such_test", "test_it")
+    assert done.returncode == 1 and "no test of a device was run" in done.stdout
+    (tmp_path / "version.txt").write_text("1.2.0\n")
+    done = asked(tmp_path, "test_it")
+    assert done.returncode == 2 and "the tree is of torch 1.2, and torch is" in done.stderr
