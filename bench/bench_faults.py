@@ -24,6 +24,8 @@ from torch.utils._pytree import tree_map
 
 HEAD = """# Faults of the simulated device
 
+[中文](faults.zh.md)
+
 What can be planted ([how](sim.md#planting-faults)), and who finds it where it is planted alone. Written by
 `./run bench faults --write docs/reference/faults.md` (torch {torch}); `check` is the verdict
 on one call, `schedule` 20 seeds of `torch.sim.schedule`, `ranks` two processes whose sums are compared.

@@ -82,6 +82,20 @@ def test_the_glossary_speaks_of_the_code():
     assert {w: p for w, p in places.items() if not any(f"/{p}" in path for path in tracked)} == {}
 
 
+def named_tests(text):
+    """`test_x.py` and `test_x.py::test_y` of a page."""
+    return re.findall(r"`(?:tests/py/)?(test_\w+\.py)(?:::(test_\w+))?`", text)
+
+
+def test_the_tests_that_a_page_names_are_there():
+    tests = DOCS.parent / "tests" / "py"
+    for page in [p for p in DOCS.rglob("*.md") if not p.stem.startswith("sim-upstream")]:
+        for file, name in named_tests(page.read_text()):
+            assert (tests / file).exists(), (page.name, file)
+            assert not name or f"def {name}(" in (tests / file).read_text(), (page.name, file, name)
+    assert named_tests("`test_a.py::test_b`, `tests/py/test_c.py`") == [("test_a.py", "test_b"), ("test_c.py", "")]
+
+
 def test_every_chinese_page_translates_one():
     for page in DOCS.rglob("*.zh.md"):
         assert page.with_name(page.name.replace(".zh.md", ".md")).exists(), page
