@@ -97,54 +97,6 @@ def adds_of_four(rounds: int, when: str, n: int = 3000) -> None:
     told(f"add of 4, {when}, us", medians(works, rounds, choose_guard), "cpu", n * 1e-6, {"pages": 8, "open": 4})
 
 
-PEER = """
-import statistics, sys, time, torch
-torch.set_num_threads(1)
-torch.ops.load_library(sys.argv[1])
-x, y = torch.ones(4).to("privateuseone"), torch.ones(4).to("privateuseone")
-assert (x + y).cpu().tolist() == [2, 2, 2, 2]
-told = []
-for _ in range(int(sys.argv[2]) + 1):
-    start = time.process_time()
-    for _ in range(3000):
-        x + y
-    told.append(time.process_time() - start)
-print(statistics.median(told[1:]) / 3000)
-"""
-
-
-def beside_fallback(rounds: int, n: int = 3000) -> None:
-    """The same add on a device whose operators run through torch's own cpu_fallback, in a process of its own."""
-    folder = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).parents[1] / "build")) / "sim_peer"
-    folder.mkdir(parents=True, exist_ok=True)
-    source = Path(__file__).with_name("sim_peer.cpp")
-    library = folder / "usc_sim_peer.so"
-    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
-        print("compiling a device of torch's cpu_fallback (a minute or two)", file=sys.stderr)
-        code = "import sys; from torch.utils.cpp_extension import load; name, source, folder = sys.argv[1:]; "
-        code += "load(name, [source], build_directory=folder, is_python_module=False)"
-        subprocess.run([sys.executable, "-c", code, "usc_sim_peer", source, folder], check=True)
-    said = subprocess.run(
-        [sys.executable, "-c", PEER, library, str(rounds)], check=True, capture_output=True, text=True
-    )
-    seconds = {"peer": float(said.stdout)}
-    blocking = sim.launch_blocking()
-    sim.set_launch_blocking(True)
-    x, y = {}, {}
-    for name in GUARDS:
-        sim.set_guard(name)
-        x[name], y[name] = torch.ones(4, device="sim"), torch.ones(4, device="sim")
-
-    def adds(name):
-        for _ in range(n):
-            x[name] + y[name]
-
-    works = {name: lambda name=name: adds(name) for name in GUARDS}
-    seconds |= {name: s / n for name, s in medians(works, rounds, choose_guard).items()}
-    told("add beside fallback, us", seconds, "peer", 1e-6, {"pages": 0.5, "open": 0.5})
-    sim.set_launch_blocking(blocking)
-
-
 def copies(rounds: int, size: int = 64 << 20) -> None:
     host, other = torch.empty(size, dtype=torch.uint8).fill_(1), torch.empty(size, dtype=torch.uint8).fill_(2)
     sim.set_guard("pages")
@@ -289,7 +241,6 @@ def imports(rounds: int) -> None:
 ROWS = {
     "gpt": gpt,
     "add": add,
-    "beside": beside_fallback,
     "copies": copies,
     "streams": streams,
     "native": native,
