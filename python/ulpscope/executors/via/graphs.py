@@ -100,6 +100,19 @@ def without_other_names(graph: torch.fx.Graph) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
+def views_as_reshapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Where a front end takes attention apart, its result lies otherwise than the kernel's, and torch's `view`, which a
+    trace has of it, does not go: a copy that gives the same numbers does."""
+    views = [
+        n for n in graph.graph.nodes if n.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+    ]
+    if len(views) < sum(n.op == "call_function" for n in graph.graph.nodes):  # a view alone stays what it is
+        for node in views:
+            node.target = torch.ops.aten.reshape.default
+        graph.recompile()
+    return graph
+
+
 def norms_as_called(graph: torch.fx.GraphModule) -> None:
     """Puts what a model calls in the place of a kernel that gives statistics as well, which are computed beside it:
     front ends know `layer_norm`, and traces hold `native_layer_norm`."""
@@ -151,6 +164,7 @@ class HandedOn:
     def _handed(self, args):
         """As the model calls its operators, and where the runtime lacks one, taken apart as torch does it."""
         name, core = self.runtime.name, self.runtime.core
+        views_as_reshapes(self.module)
         wiring = wired(self.module, args, core_decompositions() if core else {})
         if not core and wiring.plain(len(args)):
             wiring.graph = self.module  # as torch.compile found it
@@ -173,7 +187,7 @@ class HandedOn:
     def _compiled(self, wiring, args):
         if not wiring.results:
             return None
-        return theirs(self.runtime.compile, wiring.graph.eval(), [args[i] for i in wiring.takes])
+        return theirs(self.runtime.compile, views_as_reshapes(wiring.graph).eval(), [args[i] for i in wiring.takes])
 
     def _results(self, given):
         if not self.wiring.results:

@@ -36,14 +36,18 @@ class OpenVino(Runtime):
             return lookup_backend("openvino")(graph, list(inputs))
         import openvino
 
+        program = exported(graph, inputs)
         with unreported():
-            model = openvino.convert_model(exported(graph, inputs))
-        model.reshape({i: openvino.PartialShape(list(t.shape)) for i, t in enumerate(inputs)})
+            model = openvino.convert_model(program)
+        given = dict(zip(program.graph_signature.user_inputs, range(len(inputs))))
+        takes = [given[name] for i in model.inputs for name in i.names & given.keys()]  # an input of which but the
+        # shape counts is none of the model's
+        model.reshape({at: openvino.PartialShape(list(inputs[i].shape)) for at, i in enumerate(takes)})
         compiled = openvino.Core().compile_model(model, "CPU", self._settings())
         request = compiled.create_infer_request()
 
         def run(*tensors):
-            request.infer([there(t) for t in tensors])
+            request.infer([there(tensors[i]) for i in takes])
             return [back(request.get_output_tensor(i)) for i in range(len(compiled.outputs))]
 
         return run
