@@ -19,7 +19,7 @@ from ulpscope import _core
 from ulpscope.executors.compiled import CompiledDevice
 from ulpscope.executors.device import open_device
 from ulpscope.session.judging import judge_call
-from ulpscope.executors.module_call import MOST_CALLS, module_call
+from ulpscope.executors.module_call import MOST_CALLS, Builder, module_call
 from ulpscope.session.bench import departure
 from ulpscope.calls.read_call import call_from
 from ulpscope.calls.replay import BadCall
@@ -108,6 +108,17 @@ def test_draws_are_inputs(captured):
     draws = [r["sequence"] for r in captured.rows if r["op"].startswith("aten::bernoulli_")]
     with pytest.raises(BadCall, match="aten::bernoulli_.float draws"):
         module_call({"calls": draws[:1], "kept": [], "source": {}}, captured.trace.call, captured.trace.blob)
+
+
+def test_what_stands_beside_a_result_is_none():
+    """Of a norm whose result is read nobody wants the statistics; of one at the end all that it gives."""
+    builder = Builder(None)
+    builder.made = [{"version": i, "storage": i, "sizes": [4], "strides": [1]} for i in range(5)]
+    builder.together, builder.read = [[0, 1, 2], [3, 4]], {0}
+    assert builder.kept(set()) == [3, 4]
+    assert builder.kept({1}) == [1]  # which a later call reads
+    builder.together, builder.read = [[0, 1, 2, 3, 4]], {0}
+    assert builder.kept(set()) == [1, 2, 3, 4]  # there is nothing else
 
 
 def test_writes_are_judged(captured):

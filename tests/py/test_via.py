@@ -62,7 +62,7 @@ class Entry:
 
 @pytest.fixture(autouse=True)
 def entries(monkeypatch):
-    made = {c.__name__.lower(): Entry(c) for c in (Honest, Refusing, Lossy, NoNorms)}
+    made = {c.__name__.lower(): Entry(c) for c in (Honest, Refusing, Lossy, NoNorms, NoKernels, Unscaled)}
     monkeypatch.setattr(via, "_entry_points", lambda: made)
 
 
@@ -122,6 +122,40 @@ def test_a_norm_is_handed_on_as_it_is_called():
     verdict = judged("nonorms", "aten::native_layer_norm", torch.randn(4, 8), [8], torch.rand(8), None, 1e-5)
     assert verdict.verdict == "pass"
     assert verdict.notes == ["nonorms is given what torch takes it apart into: no rule for native_layer_norm"]
+
+
+class NoKernels(Honest):
+    """Knows attention as models call it, and takes its kernel apart by torch's table, which gives other strides and
+    another second result."""
+
+    def compile(self, graph, inputs):
+        if any("flash_attention" in str(node.target) for node in graph.graph.nodes):
+            raise NotImplementedError("no rule for the kernel")
+        return super().compile(torch.export.export(graph, tuple(inputs)).run_decompositions().module(), inputs)
+
+
+class Unscaled(NoKernels):
+    def compile(self, graph, inputs):
+        for node in graph.graph.nodes:
+            if node.target is torch.ops.aten.logsumexp.default:
+                node.target, node.args = torch.ops.aten.amax.default, (*node.args,)
+        graph.recompile()
+        return super().compile(graph, inputs)
+
+
+@pytest.mark.parametrize("name, causal, heads, masked", [("nokernels", True, 2, False), ("nokernels", False, 4, True)])
+def test_attention_is_handed_on_as_it_is_called(name, causal, heads, masked):
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    q, k, v = torch.randn(2, 12, 4, 8).transpose(1, 2), torch.randn(2, heads, 10, 8), torch.randn(2, heads, 10, 8)
+    mask = torch.randn(2, 1, 12, 10) if masked else None
+
+    def attend(q, k, v):
+        out, logsumexp = flash(q, k, v, 0.0, causal, attn_mask=mask)
+        return out.transpose(1, 2).view(2, 12, 32), logsumexp
+
+    assert check_call(attend, (q, k, v), via=name, cause=False).verdict == "pass"
+    wrong = check_call(attend, (q, k, v), via="unscaled", cause=False)
+    assert [o.verdict for o in wrong.outputs] == ["pass", "wrong"]
 
 
 def double(x):

@@ -171,6 +171,7 @@ class Builder:
         self.current = {}  # storage -> version
         self.writes = {}  # number of an input -> rows of what was written to it, in their order
         self.steps, self.left_out = [], []
+        self.together = []  # numbers of what one call made
         self.read = set()  # versions that a step computes with
 
     def add(self, row):
@@ -194,6 +195,7 @@ class Builder:
                 self.made.append(t)
                 self.known[_key(t)] = ("made", len(self.made) - 1)
                 gives.append((t["path"], self.known[_key(t)]))
+        self.together.append([n for _, (_, n) in gives])
         if _only_shows(call):  # what it is given is what it gives
             self.read = before
         self.steps.append(ModuleStep(call, takes, gives, numbers))
@@ -248,7 +250,7 @@ class Builder:
         """Of every version that others read (where none is, that no step reads) the widest
         tensor; without those that only show an input, unless there is nothing else."""
         shown = {t["storage"] for t in self.inputs}
-        wanted = wanted or {t["version"] for t in self.made} - self.read
+        wanted = wanted or self._unread()
         best = {}
         for n, t in enumerate(self.made):
             if t["version"] in wanted:
@@ -256,6 +258,16 @@ class Builder:
                 best[t["version"]] = max(best.get(t["version"], rank), rank)
         fresh = [r for r in best.values() if r[0]]
         return sorted(r[-1] for r in fresh or best.values())
+
+    def _unread(self):
+        """Versions that no step reads, without what a step gives beside one that is read: a norm's statistics, which
+        are there for a backward that does not come."""
+        unread = {t["version"] for t in self.made} - self.read
+        beside = set()
+        for numbers in self.together:
+            versions = {self.made[n]["version"] for n in numbers}
+            beside |= versions & unread if versions & self.read else set()
+        return unread - beside or unread
 
     def written(self, wanted):
         """Of the inputs that were written those that others read, as they are behind the last write."""

@@ -287,9 +287,7 @@ def flash_packed_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlen
     no_dropout(dropout_p)
     window = window_size_left, window_size_right
     for rows, keys in _pieces(cu_seqlens_q, cu_seqlens_k):
-        d, a, b, c, o = (
-            t.transpose(0, 1) for t in (dout[rows], q[rows], k[keys], v[keys], out[rows])
-        )
+        d, a, b, c, o = (t.transpose(0, 1) for t in (dout[rows], q[rows], k[keys], v[keys], out[rows]))
         scores = _flash_scores(a, b, softmax_scale, causal, window, softcap, None)
         grads = attend_backward(d, a, b, c, o, softmax_lse[:, rows], scores)
         for target, where, grad in zip((dq, dk, dv), (rows, keys, keys), grads):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Where in a runtime's own sources a text arose, which tells a user nothing.
 PLACES = re.compile(r"Check '.*?' failed at \S+?:\d+:|FrontEnd API failed with \w+:|Diagnostics:|<stdin>:\d+:\d+:")
+LOW = (torch.bfloat16, torch.float16)
 REFUSES = (RuntimeError, TypeError, ValueError)  # which a device may raise
 
 
@@ -100,17 +101,59 @@ def without_other_names(graph: torch.fx.Graph) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
-def views_as_reshapes(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Where a front end takes attention apart, its result lies otherwise than the kernel's, and torch's `view`, which a
-    trace has of it, does not go: a copy that gives the same numbers does."""
-    views = [
-        n for n in graph.graph.nodes if n.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
-    ]
-    if len(views) < sum(n.op == "call_function" for n in graph.graph.nodes):  # a view alone stays what it is
-        for node in views:
-            node.target = torch.ops.aten.reshape.default
-        graph.recompile()
+def as_front_ends_know(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Attention as a model calls it in the place of the CPU's kernel, which front ends take apart by torch's table; by
+    that its second result is the weights, where the kernel gives the logsumexp, and the first lies otherwise, so that a
+    `view`, which a trace has of it, does not go: a reshape gives the same numbers."""
+    aten = torch.ops.aten
+    calls = [n for n in graph.graph.nodes if n.op == "call_function"]
+    flash = getattr(getattr(aten, "_scaled_dot_product_flash_attention_for_cpu", None), "default", None)
+    for node in calls:
+        if node.target in (aten.view.default, aten._unsafe_view.default) and len(calls) > 1:
+            node.target = aten.reshape.default
+        elif node.target is flash is not None:
+            _attention_as_called(graph.graph, node)
+    graph.recompile()
     return graph
+
+
+def _attention_as_called(graph, node):
+    aten, add = torch.ops.aten, lambda target, *args, **kwargs: graph.call_function(target, args, kwargs)
+    given = dict(zip(("query", "key", "value", "dropout_p", "is_causal"), node.args)) | node.kwargs
+    q, k, v, mask = given["query"], given["key"], given["value"], given.get("attn_mask")
+    causal, scale = given.get("is_causal", False), given.get("scale")
+    of_q, of_k, of_mask = _known_of(q), _known_of(k), mask and _known_of(mask)
+    several = of_q.shape[1] != of_k.shape[1]  # heads of the query to each of the keys
+    users = list(node.users)
+    with graph.inserting_before(node):
+        how = {"scale": scale} | ({"enable_gqa": True} if several else {})
+        parts = [add(aten.scaled_dot_product_attention.default, q, k, v, mask, 0.0, causal, **how)]
+        if any(user.args[1] and user.users for user in users):
+            if several:
+                k = add(aten.repeat_interleave.self_int, k, of_q.shape[1] // of_k.shape[1], 1)
+            if of_q.dtype in LOW:
+                q, k = (add(aten._to_copy.default, t, dtype=torch.float32) for t in (q, k))
+            scores = add(aten.matmul.default, q, add(aten.transpose.int, k, -2, -1))
+            scores = add(aten.mul.Scalar, scores, of_q.shape[-1] ** -0.5 if scale is None else scale)
+            if causal:
+                sizes = [of_q.shape[-2], of_k.shape[-2]]
+                ones = add(aten.ones.default, sizes, dtype=torch.bool, device=torch.device("cpu"))
+                scores = add(aten.masked_fill.Scalar, scores, add(aten.triu.default, ones, 1), float("-inf"))
+            elif mask is not None and of_mask.dtype is torch.bool:
+                scores = add(aten.masked_fill.Scalar, scores, add(aten.logical_not.default, mask), float("-inf"))
+            elif mask is not None:
+                scores = add(aten.add.Tensor, scores, mask)
+            parts.append(add(aten.logsumexp.default, scores, [-1]))
+    for user in users:
+        if user.users:
+            user.replace_all_uses_with(parts[user.args[1]])
+        graph.erase_node(user)
+    graph.erase_node(node)
+
+
+def _known_of(node):
+    """The tensor that stands for a value, by whoever made the graph."""
+    return node.meta.get("val", node.meta.get("example_value"))
 
 
 def norms_as_called(graph: torch.fx.GraphModule) -> None:
@@ -164,7 +207,7 @@ class HandedOn:
     def _handed(self, args):
         """As the model calls its operators, and where the runtime lacks one, taken apart as torch does it."""
         name, core = self.runtime.name, self.runtime.core
-        views_as_reshapes(self.module)
+        as_front_ends_know(self.module)
         wiring = wired(self.module, args, core_decompositions() if core else {})
         if not core and wiring.plain(len(args)):
             wiring.graph = self.module  # as torch.compile found it
@@ -187,7 +230,7 @@ class HandedOn:
     def _compiled(self, wiring, args):
         if not wiring.results:
             return None
-        return theirs(self.runtime.compile, views_as_reshapes(wiring.graph).eval(), [args[i] for i in wiring.takes])
+        return theirs(self.runtime.compile, as_front_ends_know(wiring.graph).eval(), [args[i] for i in wiring.takes])
 
     def _results(self, given):
         if not self.wiring.results:
