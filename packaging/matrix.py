@@ -35,11 +35,14 @@ DEBIAN = [
     "ccache",
 ]
 
+# Rows of the library and its C tests alone, which have no torch: the package of the compiler that builds them.
+BY = {"bullseye": "gcc", "bullseye-gcc-9": "gcc-9", "bullseye-clang": "clang"}
+
 # name: (what it is, its Debian release or None, torch of PyPI or None, Python)
 ROWS = {
     "trixie": ("Debian 13, its packaged torch", "trixie", None, None),
     "sid": ("Debian unstable, its packaged torch", "sid", None, None),
-    "bullseye": ("Debian 11, gcc 10: the library and its C tests", "bullseye", None, None),
+    **{name: (f"Debian 11, {cc}: the library and its C tests", "bullseye", None, None) for name, cc in BY.items()},
     "torch-2.1.2": ("PyPI", None, "2.1.2", "3.9"),
     "torch-2.4.1": ("PyPI", None, "2.4.1", "3.10"),
     "torch-2.7.1": ("PyPI", None, "2.7.1", "3.12"),
@@ -145,9 +148,9 @@ def debian(name: str, release: str, place: Path, path: Path) -> Path:
 
 C_TESTS = """set -e
 python3 -m pip install -q --no-index --no-deps /wheels/cmake*.whl
-cmake -S /ulpscope -B /out -G Ninja -DULPSCOPE_PYTHON=OFF -DULPSCOPE_TESTS=ON
-cmake --build /out
-ctest --test-dir /out -j 2 --output-on-failure
+cmake -S /ulpscope -B /out-$1 -G Ninja -DCMAKE_C_COMPILER=$1 -DULPSCOPE_PYTHON=OFF -DULPSCOPE_TESTS=ON
+cmake --build /out-$1 -j 2
+ctest --test-dir /out-$1 -j 2 --output-on-failure
 """
 
 
@@ -157,8 +160,8 @@ def library(name: str, release: str, place: Path) -> Path:
         release,
         place,
         [
+            BY[name],
             "gcc",
-            "g++",
             "ninja-build",
             "python3-pip",
             "libsqlite3-dev",
@@ -178,18 +181,22 @@ def library(name: str, release: str, place: Path) -> Path:
     for file in ("CMakeLists.txt", "LICENSE"):
         shutil.copy(ROOT / file, place / "ulpscope")
     bare = ["env", "-i", "HOME=/root", "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"]
-    command = ["chroot", str(place), *bare, "sh", "-c", C_TESTS]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    (place / "out.log").write_text(done.stdout)
-    passed = [line for line in done.stdout.splitlines() if "tests passed" in line]
-    told = passed[-1] if passed else (done.stdout.splitlines() or [""])[-1]
+    command = ["chroot", str(place), *bare, "sh", "-c", C_TESTS, "sh", BY[name]]
+    log = place / f"{name}.log"
+    say(f"{name}: builds and tests, some minutes; the log is {log}")
+    with open(log, "w") as file:
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT)
+    lines = log.read_text(errors="replace").splitlines() or [""]
+    told = ([line for line in lines if "tests passed" in line] or lines)[-1]
     python = subprocess.run(["chroot", str(place), "python3", "--version"], capture_output=True, text=True).stdout
-    out = place / "row.json"
+    by = subprocess.run(["chroot", str(place), BY[name], "--version"], capture_output=True, text=True).stdout
+    out = place / f"{name}.json"
     out.write_text(
         json.dumps(
             {
                 "python": python.split()[-1] if python else "",
                 "torch": "none",
+                "compiler": by.splitlines()[0] if by else BY[name],
                 "C tests": ["works" if done.returncode == 0 else "does not", told, 0],
             }
         )
@@ -249,7 +256,8 @@ def page(told: dict) -> str:
             if why and thing != "fault found":
                 notes.append(f"- {name}, {thing}: {why}")
         if "C tests" in row["found"]:
-            notes.append(f"- {name}: the library alone; {row['found']['C tests'][1]}")
+            by = row["found"].get("compiler", BY.get(name, ""))
+            notes.append(f"- {name}: the library and its C tests alone, by {by}: {row['found']['C tests'][1]}")
         lines.append(
             f"| {name} | {row['date']} | {row['found'].get('python', '')} | {row['found'].get('torch', '')} | "
             + " | ".join(cells)
@@ -267,7 +275,7 @@ def built(names: list[str], home: Path, work: Path) -> Path:
     headers = os.environ.get("ULPSCOPE_PYTHON_HEADERS", "").split(":")
     for name in names:
         _, release, _, python = ROWS[name]
-        if release and release != "bullseye":
+        if release and name not in BY:
             (home / name).mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(subprocess.CalledProcessError, OSError):  # the row says so
                 root_of(release, home / name, DEBIAN)
@@ -295,15 +303,17 @@ def main() -> int:
     build = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")).resolve()
     home = Path(os.environ.get("ULPSCOPE_MATRIX", build / "matrix"))
     told = json.loads(TOLD.read_text()) if TOLD.exists() else {}
-    path = options.wheel or built(options.names or list(ROWS), home, build / "wheel")
+    path = options.wheel
+    if path is None and set(options.names or ROWS) - BY.keys():  # which takes none
+        path = built(options.names or list(ROWS), home, build / "wheel")
     not_set_up = []
     for name in options.names or ROWS:
         _, release, torch, python = ROWS[name]
-        place = home / name
+        place = home / (release if name in BY else name)
         place.mkdir(parents=True, exist_ok=True)
         say(name)
         try:
-            if release == "bullseye":
+            if name in BY:
                 found = library(name, release, place)
             else:
                 found = debian(name, release, place, path) if release else pypi(name, torch, python, place, path)

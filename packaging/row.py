@@ -160,7 +160,9 @@ class Row:
     def all(self):
         tool = program()
         self.run("version", [tool, "--version"])
-        self.run("info", [tool, "info"])
+        told = self.run("info", [tool, "info"])
+        if " avx2 " in Path("/proc/cpuinfo").read_text() and re.search(r"^isa +scalar", told, re.M):
+            self.found["info"] = ["does not", "the processor has AVX2, and the library takes scalar kernels", 0]
         self.run("glue", [sys.executable, "-m", "ulpscope.program.glue"])
         self.run("doctor", [tool, "doctor"], codes=(0, 1))
         (self.out / "step.py").write_text(SCRIPT)

@@ -45,11 +45,14 @@ typedef void *usc_place[5];
 #define USC_HAS_PLACES 0
 #endif
 
-/* Whether the processor and the system have an instruction set; x86 names. */
+/* The first word of what the system saves of an x86 processor's registers (XCR0), of which
+ * CPUID must have told that it can be asked for. */
 #if defined(__x86_64__) || defined(__i386__)
-#define USC_CPU_HAS(name) (__builtin_cpu_init(), __builtin_cpu_supports(name) != 0)
-#else
-#define USC_CPU_HAS(name) 0
+#define USC_XGETBV(low)                                                                  \
+    do {                                                                                 \
+        unsigned high_;                                                                  \
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high_) : "c"(0));                    \
+    } while (0)
 #endif
 
 #endif

@@ -3,7 +3,7 @@
 // of the library.
 #include "kernels/kernels.h"
 
-#include "kernels/cpu_probe.h"
+#include "base/cpu_probe.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

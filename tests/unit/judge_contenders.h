@@ -4,7 +4,7 @@
 #ifndef USC_TESTS_JUDGE_CONTENDERS_H
 #define USC_TESTS_JUDGE_CONTENDERS_H
 
-#include "kernels/cpu_probe.h"
+#include "base/cpu_probe.h"
 #include "kernels/judge_kernels.h"
 
 #include <stdio.h>

@@ -3,6 +3,7 @@
 #include "alloc_probe.h"
 #include "base/arena.h"
 #include "base/checked.h"
+#include "base/cpu_probe.h"
 #include "base/float_env.h"
 #include "base/hash.h"
 #include "base/line.h"
@@ -243,9 +244,39 @@ static void numbers_are_as_short_as_they_can_be(void **state)
     }
 }
 
+/* Whether the system names all of these, in its line of flags. */
+static bool system_names(const char *const *words)
+{
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL) skip();
+    char line[16384] = "";
+    while (fgets(line, sizeof line, file) != NULL && strncmp(line, "flags", 5) != 0) {
+    }
+    (void)fclose(file);
+    line[strcspn(line, "\n")] = ' ';
+    bool all = true;
+    for (; *words != NULL; words++) {
+        char word[32];
+        snprintf(word, sizeof word, " %s ", *words);
+        all = all && strstr(line, word) != NULL;
+    }
+    return all;
+}
+
+static void test_the_processor_has_what_the_system_names(void **state)
+{
+    (void)state;
+    const char *const avx2[] = {"avx2", "fma", "f16c", "popcnt", NULL};
+    const char *const avx512[] = {"avx2",     "fma",      "f16c",     "avx512f",
+                                  "avx512bw", "avx512dq", "avx512vl", NULL};
+    assert_int_equal(usc_cpu_has_avx2(), system_names(avx2));
+    assert_int_equal(usc_cpu_has_avx512(), system_names(avx512));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_processor_has_what_the_system_names),
         cmocka_unit_test(json_strings_are_escaped),
         cmocka_unit_test(numbers_are_as_short_as_they_can_be),
         cmocka_unit_test(test_every_status_has_name_and_text),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this processor can do; compiled without any instruction set flag, since it runs
 // before one is known to be there.
-#ifndef USC_KERNELS_CPU_PROBE_H
-#define USC_KERNELS_CPU_PROBE_H
+#ifndef USC_BASE_CPU_PROBE_H
+#define USC_BASE_CPU_PROBE_H
 
 #include <stdbool.h>
 
