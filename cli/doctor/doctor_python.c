@@ -211,6 +211,11 @@ static bool look_at_torch(doctor *d, answers *a, char *version, size_t size)
         return false;
     }
     (void)snprintf(version, size, "%s", answer(a, "version"));
+    if (answer(a, "too_old")[0] != '\0') {
+        doctor_finding *f = doctor_wrong(d, "torch", "%s", answer(a, "too_old"));
+        doctor_mend(f, "%s -m pip install --upgrade torch", python.program);
+        return false;
+    }
     doctor_fine(d, "torch", "%s in %s", version, answer(a, "where"));
     return true;
 }
@@ -248,6 +253,12 @@ static void look_at_glue(doctor *d, answers *a)
         f = doctor_wrong(d, "glue", "it cannot be kept in %s: %s", cache,
                          answer(a, "unwritable"));
         doctor_mend(f, "export ULPSCOPE_CACHE=FOLDER, one that can be written");
+    } else if (answer(a, "fine")[0] == '\0' && answer(a, "library")[0] == '\0') {
+        f = doctor_wrong(d, "glue", "%.400s", answer(a, "error"));
+        if (strstr(answer(a, "error"), "ULPSCOPE_CACHE") != NULL)
+            doctor_mend(f, "export ULPSCOPE_CACHE=FOLDER, one of your own");
+        else
+            doctor_mend(f, "%s -m ulpscope.program.glue says more", python.program);
     } else if (answer(a, "fine")[0] == '\0') {
         f = doctor_wrong(d, "glue", "%s: %.300s", answer(a, "library"),
                          answer(a, "error"));

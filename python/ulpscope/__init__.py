@@ -103,7 +103,13 @@ def __getattr__(name):
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__ and name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = importlib.import_module("." + _HOMES.get(name, "session.api"), __name__)
+    try:
+        home = importlib.import_module("." + _HOMES.get(name, "session.api"), __name__)
+    except (ImportError, AttributeError) as problem:
+        old = importlib.import_module(".program.shared_objects", __name__).too_old_here()
+        if old:
+            raise ImportError(old) from problem
+        raise
     found = globals()[name] = getattr(home, name.strip("_") if name == "__version__" else name)
     return found
 

@@ -61,6 +61,9 @@ def look_at_torch():
 
     tell("version", torch.__version__)
     tell("where", os.path.dirname(torch.__file__))
+    from ulpscope.program.shared_objects import too_old
+
+    tell("too_old", too_old(torch.__version__))
 
 
 def look_at_core():
@@ -89,7 +92,10 @@ def look_at_glue():
     tell("compiles", int(shutil.which(compiler) is not None))
     tell("python_h", int(os.path.exists(os.path.join(sysconfig.get_paths()["include"], "Python.h"))))
     tell("cache", cache)
-    others = [name for name in os.listdir(cache) if name.startswith("torch-")] if os.path.isdir(cache) else []
+    try:
+        others = [name for name in os.listdir(cache) if name.startswith("torch-")]
+    except OSError:  # there is none yet, or it is another user's
+        others = []
     mine = {glue.path_of(name).parent.name for name in glue.names()}
     tell("others", ", ".join(sorted({name.split("-ulpscope-")[0][6:] for name in others if name not in mine})))
     try:
@@ -100,6 +106,7 @@ def look_at_glue():
         tell("unwritable", problem.strerror)
     glue.load_what_it_needs()
     for name in glue.names():
+        glue.loadable(glue.path_of(name))
         path = glue.taken(name) or glue.path_of(name)
         tell("library", path)
         if path.exists():

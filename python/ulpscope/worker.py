@@ -83,7 +83,9 @@ def plain_words(problem):
             "an interpreter that has it in ULPSCOPE_PYTHON"
         )
 
-    return f"{problem}" or type(problem).__name__
+    from .program.shared_objects import too_old_here
+
+    return too_old_here() or f"{problem}" or type(problem).__name__
 
 
 def opened(settings, channel, before):

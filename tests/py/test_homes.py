@@ -35,3 +35,19 @@ def test_it_runs_once(asked, tmp_path):
     script = RUN + "import_it(sys.argv[1] + '/ops.py')"  # a file of the same name that is another
     done = subprocess.run([sys.executable, "-c", script, tmp_path, ASKED[asked]], capture_output=True, text=True)
     assert done.stdout == "ran\nanother\n", done.stderr
+
+
+def test_a_file_of_an_installed_package_puts_no_folder_on_the_path(tmp_path):
+    """Its neighbours are modules of that package alone; a relative import works, as it did where it was captured."""
+    package = tmp_path / "site-packages" / "pack" / "integrations"
+    package.mkdir(parents=True)
+    for path, text in (
+        (package.parent / "__init__.py", ""),
+        (package / "__init__.py", ""),
+        (package / "json.py", "raise ImportError('a neighbour of the same name')\n"),
+        (package / "ops.py", "from .. import integrations\nprint('ran', __name__)\n"),
+    ):
+        path.write_text(text)
+    asked = "import_it(sys.argv[1] + '/pack/integrations/ops.py'); sys.modules.pop('json', None); import json"
+    done = subprocess.run([sys.executable, "-c", RUN, package.parents[1], asked], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ran pack.integrations.ops\n"), done.stderr

@@ -5,6 +5,9 @@ the same bytes, and the helpers of the oldest Python."""
 import ast
 import importlib.util
 import io
+import os
+import platform
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ulpscope.calls import older
-from ulpscope.program import glue
+from ulpscope.program import glue, shared_objects
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDEST = (3, 9)
@@ -112,13 +115,86 @@ def elsewhere(tmp_path, monkeypatch):
     return package
 
 
+def compiled(path, machine, sections=0):
+    """A file that looks like a shared object, of a processor, with its sections at a place."""
+    head = bytearray(64)
+    head[:20] = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00" + machine.to_bytes(2, "little")
+    head[40:48] = sections.to_bytes(8, "little")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(head)
+
+
+FOREIGN = 62 if platform.machine() == "aarch64" else 183
+HERE = 183 if platform.machine() == "aarch64" else 62
+DAMAGED = [
+    (lambda path: path.write_text("<html>"), "is no shared object"),
+    (lambda path: compiled(path, FOREIGN), "is made for another processor"),
+    (lambda path: compiled(path, HERE, 4096), "is cut short"),
+]
+
+
+@pytest.mark.parametrize("damage, why", DAMAGED)
+def test_damaged_glue_is_not_taken(elsewhere, damage, why):
+    place = elsewhere / glue.sources_digest() / glue.fits()
+    place.mkdir(parents=True)
+    damage(place / "usc_glue_intercept.so")
+    assert glue.taken("intercept") is None
+    with pytest.raises(glue.GlueError, match=f"the one that is here {why}.*: install it again"):
+        glue.build("intercept", print)
+
+
+@pytest.mark.parametrize("damage, why", DAMAGED)
+def test_damaged_glue_of_the_cache_is_compiled_anew(elsewhere, damage, why, monkeypatch):
+    said, path = [], glue.path_of("intercept")
+    path.parent.mkdir(parents=True)
+    damage(path)
+    monkeypatch.setattr(glue, "_compile", lambda name, library, say: compiled(library, HERE))
+    monkeypatch.setattr(glue, "_why_not_compiled", lambda: "")
+    assert glue.build("intercept", said.append) == path and why in said[0] and "anew" in said[0]
+    assert glue.build("intercept", said.append) == path and len(said) == 2  # it is whole now
+
+
+def test_a_cache_that_serves_nobody_here_is_told_with_its_variable(elsewhere, monkeypatch):
+    compiled(glue.path_of("intercept"), HERE)
+    assert glue.build("intercept", print)
+    with monkeypatch.context() as other:
+        other.setattr(glue, "runs_nothing", lambda folder: True)
+        with pytest.raises(glue.GlueError, match="mounted noexec; set ULPSCOPE_CACHE"):
+            glue.build("intercept", print)
+
+    def closed(path, there=Path.exists):
+        if path.is_relative_to(glue.cache_home()):
+            raise PermissionError(13, "Permission denied", str(path))
+        return there(path)
+
+    for name in ("broken", "exists"):
+        with monkeypatch.context() as other:
+            other.setattr(*((glue, name, closed) if name == "broken" else (Path, name, closed)))
+            with pytest.raises(glue.GlueError, match="another user.*set ULPSCOPE_CACHE"):
+                glue.build("intercept", print)
+
+
+@pytest.mark.parametrize("version, old", [("1.13.1", True), ("2.0.1+cpu", True), ("2.1.0", False), ("2.15.0a0", False)])
+def test_a_torch_before_the_first_that_is_served(version, old, tmp_path):
+    assert bool(shared_objects.too_old(version)) == old
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "version.py").write_text(f"__version__ = '{version}'")
+    (tmp_path / "torch" / "__init__.py").write_text("from .version import __version__")
+    done = subprocess.run(
+        [sys.executable, "-c", "import ulpscope; ulpscope.check_call"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode and (f"torch {version} is too old" in done.stderr) == old, done.stderr
+
+
 def test_glue_of_the_companion_is_taken_where_nothing_can_be_compiled(elsewhere):
     assert glue.taken("intercept") is None and "not built yet" in glue.told()[0]
     with pytest.raises(glue.GlueError, match=f"no C\\+\\+ compiler.*ulpscope-glue.*{glue.fits()}"):
         glue.build("intercept", print)
     place = elsewhere / glue.sources_digest() / glue.fits()
-    place.mkdir(parents=True)
-    (place / "usc_glue_intercept.so").touch()
+    compiled(place / "usc_glue_intercept.so", HERE)
     assert glue.build("intercept", print) == place / "usc_glue_intercept.so"
     assert "intercept prebuilt (no C++ compiler" in glue.told()[0]
 
@@ -142,15 +218,13 @@ def test_a_header_that_is_missing_is_told_with_its_package(text, package):
 )
 def test_glue_of_another_torch_or_of_other_sources_is_not_taken(elsewhere, wrong):
     place = elsewhere.joinpath(*wrong())
-    place.mkdir(parents=True)
-    (place / "usc_glue_intercept.so").touch()
+    compiled(place / "usc_glue_intercept.so", HERE)
     assert glue.taken("intercept") is None
 
 
 def test_glue_is_compiled_where_it_can_be(elsewhere, monkeypatch):
     place = elsewhere / glue.sources_digest() / glue.fits()
-    place.mkdir(parents=True)
-    (place / "usc_glue_intercept.so").touch()
+    compiled(place / "usc_glue_intercept.so", HERE)
     monkeypatch.delenv("CXX")
     assert glue.taken("intercept") is None
 

@@ -90,6 +90,10 @@ def import_it(module):
     if not module.endswith(".py"):
         _import_by_name(module)
         return
+    installed = _installed_as(module)
+    if installed:
+        importlib.import_module(installed)
+        return
     sys.path.insert(0, os.path.dirname(os.path.abspath(module)))
     name = os.path.basename(module).removesuffix(".py")
     if _that_ran(module) is not None:
@@ -101,6 +105,18 @@ def import_it(module):
     except BaseException:
         del sys.modules[name]  # half of it is none
         raise
+
+
+def _installed_as(path):
+    """The name of a file that belongs to an installed package: its folder on the path would have its neighbours stand
+    for other packages (`integrations/executorch.py` for executorch). "" of any other file."""
+    folder, file = os.path.split(os.path.abspath(path))
+    parts = [] if file == "__init__.py" else [file.removesuffix(".py")]
+    while os.path.exists(os.path.join(folder, "__init__.py")):
+        folder, part = os.path.split(folder)
+        parts.insert(0, part)
+    installed = os.path.basename(folder) in ("site-packages", "dist-packages") and folder in sys.path
+    return ".".join(parts) if installed and len(parts) > 1 else ""
 
 
 def _that_ran(path):

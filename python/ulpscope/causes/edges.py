@@ -215,6 +215,7 @@ def slots_of(value):
 
 def _wired(*new):
     """An edit that gives an operator other tensors as operands: (number, slot) of each."""
+
     def edit(func, args, kwargs, *tensors):
         args = list(args)
         for (i, _), tensor in zip(new, tensors):
@@ -310,7 +311,8 @@ def _split(node, i):
     if node.name == "addmm":
         return (lambda func, args, kwargs: torch.mm(*args[1:3])) if i == 1 else None, lambda node, x, args: x + args[0]
     return lambda func, args, kwargs: _copied(args[i]), lambda node, x, args: node.func(
-        *args[:i], x, *args[i + 1 :], **node.kwargs)
+        *args[:i], x, *args[i + 1 :], **node.kwargs
+    )
 
 
 def _copied(operand):
@@ -404,7 +406,11 @@ def rounds(lab):
         if not is_loop(lab, nodes) or len(made[0]) != 1 or id(nodes[-1]) not in wires.index or nodes[-1].writes:
             continue
         (before,), (last,) = made
-        if before.floats and (before.shape, before.dtype) == (last.shape, last.dtype) and last in wires.users | dict.fromkeys(wires.outputs):
+        if (
+            before.floats
+            and (before.shape, before.dtype) == (last.shape, last.dtype)
+            and last in wires.users | dict.fromkeys(wires.outputs)
+        ):
             yield (f"a loop ends one round early: {nodes[-1].name.strip('_')} is that of round {len(nodes) - 1} of {len(nodes)}",
                    {nodes[-1].place: Given(lambda func, args, kwargs, x: x.clone(), (before,))})  # fmt: skip
 

@@ -245,8 +245,7 @@ def swaps(lab):
         seen = [a for a in node.args[:2] if hasattr(a, "shape")]
         alike = len(seen) == 2 and len({(a.shape, a.dtype) for a in seen}) == 1 and not node.writes
         if alike and not any(map(lab.is_constant, seen)):  # which would be another constant
-            yield (f"the operands of {node.name.strip('_')} are exchanged (swapped)",
-                   {node.place: _exchanged})
+            yield (f"the operands of {node.name.strip('_')} are exchanged (swapped)", {node.place: _exchanged})
 
 
 def _exchanged(func, args, kwargs):

@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 from .. import _core
+from .shared_objects import broken, runs_nothing, too_old
 
 PACKAGE = Path(__file__).parent.parent
 _FLAGS = ["-O1", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fPIC", "-fvisibility=hidden", "-w"]
@@ -34,6 +35,11 @@ _PARALLEL = 2
 _SAID_EVERY_S = 5  # in a log; who looks on is told sooner
 _SHOWN_EVERY_S = 2
 _STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
+
+
+_NOEXEC = (
+    "no library can be loaded from {}, which is mounted noexec; set ULPSCOPE_CACHE to a folder from which programs run"
+)
 
 
 class GlueError(RuntimeError):
@@ -71,7 +77,12 @@ def fits() -> str:
 
 
 def prebuilt(name: str) -> Path | None:
-    """Where the companion package has a glue that fits; None where it has none."""
+    """Where the companion package has a glue that fits, and is whole; None where it has none."""
+    path = _of_companion(name)
+    return path if path is not None and not broken(path) else None
+
+
+def _of_companion(name: str) -> Path | None:
     spec = importlib.util.find_spec("ulpscope_glue")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -94,9 +105,33 @@ def _why_not_compiled() -> str:
 
 def taken(name: str) -> Path | None:
     """The glue of the companion, where nothing can be compiled."""
-    if path_of(name).exists() or not _why_not_compiled():
+    if _there(path_of(name)) or not _why_not_compiled():
         return None
     return prebuilt(name)
+
+
+def _there(path: Path) -> bool:
+    """Whether a file of the cache is there. GlueError where the cache is another user's."""
+    try:
+        return path.exists()
+    except PermissionError:
+        raise GlueError(
+            f"{cache_home()}, where what is compiled is kept, belongs to another user; set ULPSCOPE_CACHE to a folder of your own"
+        ) from None
+
+
+def loadable(library: Path) -> bool:
+    """Whether there is a library that can be loaded. GlueError where none can be from there."""
+    if not _there(library):
+        return False
+    try:
+        if runs_nothing(library.parent):
+            raise GlueError(_NOEXEC.format(library.parent))
+        return not broken(library)
+    except PermissionError:
+        raise GlueError(
+            f"{library} cannot be read: it is another user's; set ULPSCOPE_CACHE to a folder of your own"
+        ) from None
 
 
 @functools.cache
@@ -120,29 +155,37 @@ def ready(name: str) -> Path:
 
 def build(name: str, say=None) -> Path:
     """The path of the compiled library ``name``; ``say`` is called with what is being done."""
+    old = too_old(torch_version())
+    if old:
+        raise GlueError(old)
     library = path_of(name)
     folder = library.parent
-    if library.exists():
+    if loadable(library):
         return library
     found = taken(name)
     if found is not None:
         return found
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        held = open(folder / f"{name}.lock", "w")
     except OSError as problem:
         raise GlueError(
             f"the {name} glue cannot be kept in {folder}: {problem.strerror}; set ULPSCOPE_CACHE to a "
             "folder that can be written"
         ) from None
+    if runs_nothing(folder):
+        raise GlueError(_NOEXEC.format(folder))
     # Ranks and workers that start together build once.
     say = say or _say
-    with open(folder / f"{name}.lock", "w") as lock:
+    with held as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             say(f"another process compiles the {name} glue; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not library.exists():
+        if not loadable(library):
+            if library.exists():
+                say(f"{library} {broken(library)}: it is compiled anew")
             say(
                 f"compiling the {name} glue for torch {torch_version()}: once, about a minute "
                 f"({len(_sources(name))} files)"
@@ -257,7 +300,7 @@ def told() -> list[str]:
     try:
         built = [f"{n} {_state(n)}" for n in names()]
         cache = str(cache_home())
-    except GlueError as problem:
+    except (GlueError, OSError) as problem:
         built, cache = [], str(problem)
     if any("not built" in text for text in built):
         built.append("compiled at first use, once, about a minute")
@@ -267,7 +310,7 @@ def told() -> list[str]:
 
 
 def _state(name: str) -> str:
-    if path_of(name).exists():
+    if _there(path_of(name)):
         return "built"
     why = _why_not_compiled()
     if why and prebuilt(name):
@@ -376,13 +419,19 @@ def _heads(base: list[str], folder: Path, n: int, log: Path, name: str, say) -> 
     return ["-include", str(heads)]
 
 
+def _half_there(name: str) -> str:
+    """Of a companion that has what fits, but not whole."""
+    path = _of_companion(name)
+    return f"; the one that is here {broken(path)} ({path}): install it again" if path is not None else ""
+
+
 def _compile(name: str, library: Path, say) -> None:
     compiler = _compiler()
     if shutil.which(compiler[0]) is None:
         raise GlueError(
             f"the {name} glue must be compiled against your torch and there is no C++ compiler "
             f"'{compiler[0]}': install g++ (Debian: apt-get install g++) or set CXX to one; or "
-            f"install the package ulpscope-glue of this version, if it has {fits()}"
+            f"install the package ulpscope-glue of this version, if it has {fits()}{_half_there(name)}"
         )
     if not (_torch_home() / "include" / "ATen" / "ATen.h").exists():
         raise GlueError(

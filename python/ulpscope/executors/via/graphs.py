@@ -230,7 +230,8 @@ class HandedOn:
     def _compiled(self, wiring, args):
         if not wiring.results:
             return None
-        return theirs(self.runtime.compile, as_front_ends_know(wiring.graph).eval(), [args[i] for i in wiring.takes])
+        graph = wiring.graph if self.runtime.core else as_front_ends_know(wiring.graph)
+        return theirs(self.runtime.compile, graph.eval(), [args[i] for i in wiring.takes])
 
     def _results(self, given):
         if not self.wiring.results:

@@ -25,7 +25,7 @@ acos:arccos atan:arctan sinh cosh tanh asinh:arcsinh acosh:arccosh atanh:arctanh
 reciprocal sign square maximum minimum pow:power eq:equal ne:not_equal lt:less le:less_equal gt:greater ge:greater_equal
 logical_and logical_or logical_not isnan isinf isfinite sigmoid where logaddexp atan2:arctan2 matmul mm:matmul
 bmm:matmul
-remainder bitwise_and bitwise_or bitwise_xor clone:array"""
+remainder bitwise_and bitwise_or bitwise_xor"""
 REDUCE = "amax:max amin:min mean sum logsumexp any all prod"
 
 
@@ -124,10 +124,14 @@ def table() -> Any:
     def gelu(like, x, approximate="none"):
         return nn.gelu_approx(x) if approximate == "tanh" else nn.gelu(x)
 
+    def clone(like, x, memory_format=None):
+        return mx.array(x)
+
     def take(like, x, dim, index):
         return mx.take(x, index, axis=dim)
 
     found |= {
+        "clone": clone,
         "addmm": addmm,
         "gelu": gelu,
         "relu": lambda like, x: nn.relu(x),
