@@ -79,7 +79,8 @@ torch.manual_seed(7)
 for name, more in {blocks!r}.items():
     try:
         kind = getattr(transformers, name + "Config")
-        config = kind(use_cache=False, **(more if {{"hidden_sizes", "depths", "width_coefficient"}} & more.keys() else {small!r} | more))
+        own_sizes = {{"hidden_sizes", "depths"}} & more.keys()
+        config = kind(use_cache=False, **(more if own_sizes else {small!r} | more))
         model = transformers.AutoModel.from_config(config).eval()
         given = {{"input_ids": torch.randint(1, 64, (2, 12))}}
         if model.main_input_name == "pixel_values":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch 2.13's ONNX exporter (onnxscript 0.7.2), results beside the first: nll_loss_forward's total weight is 1
-whatever is counted; the bags that embedding_bag names for its indices, and their sizes, are 0. Held against a count by hand. No issue
-found of it."""
+whatever is counted; the bags that embedding_bag names for its indices, and their sizes, are 0. Held
+against a count by hand. No issue found of it."""
 
 import numpy
 import onnxruntime

@@ -116,7 +116,8 @@ def _there(path: Path) -> bool:
         return path.exists()
     except PermissionError:
         raise GlueError(
-            f"{cache_home()}, where what is compiled is kept, belongs to another user; set ULPSCOPE_CACHE to a folder of your own"
+            f"{cache_home()}, where what is compiled is kept, belongs to another user; "
+            "set ULPSCOPE_CACHE to a folder of your own"
         ) from None
 
 
