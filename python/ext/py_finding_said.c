@@ -50,6 +50,13 @@ static usc_status add_bytes(void *ctx, const char *bytes, size_t n, usc_error *e
     return usc_error_set(err, USC_E_NOMEM, -1, "out of memory");
 }
 
+static PyObject *py_unjudged_told(PyObject *module, PyObject *given)
+{
+    (void)module;
+    const char *reason = PyUnicode_AsUTF8(given);
+    return reason != NULL ? PyBool_FromLong(usc_unjudged_is_told(reason)) : NULL;
+}
+
 static PyObject *py_unjudged(PyObject *module, PyObject *given)
 {
     usc_error err;
@@ -131,6 +138,8 @@ static PyMethodDef functions[] = {
     {"settle", py_settle, METH_O,
      "settle([(kind, verdict, worst, reason)]) -> (i, verdict, reason, note): see "
      "usc_settle_answers; kind: usc_run_kind."},
+    {"unjudged_told", py_unjudged_told, METH_O,
+     "unjudged_told(reason) -> bool: see usc_unjudged_is_told."},
     {"unjudged", py_unjudged, METH_O,
      "unjudged([(op, reason, n)]) -> str: see usc_unjudged_put; \"\" for nothing."},
     {NULL, NULL, 0, NULL},

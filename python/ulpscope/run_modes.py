@@ -133,7 +133,8 @@ class Check:
         line, more = _core.unjudged(others), _core.unjudged(accepted).removeprefix("not judged: ")
         if more:
             line += f"{'; ' if line else 'not judged, '}accepted by --allow: {more}"
-        return line, sum(n for _, why, n in others if not (self.budget and why == NO_ROOM))
+        open_ = [n for _, why, n in others if not (self.budget and why == NO_ROOM or _core.unjudged_told(why))]
+        return line, sum(open_)
 
     def _accepts(self, op):
         if self.allowed is None or not op:

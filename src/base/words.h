@@ -13,6 +13,10 @@
 #define USC_LACKS_FINER "finer" /* a reference of a finer dtype */
 #define USC_LACKS_OTHER "other" /* both sides are one file */
 
+/* Of what was looked at and cannot be told: float32 has few bits, there are few draws. */
+#define USC_SAID_ILL "ill-conditioned"
+#define USC_SAID_FEW "too few to tell"
+
 /* Of a call: long long, long long. */
 #define USC_MISCOUNTED "%lld outputs where the operator has %lld"
 

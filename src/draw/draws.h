@@ -8,6 +8,7 @@
 #include <ulpscope/x/draw.h>
 
 #include "base/arena.h"
+#include "base/words.h"
 
 /* Each test has a chance of about CHANCE of a false alarm; all of one call together stay
  * near 1e-6 (docs/reference/operators.md, "Random operators"). */
@@ -23,7 +24,7 @@ enum {
 };
 
 /* What is said of fewer draws than USC_DRAW_ENOUGH; a format of how many. */
-#define USC_DRAW_FEW "draws random numbers: %s elements are too few to tell"
+#define USC_DRAW_FEW "draws random numbers: %s elements are " USC_SAID_FEW
 
 /** A clause on what is odd; "" for nothing. */
 typedef struct usc_clause {

@@ -7,6 +7,7 @@
 
 #include "base/float_env.h"
 #include "base/number.h"
+#include "base/words.h"
 
 #include <assert.h>
 #include <math.h>
@@ -143,11 +144,10 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
                        (long long)t->n_free, (long long)j->n);
     } else if ((double)t->n_ill > ILL_MOST * (double)out->n_finite) {
         out->verdict = USC_VERDICT_UNJUDGED;
-        (void)snprintf(
-            out->reason, sizeof out->reason,
-            "ill-conditioned: float32 leaves fewer than 4 bits at %lld of %lld "
-            "elements",
-            (long long)t->n_ill, (long long)j->n);
+        (void)snprintf(out->reason, sizeof out->reason,
+                       USC_SAID_ILL ": float32 leaves fewer than 4 bits at %lld of %lld "
+                                    "elements",
+                       (long long)t->n_ill, (long long)j->n);
     } else if (out->n_finite == 0) {
         out->verdict = USC_VERDICT_PASS;
         out->bits = out->yardstick_bits = (double)NAN;

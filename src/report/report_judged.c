@@ -3,8 +3,17 @@
 // docs/reference/report.md, "Exit code".
 #include "report/report_summary.h"
 
+#include <ulpscope/x/unjudged.h>
+
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/words.h"
+
+bool usc_unjudged_is_told(const char *reason)
+{
+    return strstr(reason, USC_SAID_ILL) != NULL || strstr(reason, USC_SAID_FEW) != NULL;
+}
 
 /* How many have a verdict on their numbers. */
 static int64_t judged_of(const int64_t n[USC_N_VERDICTS])
@@ -28,7 +37,9 @@ static bool is_drawn_again(const usc_report *r, const usc_report_finding *f)
 int64_t usc_report_left(const usc_report *r, const usc_report_finding *f,
                         const usc_report_options *options)
 {
-    if (!usc_report_unseen(f) || usc_report_finding_allowed(f, options)) return 0;
+    if (!usc_report_unseen(f) || usc_report_finding_allowed(f, options) ||
+        usc_unjudged_is_told(usc_report_finding_reason(f)))
+        return 0;
     const bool share = options != NULL && options->min_judged > 0;
     return !share && usc_report_drawn(r) && is_drawn_again(r, f) ? 0
                                                                  : f->n_rows - f->n_known;

@@ -217,13 +217,38 @@ static void a_json_file_is_the_same_baseline(void **state)
 /* One call that nobody judged, one of which an output was not, `n` times each. */
 static void put_unseen(usc_result *r, int n)
 {
-    static const usc_metric beside[] = {{-1, "not_judged", 0, "out[1]: ill-conditioned"}};
+    static const usc_metric beside[] = {{-1, "not_judged", 0, "out[1]: no reference"}};
     for (int i = 0; i < n; i++) {
         put_call(r, 10 + i, "unjudged", 0);
         usc_result_row row = report_row(20 + i, "aten::var_mean", "pass");
         row.metrics = beside;
         row.n_metrics = 1;
         report_put(r, &row);
+    }
+}
+
+/* Held to what float32 leaves of it, or to what is drawn at all: no more can be told. */
+static void what_nobody_can_tell_decides_nothing(void **state)
+{
+    (void)state;
+    static const char *const why[] = {
+        "out[0]: ill-conditioned: float32 leaves fewer than 4 bits",
+        "out[0]: draws random numbers: 3 elements are too few to tell",
+        "out[0]: no reference",
+    };
+    for (int i = 0; i < 3; i++) {
+        usc_result *r = report_create(before);
+        const usc_metric beside = {-1, "not_judged", 0, why[i]};
+        usc_result_row row = report_row(20, "aten::var_mean", "pass");
+        row.metrics = &beside;
+        row.n_metrics = 1;
+        report_put(r, &row);
+        usc_report *report = report_finish(r, before, "done");
+        char *text = table_of(report);
+        assert_int_equal(usc_report_exit_code(report, NULL), i < 2 ? 0 : 2);
+        assert_contains(text, why[i] + strlen("out[0]: "));
+        free(text);
+        usc_report_close(report);
     }
 }
 
@@ -378,6 +403,7 @@ int main(void)
         TEST(other_shapes_modules_and_operators_are_new),
         TEST(what_was_put_right_is_said),
         TEST(a_json_file_is_the_same_baseline),
+        TEST(what_nobody_can_tell_decides_nothing),
         TEST(what_was_not_judged_before_need_not_be_now),
         TEST(a_bad_baseline_is_named),
         TEST(junit_has_a_case_per_signature),

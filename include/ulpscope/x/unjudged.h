@@ -5,6 +5,7 @@
 #ifndef ULPSCOPE_X_UNJUDGED_H
 #define ULPSCOPE_X_UNJUDGED_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,11 @@ USC_API USC_NODISCARD usc_status usc_unjudged_put(const usc_unjudged *items, siz
  * nothing helps or the reason says it itself. Memory: `out`, cut where it is full.
  * Threads: safe. */
 USC_API void usc_unjudged_remedy(const usc_unjudged *item, char *out, size_t size);
+
+/** Whether a reason says that the call was looked at, and that nobody can tell more of it: float32
+ * itself leaves no bits of it, or so few draws show no law. Held to what is promised all the
+ * same, it decides no exit code. Threads: safe. */
+USC_API bool usc_unjudged_is_told(const char *reason);
 
 USC_END_DECLS
 #endif
