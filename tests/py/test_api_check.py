@@ -82,9 +82,14 @@ def test_a_fault_below_a_function_is_found_and_its_operator_named(trace, tmp_pat
 
 
 def test_another_device_type_gets_functions_as_they_are(trace, tmp_path):
-    code = check(trace, tmp_path / "out", "--ops", "torch.nn.functional.linear,torch.nn.functional.softmax", device="cpu")
+    code = check(
+        trace, tmp_path / "out", "--ops", "torch.nn.functional.linear,torch.nn.functional.softmax", device="cpu"
+    )
     assert code == 0
-    assert {op for op, *_ in verdicts(tmp_path / "out")} == {"torch.nn.functional.linear", "torch.nn.functional.softmax"}
+    assert {op for op, *_ in verdicts(tmp_path / "out")} == {
+        "torch.nn.functional.linear",
+        "torch.nn.functional.softmax",
+    }
 
 
 # ---- autocast ---------------------------------------------------------------------------
@@ -161,7 +166,9 @@ def test_a_function_in_which_autocast_rounds_several_times_has_the_verdict_of_it
     module, x = torch.nn.MultiheadAttention(32, 4).to("sim"), X[:6, :64].reshape(6, 2, 32).to("sim")
     with ulpscope.capture(tmp_path / "t", level="api,aten"), torch.autocast("sim", dtype=torch.bfloat16):
         module(x, x, x)
-    check(tmp_path / "t", tmp_path / "out", "--ops", "torch.nn.functional.multi_head_attention_forward", "--faults", fault)
+    check(
+        tmp_path / "t", tmp_path / "out", "--ops", "torch.nn.functional.multi_head_attention_forward", "--faults", fault
+    )
     ((op, said, culprit, sentence),) = verdicts(tmp_path / "out")
     assert op == "torch.nn.functional.multi_head_attention_forward"
     assert (said == "pass") == (not fault) and culprit.startswith("aten::bmm" if fault else ""), sentence
@@ -172,8 +179,14 @@ def test_what_a_device_lacks_under_autocast_is_unsupported(tmp_path):
     module, x = torch.nn.LSTM(8, 4).to("sim"), X[:6, :8].reshape(3, 2, 8).to("sim")
     with ulpscope.capture(tmp_path / "t", level="api,aten"), torch.autocast("sim", dtype=torch.bfloat16):
         module(x)
-    check(tmp_path / "t", tmp_path / "out", "--ops", "torch.lstm,torch.zeros",
-          "--faults", "aten::_thnn_fused_lstm_cell:lacking")
+    check(
+        tmp_path / "t",
+        tmp_path / "out",
+        "--ops",
+        "torch.lstm,torch.zeros",
+        "--faults",
+        "aten::_thnn_fused_lstm_cell:lacking",
+    )
     found = {op: (said, sentence) for op, said, _, sentence in verdicts(tmp_path / "out")}
     assert found["torch.lstm"][0] == "unsupported" and "lstm_cell" in found["torch.lstm"][1], found
 
@@ -389,7 +402,9 @@ def test_mutates_must_name_parameters():
 # ---- modules ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fault, flagged", [("", set()), ("native_layer_norm:scale:factor=1.01", {"module:norm", "module:(model)"})])
+@pytest.mark.parametrize(
+    "fault, flagged", [("", set()), ("native_layer_norm:scale:factor=1.01", {"module:norm", "module:(model)"})]
+)
 def test_a_capture_at_the_level_of_modules_has_what_their_check_puts_together(tmp_path, fault, flagged):
     torch.manual_seed(3)
     model, x = Small().to("sim"), torch.randn(6, 16).to("sim")

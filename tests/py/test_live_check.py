@@ -254,7 +254,9 @@ with ulpscope.live_check() as live:
 
 
 def test_a_program_that_is_killed_leaves_nothing(tmp_path, temporary):
-    done = subprocess.run([sys.executable, "-c", KILLED], timeout=PATIENCE, env={**os.environ, "TMPDIR": str(temporary)})
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], timeout=PATIENCE, env={**os.environ, "TMPDIR": str(temporary)}
+    )
     assert done.returncode == -signal.SIGKILL
     end = time.monotonic() + PATIENCE
     while list(temporary.glob("ulpscope-*")) and time.monotonic() < end:
@@ -290,6 +292,7 @@ def test_a_module_is_judged_from_its_own_inputs_on():
 
 def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
     """Their chain in float64 does not round where autocast does, runs that tell what that costs do; an error beyond is found."""
+
     def forward(net, x):
         with torch.autocast("sim", torch.bfloat16):
             return net(x)
@@ -306,7 +309,10 @@ def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
     found = judged("aten::gelu:scale:factor=0.5", level="module")
     assert "act" in found and "0.5" in found["act"].cause
     assert found[""].verdict in ("reduced", "wrong"), "the whole, beyond its own roundings"
-    assert {(f.op, f.module) for f in judged("aten::addmm:scale").values()} == {("aten::addmm", "up"), ("aten::addmm", "down")}
+    assert {(f.op, f.module) for f in judged("aten::addmm:scale").values()} == {
+        ("aten::addmm", "up"),
+        ("aten::addmm", "down"),
+    }
 
 
 @pytest.mark.parametrize("shape", [None, (4, 4)])  # the last step is a view
@@ -317,7 +323,10 @@ def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings(shape):
     inside = {"module:(model)", "module:0", "module:0.act"}
     for fault, found in ((None, set()), ("aten::gelu:scale:factor=0.5", inside), ("aten::addmm:scale:factor=1.01", {
             "module:(model)", "module:0", "module:0.up", "module:1"})):  # fmt: skip
-        with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.live_check(level="module") as live:
+        with (
+            ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(),
+            ulpscope.live_check(level="module") as live,
+        ):
             net(x)
         assert {f.op for f in live.findings()} == found and live.error is None
 

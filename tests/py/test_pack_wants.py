@@ -69,7 +69,10 @@ PEAKED = ("aten::_softmax", (20 * normal(4, 6, seed=8) * torch.tensor([1.0, 1, 1
 KEPT = torch.tensor([1.0, 1, 0, 1]).unsqueeze(1)
 
 # Positive terms of the first row are beyond the largest number, of the others not.
-LARGE = ("aten::sum.dim_IntList", (torch.tensor([2.0, -2, 2]).mul(2.0**126) * torch.tensor([1.0, 0.4, 0.4])[:, None], [1]))
+LARGE = (
+    "aten::sum.dim_IntList",
+    (torch.tensor([2.0, -2, 2]).mul(2.0**126) * torch.tensor([1.0, 0.4, 0.4])[:, None], [1]),
+)
 
 OWN = {
     "shared evenly": (TIED, wanted_ops.amax_backward, "pass"),
@@ -102,6 +105,7 @@ NUMBERS = {
 
 def of_cpu(op):
     """The CPU's own kernel on copies."""
+
     def run(*args):
         return operator(op)(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
 
@@ -139,6 +143,7 @@ BEHIND = (torch.arange(21) > 2 * torch.tensor(LENGTHS)[:, None, None]) & (torch.
 
 def of_ctc(fill, change=lambda loss, alpha: (loss, alpha)):
     """Loss and log_alpha, with `fill` behind the targets."""
+
     def run(*args):
         loss, alpha = torch.ops.aten._ctc_loss.default(*args)
         return change(loss, alpha.where(~BEHIND, fill))
@@ -216,13 +221,16 @@ Q = torch.linalg.qr(normal(12, 12, seed=15).double())[0]
 SYMMETRIC = ((Q * torch.tensor([1.0, 1, 1, *range(2, 11)])) @ Q.T).float()  # three of its values are one
 EIGH, SVD = ("aten::_linalg_eigh", (SYMMETRIC, "L", True)), ("aten::_linalg_svd", (normal(12, 8, seed=16), False, True))
 TOP = ("aten::topk", (normal(16, 64, seed=17), 8, -1, True, False))
-DIGITS = torch.cat([torch.randint(0, 9, (64,), generator=torch.Generator().manual_seed(18)), torch.arange(9)]) + (1 << 60)
+DIGITS = torch.cat([torch.randint(0, 9, (64,), generator=torch.Generator().manual_seed(18)), torch.arange(9)]) + (
+    1 << 60
+)
 UNIQUE = ("aten::_unique2", (DIGITS, False, True, True))
 HALVES = ("wanted::halves", (normal(40, 30, seed=19),))
 
 
 def of_op(op, change):
     """What `change` makes of the CPU's outputs, laid out as these are."""
+
     def run(*args):
         right = of_cpu(op)(*args)
         return tuple(torch.empty_like(t).copy_(c) for t, c in zip(right, change(*right)))
@@ -232,6 +240,7 @@ def of_op(op, change):
 
 def rotated(angle, i, j):
     """Vectors i and j, turned among each other."""
+
     def change(values, vectors):
         out, a = vectors.clone(), torch.tensor(angle)
         out[:, i] = a.cos() * vectors[:, i] - a.sin() * vectors[:, j]
@@ -243,6 +252,7 @@ def rotated(angle, i, j):
 
 def in_order(places, inverse=False):
     """The device's order of values that nobody sorted."""
+
     def change(values, at, *counts):
         other = torch.empty_like(places).scatter(-1, places, torch.arange(places.shape[-1]).expand_as(places))
         mine = (other[at],) if inverse else (at.gather(-1, places),)
@@ -289,6 +299,7 @@ LINES = ("aten::_softmax", (normal(64, 128, seed=23), -1, False))
 
 def off_by_rows(roundings, columns=slice(None)):
     """Each row by one share, up or down."""
+
     def run(x, *args):
         out = x.double().softmax(-1)
         share = torch.where(torch.arange(64) % 2 == 0, 1.0, -1.0)[:, None] * roundings * 2.0**-24
@@ -349,7 +360,17 @@ def said(tmp_path_factory):
         checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    run("pack", folder / "trace", "-o", folder / "pack", "--import", "wanted_ops", "--import", "excuse_ops", env=environment)
+    run(
+        "pack",
+        folder / "trace",
+        "-o",
+        folder / "pack",
+        "--import",
+        "wanted_ops",
+        "--import",
+        "excuse_ops",
+        env=environment,
+    )
     packed = {}
     groups = {}
     for name, ((_, args), _) in CASES.items():

@@ -61,7 +61,11 @@ def unfiltered(kind: int, row: bytes, above: bytes, n: int) -> bytes:
     if kind == 0:
         return row
     if kind == 2:
-        return ((np.frombuffer(row, np.uint8).astype(int) + np.frombuffer(above, np.uint8)) & 255).astype(np.uint8).tobytes()
+        return (
+            ((np.frombuffer(row, np.uint8).astype(int) + np.frombuffer(above, np.uint8)) & 255)
+            .astype(np.uint8)
+            .tobytes()
+        )
     out = bytearray(row)
     for i, value in enumerate(row):
         a, b, c = (out[i - n], above[i], above[i - n]) if i >= n else (0, above[i], 0)
@@ -213,7 +217,9 @@ def dom(page: Path, state: str, folder: Path) -> str:
 
 def test_it_says_in_words_what_it_shows(few, tmp_path):
     document = dom(few, "", tmp_path)
-    assert re.search(r'role="img"[^>]*aria-label="120 calls in order of execution\. forward: 1 reduced, 39 pass', document)
+    assert re.search(
+        r'role="img"[^>]*aria-label="120 calls in order of execution\. forward: 1 reduced, 39 pass', document
+    )
     assert "Errors begin at" in document and "#11 aten::mm" in document
     for name in ("forward → 40 calls", "backward →", "optimizer →", "layers.0", "not judged"):
         assert name in document, name
@@ -244,14 +250,22 @@ def test_marks_and_inputs_reach_the_page(tmp_path):
                                  (0, "excuse", 0.0, "corner")]))  # fmt: skip
     result.set("state", "done")
     result.close()
-    done = subprocess.run([BUILD / "bin" / "ulpscope", "report", out, "--allow", "reduced"], capture_output=True, text=True)
+    done = subprocess.run(
+        [BUILD / "bin" / "ulpscope", "report", out, "--allow", "reduced"], capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[-1].endswith("; 1 allowed; 3 with more than 3 % of an output excused")
     document = dom(out / "report.html", "", tmp_path)
     assert "Faults were planted on purpose: aten::mm:tf32" in document
     assert "1 call allowed by --allow" in document
     assert "at most 34 % (corner)" in document and "34 % of an output excused: corner" in document
     page = dom(out / "report.html", "#call-2", tmp_path)
-    for text in ("Tensors as captured", "[1, 2]", "1 / 0", "-1.5", "ulpscope check '/a b/t#2' --device sim:0 --faults aten::mm:tf32"):
+    for text in (
+        "Tensors as captured",
+        "[1, 2]",
+        "1 / 0",
+        "-1.5",
+        "ulpscope check '/a b/t#2' --device sim:0 --faults aten::mm:tf32",
+    ):
         assert text in page, text
     calls = json.loads((out / "result.json").read_text())["calls"]
     assert {c["call"]: c["allowed"] for c in calls} == {1: True, 2: False, 3: False}

@@ -437,6 +437,8 @@ EFFECTS = {
     "swap_two": ({"a": 0, "b": 9}, lambda: put(put(A @ B, 0, (A @ B).view(-1)[9]), 9, (A @ B)[0, 0])),
     "drop_tail": ({"n": 4}, lambda: put(A @ B, slice(-4, None), 0)),
 }
+
+
 @pytest.mark.parametrize("kind", EFFECTS)
 def test_fault_does_what_its_row_says(kind):
     params, expected = EFFECTS[kind]

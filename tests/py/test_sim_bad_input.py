@@ -194,7 +194,7 @@ x = torch.ones(3, 3, device='sim')
 print('on', flush=True)
 try:
     try:
-        {WAITS[wait].replace(chr(10), chr(10) + '        ')}
+        {WAITS[wait].replace(chr(10), chr(10) + "        ")}
     except RuntimeError as problem:
         print(problem, flush=True)
         time.sleep(0)  # where the interpreter looks at its signals next
