@@ -142,23 +142,53 @@ static int by_value(const void *a, const void *b)
 
 typedef struct tally {
     int64_t equal, n, steps, distinct;
+    int64_t off, moved; /* in their places; of these the right ones elsewhere */
 } tally;
+
+static int64_t count_equal(const double *ours, const double *right, int64_t n)
+{
+    int64_t equal = 0;
+    for (int64_t i = 0; i < n; i++)
+        equal += same(ours[i], right[i]);
+    return equal;
+}
+
+/* What is off in its place goes to the front of both; how many these are. */
+static int64_t put_first(double *ours, double *right, int64_t n)
+{
+    int64_t off = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double a = ours[i], b = right[i];
+        if (same(a, b)) continue;
+        ours[i] = ours[off];
+        right[i] = right[off];
+        ours[off] = a;
+        right[off++] = b;
+    }
+    return off;
+}
 
 static void compare_sorted(double *ours, double *right, int64_t n, tally *sum)
 {
+    const int64_t off = put_first(ours, right, n);
+    qsort(ours, (size_t)off, sizeof *ours, by_value);
+    qsort(right, (size_t)off, sizeof *right, by_value);
+    sum->off += off;
+    sum->moved += count_equal(ours, right, off);
     qsort(ours, (size_t)n, sizeof *ours, by_value);
     qsort(right, (size_t)n, sizeof *right, by_value);
-    for (int64_t i = 0; i < n; i++) {
-        sum->equal += same(ours[i], right[i]);
-        if (i > 0) sum->distinct += right[i] != right[i - 1];
-    }
+    sum->equal += count_equal(ours, right, n);
+    for (int64_t i = 1; i < n; i++)
+        sum->distinct += right[i] != right[i - 1];
     sum->n += n;
     sum->steps += n - 1;
 }
 
+/* A few that are off among many that are right are no other order: they must be one. */
 static bool told(const tally *sum)
 {
-    return (double)sum->equal >= EQUAL * (double)sum->n && 2 * sum->distinct > sum->steps;
+    return 2 * sum->moved > sum->off && (double)sum->equal >= EQUAL * (double)sum->n &&
+           2 * sum->distinct > sum->steps;
 }
 
 /* Lines along an axis that something is off in, as many as may be put in order. */

@@ -159,6 +159,11 @@ def attended(q, k, v):
     return F.scaled_dot_product_attention(*(t.transpose(1, 2) for t in (q, k, v))).transpose(1, 2)
 
 
+def codes(x):
+    scale = x.abs().amax(-1, keepdim=True) / 127
+    return torch.round(x / scale).to(torch.int8), scale
+
+
 def ordered(x):
     return x.argsort(1)
 
@@ -219,6 +224,12 @@ CASES = {
         ordered,
         lambda: (randn(20, 32),),
         lambda x: torch.cat([ordered(x)[:5], ordered(x)[5:8].flip(1), ordered(x)[8:]]),
+    ),
+    "a few codes that are not the greatest": (
+        "^(?!.*exchanged)",
+        codes,
+        lambda: (randn(20, 64),),
+        lambda x: (codes(x)[0].clamp(max=126), codes(x)[1]),
     ),
     "one of two choices": (
         "^dropped contribution: the last 1 of 2 along axis 1 in sum is missing",
