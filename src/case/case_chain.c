@@ -12,8 +12,12 @@
 #include <string.h>
 
 #define NOTE "held to what the roundings to 16 bits between its operators cost"
-#define SAME 0x1p-18 /* of a value: runs within it gave one */
-enum { MANY = 8 };   /* beside the kinds of what is no number: more than two values */
+#define OWN_MOST                                                                         \
+    8.0 /* times what a run rounded to nearest is off by: the CPU's own one, */
+#define OWN_UNITS 4.0 /* and so many roundings to 16 bits of the result */
+#define SAME 0x1p-18  /* of a value: runs within it gave one */
+enum { HALF_BITS = 11, LEAST_BITS = 8 }; /* of float16, of bfloat16 */
+enum { MANY = 8 }; /* beside the kinds of what is no number: more than two values */
 enum {
     STATES = 2,
     LOSS = 0,
@@ -105,9 +109,32 @@ static bool add_run(usc_case *c)
         if (a->n_runs < USC_CHAIN_RUNS && i % a->stride == 0)
             a->sample[a->n_runs * a->n_sample + i / a->stride] = (float)off;
     }
-    usc_chain_drift(&a->drift, &sums, a->n_runs >= USC_CHAIN_SURE);
+    usc_chain_drift(&a->drift, &sums, c->want.k >= USC_CHAIN_SURE);
     a->n_runs++;
     return true;
+}
+
+/* Whether the second run, the CPU's own, is off by far more than roundings between the
+ * operators cost: one of its kernels computes badly, which excuses no device. */
+static bool is_own_bad(usc_case *c)
+{
+    const struct usc_case_chain *a = &c->chain;
+    if (a->n_runs != 1 || c->want.k != 1) return false;
+    const double *run = usc_case_wide(c, c->given.a);
+    const bool rounded = c->given.a->dtype == c->device.dtype;
+    const int bits = usc_dtype_info_of(c->device.dtype)->sig_bits;
+    const double unit = ldexp(OWN_UNITS, bits <= HALF_BITS ? -bits : -LEAST_BITS);
+    double own = 0, nearest = 0, size = 0;
+    for (int64_t i = 0; i < c->n && run != NULL; i++) {
+        const double r = c->r[i];
+        if (!isfinite(r) || a->odd[i] != 0) continue;
+        if (!isfinite(run[i])) return true;
+        const double off = off_by(c, run[i], r, rounded);
+        own += off * off;
+        size += r * r;
+        nearest += a->squares[i];
+    }
+    return own > OWN_MOST * OWN_MOST * nearest && own > unit * unit * size;
 }
 
 /* ---- what they say ---- */
@@ -268,6 +295,8 @@ static usc_status take_run(usc_case *c, usc_error *err)
         return st == USC_OK && !c->work.failed ? decide(c) : st;
     }
     const bool one = given_run(c);
+    if (one && is_own_bad(c))
+        return usc_case_ask(c, USC_WANT_CHAIN, USC_CHAIN_ALL, take_run);
     if (!one && a->n_runs < 2) return leave(c);
     if (one && !add_run(c)) return USC_OK; /* the driver tells */
     a->ended = !one;
@@ -358,6 +387,7 @@ static usc_status keep_run(usc_case *c, usc_error *err)
     struct usc_case_chain *a = &c->chain;
     (void)err;
     if (!given_run(c)) return keep_runs(c);
+    if (is_own_bad(c)) return usc_case_ask(c, USC_WANT_CHAIN, USC_CHAIN_ALL, keep_run);
     if (!add_run(c)) return USC_OK; /* the driver tells */
     if (a->n_runs == 1) {
         a->values = usc_case_room(c, STATES * VALUES * c->n, sizeof *a->values);
