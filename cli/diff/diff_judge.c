@@ -99,7 +99,8 @@ static bool hear(void *ctx, int64_t i, const usc_paired found[2])
         heard.cause[side] = found[side].cause;
         heard.bits[side] = found[side].bits;
         heard.partly = heard.partly || (found[side].not_judged != NULL &&
-                                        found[side].not_judged[0] != '\0');
+                                        found[side].not_judged[0] != '\0' &&
+                                        !usc_unjudged_is_told(found[side].not_judged));
     }
     if (h->status == USC_OK)
         h->status = usc_diff_hear(h->diff, h->row[i], &heard, &h->err);

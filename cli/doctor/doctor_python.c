@@ -119,14 +119,11 @@ static void mend_library(doctor_finding *f, const char *name)
     char folder[PATH_MAX];
     if (doctor_find_library(name, folder, sizeof folder))
         doctor_mend(f, "export LD_LIBRARY_PATH=%s:$LD_LIBRARY_PATH", folder);
-    else if (in_container())
-        doctor_mend(f, "install what brings %s; if it is the driver's, %s", name,
-                    WITH_RUNTIME);
     else
         doctor_mend(f,
                     "find / -name '%s' 2>/dev/null; then export LD_LIBRARY_PATH=ITS "
-                    "FOLDER:$LD_LIBRARY_PATH, or install what brings it",
-                    name);
+                    "FOLDER:$LD_LIBRARY_PATH, or install what brings it%s",
+                    name, in_container() ? "; if it is the driver's, " WITH_RUNTIME : "");
 }
 
 static void mend_symbol(doctor_finding *f, const answers *a, const char *what)

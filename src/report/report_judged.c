@@ -10,9 +10,29 @@
 
 #include "base/words.h"
 
+/* The clause on the next output in "out[0]: WHY; out[1]: WHY"; NULL: there is none. */
+static const char *next_output(const char *clause)
+{
+    static const char *const paths[] = {"out", "args", "kwargs"};
+    for (const char *at = clause; (at = strstr(at, "; ")) != NULL;) {
+        at += 2;
+        for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+            if (strncmp(at, paths[i], strlen(paths[i])) == 0) return at;
+    }
+    return NULL;
+}
+
 bool usc_unjudged_is_told(const char *reason)
 {
-    return strstr(reason, USC_SAID_ILL) != NULL || strstr(reason, USC_SAID_FEW) != NULL;
+    while (reason != NULL) {
+        const char *ill = strstr(reason, USC_SAID_ILL),
+                   *few = strstr(reason, USC_SAID_FEW), *next = next_output(reason);
+        const bool told = (ill != NULL && (next == NULL || ill < next)) ||
+                          (few != NULL && (next == NULL || few < next));
+        if (!told) return false;
+        reason = next;
+    }
+    return true;
 }
 
 /* How many have a verdict on their numbers. */

@@ -351,7 +351,7 @@ def test_flags_hold_for_a_block():
             assert (a @ a)[0, 0].item() == exact
         assert backend.matmul.allow_tf32 and not backend.conv.allow_tf32
     finally:
-        backend.set_flags(allow_tf32=False)
+        backend.matmul.fp32_precision = "none"  # as its parent has it
 
 
 def test_gradients_multiply_so_too():
