@@ -27,7 +27,7 @@ const cli_entry cli_report_options[] = {
     {OPT_ALLOW, "allow", "VERDICT[:PATTERN]", NULL,
      "do not let this decide the exit code; may be repeated. unjudged, unsupported: "
      "accept that nobody looked at such calls (exit code 2 else); unrecorded: that the "
-     "trace lacks some that ran (compiled regions, cut short). PATTERN: globs over "
+     "trace lacks some that ran (compiled regions). PATTERN: globs over "
      "operators, "
      "comma-separated, ! excludes; usual or usual:PATTERN: what torch's own CPU kernel "
      "of "

@@ -47,6 +47,9 @@ bool usc_report_unseen(const usc_report_finding *f)
     return f->beside || usc_verdict_missing(f->verdict);
 }
 
+/* What a fuzz says of an operator for which it found no case. */
+#define USC_NO_DRAW "the CPU takes none of"
+
 /* Of a case that was drawn and says nothing another of that operator says enough. */
 static bool is_drawn_again(const usc_report *r, const usc_report_finding *f)
 {
@@ -61,8 +64,10 @@ int64_t usc_report_left(const usc_report *r, const usc_report_finding *f,
         usc_unjudged_is_told(usc_report_finding_reason(f)))
         return 0;
     const bool share = options != NULL && options->min_judged > 0;
-    return !share && usc_report_drawn(r) && is_drawn_again(r, f) ? 0
-                                                                 : f->n_rows - f->n_known;
+    if (!share && usc_report_drawn(r) &&
+        (is_drawn_again(r, f) || strstr(f->reason, USC_NO_DRAW) != NULL))
+        return 0;
+    return f->n_rows - f->n_known;
 }
 
 usc_seen usc_report_seen(const usc_report *r, const usc_report_options *options)
@@ -80,9 +85,8 @@ usc_seen usc_report_seen(const usc_report *r, const usc_report_options *options)
     return s;
 }
 
-long usc_report_unrecorded(const usc_report *r, bool *cut)
+long usc_report_unrecorded(const usc_report *r)
 {
-    *cut = strcmp(usc_report_run(r, "trace_incomplete"), "1") == 0;
     const long n = strtol(usc_report_run(r, "compiled_regions"), NULL, 10);
     return n > 0 ? n : 0;
 }
@@ -115,9 +119,7 @@ int usc_report_exit_code(const usc_report *report, const usc_report_options *opt
         return 2;
     if (usc_report_run(report, "unmatched")[0] != '\0') return 2;
     if (usc_report_run(report, "idle_faults")[0] != '\0') return 2;
-    bool cut;
-    if ((usc_report_unrecorded(report, &cut) > 0 || cut) &&
-        !(options != NULL && options->unrecorded))
+    if (usc_report_unrecorded(report) > 0 && !(options != NULL && options->unrecorded))
         return 2;
     return usc_report_thin(report, options) ? 2 : 0;
 }

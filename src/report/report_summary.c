@@ -106,9 +106,9 @@ void usc_summary_put(usc_out *o, usc_report *r, const usc_report_options *option
     if (n_known > 0) usc_out_format(o, "; %lld known", (long long)n_known);
     if (n_allowed > 0) usc_out_format(o, "; %lld allowed", (long long)n_allowed);
     put_rest(o, r);
-    bool cut;
-    const long n_regions = usc_report_unrecorded(r, &cut);
-    if (cut) usc_out_text(o, "; the trace is incomplete");
+    const long n_regions = usc_report_unrecorded(r);
+    if (strcmp(usc_report_run(r, "trace_incomplete"), "1") == 0)
+        usc_out_text(o, "; the trace is incomplete");
     if (n_regions > 0)
         usc_out_format(o, "; %ld compiled region%s not recorded", n_regions,
                        n_regions == 1 ? "" : "s");

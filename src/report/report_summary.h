@@ -27,8 +27,8 @@ usc_seen usc_report_seen(const usc_report *r, const usc_report_options *options)
 int64_t usc_report_left(const usc_report *r, const usc_report_finding *f,
                         const usc_report_options *options);
 
-/** How many compiled regions ran that the trace does not hold; `cut`: it was cut short. */
-long usc_report_unrecorded(const usc_report *r, bool *cut);
+/** How many compiled regions ran that the trace does not hold. */
+long usc_report_unrecorded(const usc_report *r);
 
 /** Share of the calls that somebody looked at; those that are allowed or known do not
  * count. 1 where there are no calls. */

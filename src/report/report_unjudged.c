@@ -250,18 +250,14 @@ static bool put_unseen(usc_out *o, usc_report *r, const usc_report_options *opti
 static void put_unrecorded(usc_out *o, const usc_report *r,
                            const usc_report_options *options)
 {
-    bool cut;
-    const long n = usc_report_unrecorded(r, &cut);
+    const long n = usc_report_unrecorded(r);
     const bool accepted = options != NULL && options->unrecorded;
-    if (n == 0 && !cut) return;
-    usc_out_format(o, "not recorded%s: ", accepted ? ", accepted by --allow" : "");
-    if (n > 0) usc_out_format(o, "%ld compiled region%s", n, n == 1 ? "" : "s");
-    if (cut)
-        usc_out_format(o, "%swhat followed when the trace was cut short",
-                       n > 0 ? "; " : "");
+    if (n == 0) return;
+    usc_out_format(o, "not recorded%s: %ld compiled region%s",
+                   accepted ? ", accepted by --allow" : "", n, n == 1 ? "" : "s");
     if (!accepted && usc_report_exit_code(r, options) == 2)
-        usc_out_format(o, "; hence exit code 2; %s, or --allow unrecorded",
-                       n > 0 ? "capture --no-compile" : "capture it anew");
+        usc_out_text(o, "; hence exit code 2; capture --no-compile, or --allow "
+                        "unrecorded");
     usc_out_text(o, "\n");
 }
 
