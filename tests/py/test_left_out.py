@@ -81,7 +81,8 @@ def check(folder, out, *more):
 
 def test_a_check_says_it(folder):
     done = check(folder, "out")
-    assert done.returncode == 2 and "; 1 with an output that is not judged" in done.stdout
+    assert done.returncode == 0, "it is held to what float32 leaves of it"
+    assert "; 1 with an output that is not judged" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(LAST)
     said = json.loads((folder / "out" / "result.json").read_text())
     [found] = said["findings"]
@@ -103,19 +104,14 @@ def test_a_pack_says_it(folder):
     outputs = inverse_beside(singular(folder))
     save_file({o["name"]: t.contiguous() for o, t in zip(names, outputs, strict=True)}, folder / "outputs.safetensors")
     done = ulpscope_run(folder, "judge", "pack", "outputs.safetensors", "-o", "judged")
-    assert done.returncode == 2 and done.stdout.splitlines()[-1].startswith(LAST)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(LAST)
 
 
 def test_a_diff_says_it(folder):
     done = ulpscope_run(folder, "diff", "trace", "other", "--own", "--import", "both.py", "--allow", "unjudged")
     assert done.returncode == 1 and done.stdout.splitlines()[-1].startswith(LAST)
-    for allow, code, said in (
-        ([], 2, "not told: no call makes an error that was found, but 1 call that differs was not judged, or not"),
-        (["--allow", "unjudged:mm"], 2, "--allow unjudged[:PATTERN] accepts that"),
-        (["--allow", "unjudged:both"], 0, "as far as they were compared; 1 call was not judged (--allow)"),
-    ):
-        done = ulpscope_run(folder, "diff", "trace", "near", "--import", "both.py", *allow)
-        assert done.returncode == code and said in done.stdout, done.stdout
+    done = ulpscope_run(folder, "diff", "trace", "near", "--import", "both.py")
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith(LAST), done.stdout
 
 
 def test_a_live_check_says_it(folder):
