@@ -40,9 +40,10 @@ USC_API USC_NODISCARD usc_status usc_unjudged_put(const usc_unjudged *items, siz
  * Threads: safe. */
 USC_API void usc_unjudged_remedy(const usc_unjudged *item, char *out, size_t size);
 
-/** Whether a reason, or those of all outputs in "out[0]: WHY; out[1]: WHY", says that the call was looked at, and that nobody can tell more of it: float32
- * itself leaves no bits of it, or so few draws show no law. Held to what is promised all the
- * same, it decides no exit code. Threads: safe. */
+/** Whether a reason, or those of all outputs in "out[0]: WHY; out[1]: WHY", says that the
+ * call was looked at, and that nobody can tell more of it: float32 itself leaves no bits of
+ * it, or so few draws show no law. Held to what is promised all the same, it decides no
+ * exit code. NULL: never. Threads: safe. */
 USC_API bool usc_unjudged_is_told(const char *reason);
 
 USC_END_DECLS
