@@ -79,7 +79,7 @@ def saved(text):
 
 # Whose Python is about what no page can have: a loop over a reader's step, a call of a reader's trace, Triton kernels
 # (tests/via has some).
-WITHOUT = {"sim", "trace-format", "via"}
+WITHOUT = {"sim", "sim.zh", "trace-format", "via"}
 
 
 @pytest.mark.parametrize(
