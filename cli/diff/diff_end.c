@@ -145,7 +145,8 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
     char common[PART], alone[PART];
     const int64_t n = s->unseen.n_allowed[0] + s->unseen.n_allowed[1];
     usc_diff_say_common(d, common, alone, sizeof common);
-    fputs("the runs are the same", stdout);
+    fputs(w->modules ? "the passes of modules are the same" : "the runs are the same",
+          stdout);
     if (common[0] != '\0') (void)printf(" in %s, which is all that both have", common);
     put_how(s, w, common[0] != '\0' ? "," : "");
     if (alone[0] != '\0') (void)printf("; %s", alone);
@@ -159,6 +160,10 @@ static void put_same(const usc_diff *d, const usc_diff_summary *s, const diff_wo
     if (s->n_accepted > 0)
         (void)printf("; %" PRId64 " %s%s not judged (--allow)", s->n_accepted,
                      noun(w, s->n_accepted), s->n_accepted == 1 ? " was" : " were");
+    if (w->modules) /* a run that differs in its optimizer alone has the same passes */
+        fputs("\nnot compared: what lies between modules, and what the last step's "
+              "optimizer did (a step more shows that)",
+              stdout);
     putchar('\n');
 }
 

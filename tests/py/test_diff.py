@@ -783,6 +783,30 @@ def test_forwards_are_asked_for_where_they_are_not(blocks, captured):
     assert done.returncode == 2 and "leave one of them out" in done.stderr
 
 
+OPTIMIZED = """
+import sys, torch, ulpscope
+torch.manual_seed(0)
+net, x = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2)), torch.randn(4, 8)
+opt = torch.optim.SGD(net.parameters(), lr=float(sys.argv[2]))
+with ulpscope.capture(sys.argv[1], level="module", steps=[0, 1]):
+    for _ in range(int(sys.argv[3])):
+        opt.zero_grad()
+        net(x).square().mean().backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize("steps", ["1", "2"])
+def test_passes_of_modules_are_not_the_runs(tmp_path, steps):
+    """Two runs that differ in their optimizer alone have the same passes in the first step."""
+    for name, rate in (("a", "0.1"), ("b", "0.2")):
+        subprocess.run([sys.executable, "-c", OPTIMIZED, tmp_path / name, rate, steps], check=True)
+    done = ulpscope("diff", tmp_path / "a", tmp_path / "b", "--module")
+    same = "the passes of modules are the same, bit by bit\nnot compared:" in done.stdout
+    assert same == (steps == "1"), done.stdout
+    assert "the runs are the same" not in done.stdout
+
+
 def test_what_neither_side_could_judge_is_the_last_line(tmp_path):
     (tmp_path / "two.py").write_text(
         "import sys, torch, ulpscope\n"
