@@ -108,10 +108,14 @@ def test_run_exec_builds_nothing_where_nothing_changed():
     root = Path(__file__).resolve().parents[2]
     build = Path(os.environ.get("ULPSCOPE_BUILD", root / "build"))
     command = [root / "run", "exec", "ulpscope", "--version"]
-    subprocess.run(command, check=True, capture_output=True)  # whatever did change
-    before = (build / "build.log").stat().st_mtime_ns
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert (build / "build.log").stat().st_mtime_ns == before
+    for _ in range(5):  # a test beside this one may build as well
+        subprocess.run(command, check=True, capture_output=True)  # whatever did change
+        before = (build / "build.log").stat().st_mtime_ns
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        if (build / "build.log").stat().st_mtime_ns == before:
+            break
+    else:
+        pytest.fail("each start builds")
     assert done.stdout.startswith(f"ulpscope {ulpscope.__version__}\n")
 
 
