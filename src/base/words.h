@@ -14,8 +14,8 @@
 #define USC_LACKS_OTHER "other" /* both sides are one file */
 
 /* Of what was looked at and cannot be told: float32 has few bits, there are few draws. */
-#define USC_SAID_ILL "ill-conditioned"
-#define USC_SAID_FEW "too few to tell"
+#define USC_SAID_ILL "ill-conditioned: float32 leaves fewer than 4 bits at"
+#define USC_SAID_FEW "elements are too few to tell"
 
 /* Of a call: long long, long long. */
 #define USC_MISCOUNTED "%lld outputs where the operator has %lld"

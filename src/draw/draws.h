@@ -24,7 +24,7 @@ enum {
 };
 
 /* What is said of fewer draws than USC_DRAW_ENOUGH; a format of how many. */
-#define USC_DRAW_FEW "draws random numbers: %s elements are " USC_SAID_FEW
+#define USC_DRAW_FEW "draws random numbers: %s " USC_SAID_FEW
 
 /** A clause on what is odd; "" for nothing. */
 typedef struct usc_clause {

@@ -145,9 +145,8 @@ static void accept(const usc_judge *j, const usc_tally *t, usc_judgement *out)
     } else if ((double)t->n_ill > ILL_MOST * (double)out->n_finite) {
         out->verdict = USC_VERDICT_UNJUDGED;
         (void)snprintf(out->reason, sizeof out->reason,
-                       USC_SAID_ILL ": float32 leaves fewer than 4 bits at %lld of %lld "
-                                    "elements",
-                       (long long)t->n_ill, (long long)j->n);
+                       USC_SAID_ILL " %lld of %lld elements", (long long)t->n_ill,
+                       (long long)j->n);
     } else if (out->n_finite == 0) {
         out->verdict = USC_VERDICT_PASS;
         out->bits = out->yardstick_bits = (double)NAN;

@@ -34,7 +34,7 @@ static const remedy given[] = {
 static const remedy heard[] = {
     {"internal error", ""}, /* it says so itself */
     {"--import", ""},       /* so does this */
-    {USC_SAID_ILL, "judge it on tamer inputs"},
+    {"ill-conditioned", "judge it on tamer inputs"},
     {"overflows", "judge it on tamer inputs"},
     {"needs more memory", "run it where there is more"},
     {"no room or time", "check fewer steps or operators, or give it more time"},
