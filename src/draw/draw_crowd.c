@@ -75,22 +75,10 @@ static double *row_of(const crowd *c, int row)
 /* The first and last elements of a tensor, as the device's dtype holds them. */
 static void read_row(const crowd *c, const usc_tensor *t, int64_t total, double *out)
 {
-    const usc_walk walk = usc_walk_over(t);
-    usc_walk_room room;
-    double values[USC_JUDGE_BLOCK];
-    unsigned char raw[USC_JUDGE_BLOCK * 8];
     const usc_dtype dtype = c->of->device->dtype;
-    for (int64_t at = 0; at < c->n;) {
-        const int64_t behind = total - c->n, half = c->n == total ? c->n : c->n / 2;
-        const int64_t end = at < half ? half : c->n;
-        const size_t count =
-            (size_t)(end - at < USC_JUDGE_BLOCK ? end - at : USC_JUDGE_BLOCK);
-        const int64_t from = at < half ? at : at + behind;
-        const double *v = usc_walk_load(&walk, from, count, &room, values);
-        usc_dtype_narrow(dtype, v, raw, count);
-        usc_dtype_widen(dtype, raw, out + at, count);
-        at += (int64_t)count;
-    }
+    const int64_t half = c->n == total ? c->n : c->n / 2;
+    usc_draws_read(t, dtype, 0, half, out);
+    usc_draws_read(t, dtype, total - (c->n - half), c->n - half, out + half);
 }
 
 /* Leaves out elements that some draw of the CPU has no number for; how many of the
@@ -116,17 +104,10 @@ static int64_t keep_live(crowd *c)
     return bad;
 }
 
-/* How far roundings may move what is made of a draw; 0 of whole numbers. */
-static double share_of(const crowd *c)
-{
-    const usc_dtype_info *info = usc_dtype_info_of(c->of->device->dtype);
-    return info->kind == USC_KIND_FLOAT ? 0x1p-12 + ldexp(1, 1 - info->sig_bits) : 0;
-}
-
 /* The device's elements, moved upon the nearest draw where rounding explains the gap. */
 static void move_near(const crowd *c, double *out)
 {
-    const double share = share_of(c);
+    const double share = usc_draws_share(c->of->device->dtype);
     double squares = 0;
     for (int64_t i = c->n; i < c->n * c->n_rows; i++)
         squares += c->rows[i] * c->rows[i];
@@ -140,7 +121,7 @@ static void move_near(const crowd *c, double *out)
             gap = away;
             nearest = v;
         }
-        const double reach = share > 0 ? share * most + 0x1p-14 * size : 0;
+        const double reach = share > 0 ? share * most + USC_DRAWS_LEAST * size : 0;
         out[i] = gap <= reach ? nearest : c->rows[i];
     }
 }
@@ -344,7 +325,9 @@ static bool apart_from(const crowd *c, double numbers[][N_KINDS], int kind,
     const bool largest = kind >= BLOCK && kind <= TABLE; /* of many: above 0 by itself */
     const double size = largest ? numbers[0][kind] : fabs(off);
     /* draws in other orders have one size, but for the roundings of who made them */
-    const double least = fmax(1e-12, kind >= SIZE ? share_of(c) : 0) * fabs(middle);
+    const double least =
+        fmax(1e-12, kind >= SIZE ? usc_draws_share(c->of->device->dtype) : 0) *
+        fabs(middle);
     if (!(fabs(off) > FAR * spread + least) || !(size > kinds[kind].bound + least) ||
         (largest && off < 0))
         return false;

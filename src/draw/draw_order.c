@@ -7,7 +7,6 @@
 #include "draw/draws.h"
 
 #include "case/findings.h"
-#include "kernels/walk_load.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -33,22 +32,15 @@ typedef struct order {
     int n_groups, n_axes;
     int first[USC_MAX_DIMS]; /* group of an axis's index 0; 0: not looked at */
     int64_t stride[USC_MAX_DIMS];
+    double *mine, *due; /* room for all elements, each */
 } order;
-
-/* The finalizer of splitmix64. */
-static uint64_t mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
 
 static uint64_t hash_of(double v)
 {
     uint64_t bits;
     const double plain = isnan(v) ? (double)NAN : v + 0.0; /* one NaN, one zero */
     memcpy(&bits, &plain, sizeof bits);
-    return mixed(bits + UINT64_C(0x9e3779b97f4a7c15));
+    return usc_mixed(bits + UINT64_C(0x9e3779b97f4a7c15));
 }
 
 static void choose_groups(order *o)
@@ -75,25 +67,14 @@ static int64_t index_of(const order *o, int64_t i, int axis)
 static void add_element(const order *o, int64_t i, uint64_t h, const sums *s)
 {
     s->bag[0] += h;
-    s->place[0] += mixed(h ^ mixed((uint64_t)i));
+    s->place[0] += usc_mixed(h ^ usc_mixed((uint64_t)i));
     for (int a = 0; a < o->n_axes; a++) {
         if (o->first[a] == 0) continue;
         const int64_t k = index_of(o, i, a), step = o->stride[a];
         const int64_t at = i / (step * o->of->device->sizes[a]) * step + i % step;
         s->bag[o->first[a] + k] += h;
-        s->place[o->first[a] + k] += mixed(h ^ mixed((uint64_t)at));
+        s->place[o->first[a] + k] += usc_mixed(h ^ usc_mixed((uint64_t)at));
     }
-}
-
-/* The elements of a tensor from `at` on, as the device's dtype holds them. */
-static void load(const order *o, const usc_walk *walk, usc_walk_room *room, int64_t at,
-                 size_t count, double *out)
-{
-    double values[USC_JUDGE_BLOCK];
-    unsigned char raw[USC_JUDGE_BLOCK * 8];
-    const double *v = usc_walk_load(walk, at, count, room, values);
-    usc_dtype_narrow(o->of->device->dtype, v, raw, count);
-    usc_dtype_widen(o->of->device->dtype, raw, out, count);
 }
 
 static sums add_up(const order *o, const usc_tensor *t)
@@ -106,19 +87,12 @@ static sums add_up(const order *o, const usc_tensor *t)
     memset(s.bag, 0, n * sizeof *s.bag);
     memset(s.place, 0, n * sizeof *s.place);
     memset(s.slices, 0, USC_MAX_DIMS * sizeof *s.slices);
-    const usc_walk walk = usc_walk_over(t);
-    usc_walk_room room;
-    double values[USC_JUDGE_BLOCK];
-    for (int64_t at = 0; at < o->n; at += USC_JUDGE_BLOCK) {
-        const int64_t left = o->n - at;
-        const size_t count = (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK);
-        load(o, &walk, &room, at, count, values);
-        for (size_t i = 0; i < count; i++)
-            add_element(o, at + (int64_t)i, hash_of(values[i]), &s);
-    }
+    usc_draws_read(t, o->of->device->dtype, 0, o->n, o->mine);
+    for (int64_t i = 0; i < o->n; i++)
+        add_element(o, i, hash_of(o->mine[i]), &s);
     for (int a = 0; a < o->n_axes; a++)
         for (int64_t k = 0; o->first[a] != 0 && k < o->of->device->sizes[a]; k++)
-            s.slices[a] += mixed(s.place[o->first[a] + k]);
+            s.slices[a] += usc_mixed(s.place[o->first[a] + k]);
     return s;
 }
 
@@ -146,49 +120,39 @@ static bool is_shuffled(const order *o, const sums *draws, int group)
     return true;
 }
 
-/* The sorted elements of a group; NULL where one is no number, or there is no memory. */
-static double *sorted(const order *o, const usc_tensor *t, int axis, int64_t index,
-                      int64_t *n)
+/* The sorted elements of a group, n of them; false where one is no number. */
+static bool sorted(const order *o, const usc_tensor *t, int axis, int64_t index,
+                   int64_t n, double *out)
 {
-    double *out = usc_arena_take(o->arena, (size_t)o->n * sizeof *out);
-    if (out == NULL) return NULL;
-    const usc_walk walk = usc_walk_over(t);
-    usc_walk_room room;
-    double values[USC_JUDGE_BLOCK];
-    *n = 0;
-    for (int64_t at = 0; at < o->n; at += USC_JUDGE_BLOCK) {
-        const int64_t left = o->n - at;
-        const size_t count = (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK);
-        load(o, &walk, &room, at, count, values);
-        for (size_t i = 0; i < count; i++) {
-            if (axis != NO_AXIS && index_of(o, at + (int64_t)i, axis) != index) continue;
-            if (!isfinite(values[i])) return NULL;
-            out[(*n)++] = values[i];
-        }
+    usc_tensor part = *t;
+    if (axis != NO_AXIS) {
+        part.sizes[axis] = 1;
+        part.data = (const unsigned char *)t->data +
+                    index * t->strides[axis] * (int64_t)usc_dtype_info_of(t->dtype)->size;
     }
-    usc_sort_doubles(out, (size_t)*n);
-    return out;
+    usc_draws_read(&part, o->of->device->dtype, 0, n, out);
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(out[i])) return false;
+    usc_sort_doubles(out, (size_t)n);
+    return true;
 }
 
 /* How many of the device's elements are none of those that all draws have: roundings
  * apart, as far as two kernels may round apart. */
 static int64_t count_strange(const order *o, int axis, int64_t index)
 {
-    const usc_dtype_info *info = usc_dtype_info_of(o->of->device->dtype);
-    int64_t n = 0, strange = 0;
-    const double *mine = sorted(o, o->of->device, axis, index, &n);
-    const double *due = sorted(o, &o->of->draws[0], axis, index, &n);
-    if (mine == NULL || due == NULL) return 0;
+    const int64_t n = axis == NO_AXIS ? o->n : o->n / o->of->device->sizes[axis];
+    if (!sorted(o, o->of->device, axis, index, n, o->mine) ||
+        !sorted(o, &o->of->draws[0], axis, index, n, o->due))
+        return 0;
     double squares = 0;
     for (int64_t i = 0; i < n; i++)
-        squares += due[i] * due[i];
-    const double share = 0x1p-12 + ldexp(1, 1 - info->sig_bits);
-    const double least = 0x1p-14 * sqrt(squares / (double)n);
-    for (int64_t i = 0; i < n; i++) {
-        const double reach =
-            info->kind == USC_KIND_FLOAT ? share * fabs(due[i]) + least : 0;
-        strange += !(fabs(mine[i] - due[i]) <= reach);
-    }
+        squares += o->due[i] * o->due[i];
+    const double share = usc_draws_share(o->of->device->dtype);
+    const double least = share > 0 ? USC_DRAWS_LEAST * sqrt(squares / (double)n) : 0;
+    int64_t strange = 0;
+    for (int64_t i = 0; i < n; i++)
+        strange += !(fabs(o->mine[i] - o->due[i]) <= share * fabs(o->due[i]) + least);
     return strange;
 }
 
@@ -232,8 +196,10 @@ bool usc_draw_order_odd(const usc_draw_crowd *of, int64_t n, usc_arena *arena,
     order o = {.arena = arena, .of = of, .n = n};
     if (n < 2 || n > MOST_ELEMENTS) return false;
     choose_groups(&o);
+    o.mine = usc_arena_take(arena, (size_t)n * sizeof *o.mine);
+    o.due = usc_arena_take(arena, (size_t)n * sizeof *o.due);
     sums *draws = usc_arena_take(arena, (size_t)of->n_draws * sizeof *draws);
-    if (draws == NULL) return false;
+    if (arena->failed) return false;
     for (int r = 0; r < of->n_draws; r++) {
         draws[r] = add_up(&o, &of->draws[r]);
         if (arena->failed) return false;

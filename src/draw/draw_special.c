@@ -96,7 +96,7 @@ double usc_gamma_above(double a, double x)
 }
 
 /* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014) over a counter. */
-static uint64_t mixed(uint64_t x)
+uint64_t usc_mixed(uint64_t x)
 {
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
@@ -106,7 +106,7 @@ static uint64_t mixed(uint64_t x)
 double usc_even_number(uint64_t seed, uint64_t i)
 {
     const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
-    return (double)(mixed(mixed(seed * odd) + (i + 1) * odd) >> 11) * 0x1p-53;
+    return (double)(usc_mixed(usc_mixed(seed * odd) + (i + 1) * odd) >> 11) * 0x1p-53;
 }
 
 static int compare(const void *a, const void *b)

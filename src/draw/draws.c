@@ -22,6 +22,28 @@ void usc_draws_begin(usc_draws *d, usc_arena *arena, int64_t n)
         d->u[i] = (double)NAN;
 }
 
+void usc_draws_read(const usc_tensor *t, usc_dtype dtype, int64_t from, int64_t n,
+                    double *out)
+{
+    const usc_walk walk = usc_walk_over(t);
+    usc_walk_room room;
+    double values[USC_JUDGE_BLOCK];
+    unsigned char raw[USC_JUDGE_BLOCK * 8];
+    for (int64_t at = 0; at < n; at += USC_JUDGE_BLOCK) {
+        const size_t count =
+            (size_t)(n - at < USC_JUDGE_BLOCK ? n - at : USC_JUDGE_BLOCK);
+        const double *v = usc_walk_load(&walk, from + at, count, &room, values);
+        usc_dtype_narrow(dtype, v, raw, count);
+        usc_dtype_widen(dtype, raw, out + at, count);
+    }
+}
+
+double usc_draws_share(usc_dtype dtype)
+{
+    const usc_dtype_info *info = usc_dtype_info_of(dtype);
+    return info->kind == USC_KIND_FLOAT ? 0x1p-12 + ldexp(1, 1 - info->sig_bits) : 0;
+}
+
 void usc_draws_shape(usc_draws *d, const usc_tensor *t)
 {
     int64_t n = 1;

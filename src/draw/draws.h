@@ -77,6 +77,15 @@ typedef struct usc_draws {
 /** Begins with room for the even numbers of n elements, all unknown. */
 void usc_draws_begin(usc_draws *d, usc_arena *arena, int64_t n);
 
+/** Elements `from` to from + n - 1 of a tensor, as another dtype holds them. */
+void usc_draws_read(const usc_tensor *t, usc_dtype dtype, int64_t from, int64_t n,
+                    double *out);
+
+/** How far roundings may move what is made of draws in a dtype, as a share of it; 0 of
+ * whole numbers. And so much of the root mean square beside it. */
+double usc_draws_share(usc_dtype dtype);
+#define USC_DRAWS_LEAST 0x1p-14
+
 /** Says which axes the draws have: those of `t`, if they are its elements. */
 void usc_draws_shape(usc_draws *d, const usc_tensor *t);
 
