@@ -7,6 +7,7 @@ Loads none of them, nor torch's compiler: whoever asks what there is pays for no
 import importlib
 import importlib.metadata
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 from ...calls.foreign import foreign, theirs
@@ -33,7 +34,20 @@ class NotOffered(ValueError):
 def _entry_points() -> dict[str, Any]:
     found = importlib.metadata.entry_points()
     of_group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())  # Python 3.9 has a dict
-    return {entry.name: entry for entry in of_group}
+    made: dict[str, Any] = {}
+    for entry in of_group:
+        made[entry.name] = _Several(made[entry.name], entry) if entry.name in made else entry
+    return made
+
+
+class _Several:
+    """Of packages that bring a runtime by the same name: nobody can tell which is meant."""
+
+    def __init__(self, one: Any, other: Any) -> None:
+        self.value = f"{one.value} and {other.value}"
+
+    def load(self) -> Any:
+        raise ImportError(f"several packages bring it ({self.value}); uninstall all but one")
 
 
 def names() -> list[str]:
@@ -60,6 +74,8 @@ def opened(via: str, device: str = "cpu") -> Any:
     lacking = [package for module, package in runtime.packages.items() if not _is_there(module)]
     if lacking:
         raise NotOffered(f"--via {name} needs a package that is not installed: pip install {' '.join(lacking)}")
+    for module, package in runtime.packages.items():
+        version_of(module, package)
     why = theirs(runtime.offered, device)
     if why:
         raise NotOffered(f"--via {via} {why}")
@@ -72,6 +88,30 @@ def _is_there(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ImportError:
         return False
+
+
+def version_of(module: str, package: str) -> str:
+    """The version of a package that a module is imported from: of several on the path that which lies beside the
+    module. NotOffered where two lie there, as a pip that was stopped leaves them."""
+    name = package.partition("[")[0]  # without extras
+    found = {(d.version, Path(str(d.locate_file(""))).resolve()) for d in importlib.metadata.distributions(name=name)}
+    if len(found) > 1:
+        spec = importlib.util.find_spec(module)
+        places = (
+            [Path(place).resolve() for place in (*(spec.submodule_search_locations or ()), spec.origin or "")]
+            if spec
+            else []
+        )
+        beside = {(version, home) for version, home in found if any(home in place.parents for place in places)}
+        found = beside or found
+    versions = sorted({f"{version}" for version, _ in found})
+    if len(versions) > 1:
+        raise NotOffered(
+            f"{len(versions)} versions of {name} are installed in {', '.join(sorted({str(home) for _, home in found}))} "
+            f"({', '.join(versions)}), and which of them computes cannot be told: pip uninstall {name} until none is "
+            f"left, then pip install {package}"
+        )
+    return versions[0] if versions else "unknown"
 
 
 def _class(name: str) -> Any:

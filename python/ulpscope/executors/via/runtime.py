@@ -6,11 +6,12 @@ Needs of torch: torch.export, for those that take an exported program."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import warnings
 from typing import TYPE_CHECKING
 
 import torch
+
+from . import version_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ class Runtime:
 
     def versions(self) -> dict[str, str]:
         """Of what computes, {name: text}: results of others are not mixed with its own."""
-        return {package: importlib.metadata.version(package) for package in self.packages.values()}
+        return {package: version_of(module, package) for module, package in self.packages.items()}
 
 
 def exported(graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Any:
