@@ -79,6 +79,7 @@ PyObject *py_appended(PyObject *bytes);
 
 int py_kept_add(PyObject *module);
 int py_launch_add(PyObject *module);
+int py_modes_add(PyObject *module);
 int py_pattern_add(PyObject *module);
 int py_reroute_add(PyObject *module);
 int py_result_add(PyObject *module);

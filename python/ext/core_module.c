@@ -26,6 +26,7 @@
     X(interrupt)                                                                         \
     X(judge)                                                                             \
     X(measures)                                                                          \
+    X(modes)                                                                             \
     X(kept)                                                                              \
     X(launch)                                                                            \
     X(pattern)                                                                           \

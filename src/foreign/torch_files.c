@@ -12,7 +12,7 @@
 static usc_status lost(usc_torch_files *f, usc_error *err)
 {
     char words[256], how[64];
-    usc_worker_last_words(&f->worker, words, sizeof words);
+    usc_worker_last_words(&f->worker, 0, words, sizeof words);
     usc_worker_death(usc_worker_end(&f->worker, true), how, sizeof how);
     f->runs = false;
     return usc_error_set(err, USC_E_IO, -1, "the worker that opens files of torch %s%s%s",

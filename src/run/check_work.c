@@ -24,6 +24,9 @@ const usc_advice usc_out_advice[] = {
 
 const usc_advice usc_safe_advice[] = {{USC_E_IO, SAFE}, {USC_OK, NULL}};
 
+/* Of workers that cannot begin, or a device that is lost, when calls have been judged. */
+static const usc_advice lost_advice[] = {{USC_E_ARG, SAFE}, {USC_OK, NULL}};
+
 usc_status usc_advise(usc_status st, const usc_advice *advice, usc_error *err)
 {
     if (err == NULL || st == USC_OK) return st;
@@ -162,13 +165,14 @@ static const char *while_device(const char *phase)
 usc_status usc_check_row_of_loss(const usc_check *c, const usc_pick *pick,
                                  const usc_crew_news *news, usc_row *row, usc_error *err)
 {
-    char why[160];
+    char why[400];
     const char *meanwhile = while_device(news->phase);
     usc_verdict verdict = USC_VERDICT_UNJUDGED;
     if (news->event == USC_CREW_LOST && meanwhile != NULL) {
         verdict = USC_VERDICT_CRASHED;
-        (void)snprintf(why, sizeof why, "the device's process %s%s", news->how,
-                       meanwhile);
+        (void)snprintf(why, sizeof why, "the device's process %s%s%s%s", news->how,
+                       meanwhile, news->words[0] != '\0' ? "; it last wrote: " : "",
+                       news->words);
     } else if (news->event == USC_CREW_LOST) {
         (void)snprintf(why, sizeof why,
                        "the CPU's process %s while computing the reference", news->how);
@@ -260,5 +264,5 @@ usc_status usc_check_work(usc_check *c, const usc_crew_work *work, int jobs, boo
     show_progress(c);
     if (st == USC_OK) st = usc_crew_run(&crew, work, c->hooks, stopped, err);
     usc_line_free(&settings);
-    return st;
+    return c->n_done > 0 ? usc_advise(st, lost_advice, err) : st;
 }

@@ -24,6 +24,7 @@ typedef struct member {
     int64_t searching; /* whose row is here, while its cause is sought */
     char phase[USC_WORKER_NOTE_SIZE];
     double since; /* when that began */
+    int64_t said; /* what it had written by itself before the job */
 } member;
 
 typedef struct crew {
@@ -37,6 +38,7 @@ typedef struct crew {
     int n, n_hired;
     int64_t held; /* a job that waits for memory */
     bool met;
+    bool answered; /* the device added two numbers for the first worker */
     usc_error *err;
 } crew;
 
@@ -159,6 +161,7 @@ static usc_status give(crew *c, member *m, int64_t job)
     if (c->line.failed) return usc_no_memory("a worker", c->err);
     m->idle = false;
     m->job = job;
+    m->said = usc_worker_said(&m->worker);
     (void)strcpy(m->phase, "device");
     m->since = usc_run_clock();
     usc_worker_tell(&m->worker, c->line.text);
@@ -201,13 +204,14 @@ static usc_status look_for_more(crew *c)
 /* ---- hearing ---- */
 
 static usc_status news_of(crew *c, usc_crew_event event, int64_t job, const usc_json *row,
-                          const member *m, const char *how)
+                          const member *m, const char *how, const char *words)
 {
     const usc_crew_news news = {.event = event,
                                 .job = job,
                                 .row = row,
                                 .phase = m->phase,
                                 .how = how,
+                                .words = words,
                                 .searching =
                                     event == USC_CREW_ROW && m->searching == job};
     return c->work->hear(c->work->ctx, &news, c->err);
@@ -217,7 +221,7 @@ static usc_status news_of(crew *c, usc_crew_event event, int64_t job, const usc_
 static usc_status bury(crew *c, member *m)
 {
     char how[64], words[256];
-    usc_worker_last_words(&m->worker, words, sizeof words);
+    usc_worker_last_words(&m->worker, m->said, words, sizeof words);
     look(m);
     const int status = fire(c, m, false); /* it is going: let it say how */
     usc_worker_death(status, how, sizeof how);
@@ -226,9 +230,9 @@ static usc_status bury(crew *c, member *m)
         st = usc_error_set(c->err, USC_E_IO, -1, "a worker %s while starting: %s", how,
                            words);
     else if (m->job != NO_JOB)
-        st = news_of(c, USC_CREW_LOST, m->job, NULL, m, how);
+        st = news_of(c, USC_CREW_LOST, m->job, NULL, m, how, words);
     else if (m->searching != NO_JOB)
-        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, how);
+        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, how, words);
     free(m);
     return st == USC_OK ? replace(c) : st;
 }
@@ -241,9 +245,9 @@ static usc_status give_up(crew *c, member *m)
         st = usc_error_set(c->err, USC_E_IO, -1, "a worker did not start within %g s",
                            START_SECONDS);
     else if (m->job != NO_JOB)
-        st = news_of(c, USC_CREW_LATE, m->job, NULL, m, "");
+        st = news_of(c, USC_CREW_LATE, m->job, NULL, m, "", "");
     else if (m->searching != NO_JOB)
-        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, "");
+        st = news_of(c, USC_CREW_CAUSE, m->searching, NULL, m, "", "");
     free(m);
     return st == USC_OK ? replace(c) : st;
 }
@@ -273,9 +277,16 @@ static usc_status take_in(crew *c, member *m, const usc_json *message)
     const usc_json *ready = usc_json_get(message, "ready");
     const usc_json *row = usc_json_get(message, "row");
     const usc_json *cause = usc_json_get(message, "cause");
+    const bool answers = usc_json_is_true(usc_json_get(message, "answers"));
     m->ready = true;
+    if (ready != NULL && c->answered && !answers)
+        return usc_error_set(c->err, USC_E_ARG, -1,
+                             "the device is lost: it added two numbers when this began, "
+                             "and does not any more, in a new process, too; ulpscope "
+                             "doctor looks for what is missing");
     if (ready != NULL && !c->met) {
         c->met = true;
+        c->answered = answers;
         if (c->work->ready != NULL) st = c->work->ready(c->work->ctx, message, c->err);
     }
     if (st == USC_OK && row != NULL && m->job != NO_JOB) {
@@ -285,12 +296,12 @@ static usc_status take_in(crew *c, member *m, const usc_json *message)
             m->searching = job;
             m->since = usc_run_clock();
         }
-        st = news_of(c, USC_CREW_ROW, job, row, m, "");
+        st = news_of(c, USC_CREW_ROW, job, row, m, "", "");
     }
     if (st == USC_OK && cause != NULL && m->searching != NO_JOB) {
         const int64_t job = m->searching;
         m->searching = NO_JOB;
-        st = news_of(c, USC_CREW_CAUSE, job, cause, m, "");
+        st = news_of(c, USC_CREW_CAUSE, job, cause, m, "", "");
     }
     m->idle = !is_busy(m) && !usc_json_is_true(usc_json_get(message, "leaving"));
     return st;

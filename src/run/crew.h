@@ -25,6 +25,7 @@ typedef struct usc_crew_news {
     const usc_json *row;
     const char *phase; /* in which a worker was lost */
     const char *how;   /* "died of SIGSEGV" */
+    const char *words; /* what it last wrote during the job; "" for nothing */
     bool searching;    /* a cause follows */
 } usc_crew_news;
 

@@ -10,11 +10,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { END_MS = 10000, PAUSE_MS = 2, LONGEST_WORDS = 200 };
+#include "base/utf8.h"
+
+enum { END_MS = 10000, PAUSE_MS = 2, LONGEST_WORDS = 200, MOST_READ = 1 << 16 };
 
 /* What a process is given. */
 enum { IN, OUT, NOTE, LOG, N_ENDS };
@@ -232,19 +235,42 @@ int usc_worker_end(usc_worker *w, bool kill_it)
     return status;
 }
 
-void usc_worker_last_words(usc_worker *w, char *out, size_t size)
+int64_t usc_worker_said(const usc_worker *w)
 {
-    char line[512];
+    struct stat told;
+    return fstat(fileno(w->log), &told) == 0 ? (int64_t)told.st_size : 0;
+}
+
+/* The text of a line without what no terminal and no report should be given. */
+static void put_plain(const char *line, char *out, size_t size)
+{
+    size_t n = 0;
+    const size_t room = size < LONGEST_WORDS ? size : LONGEST_WORDS;
+    for (size_t step; *line != '\0'; line += step) {
+        uint32_t code = 0;
+        step = usc_utf8_next(line, &code);
+        const bool is_text = step > 0 && code >= ' ' && code != 0x7f && code != 0xfffd;
+        if (step == 0) step = 1;
+        if (!is_text) continue;
+        if (n + step >= room) break;
+        memcpy(out + n, line, step);
+        n += step;
+    }
+    while (n > 0 && out[n - 1] == ' ')
+        n--;
+    out[n] = '\0';
+}
+
+void usc_worker_last_words(usc_worker *w, int64_t from, char *out, size_t size)
+{
+    char line[512], words[LONGEST_WORDS];
+    const int64_t end = usc_worker_said(w);
     out[0] = '\0';
-    rewind(w->log);
+    if (end - from > MOST_READ) from = end - MOST_READ;
+    if (fseek(w->log, (long)from, SEEK_SET) != 0) return;
     while (fgets(line, sizeof line, w->log) != NULL) {
-        char *start = line + strspn(line, " \t\r\n");
-        size_t n = strlen(start);
-        while (n > 0 && strchr(" \t\r\n", start[n - 1]) != NULL)
-            n--;
-        if (n > 0)
-            (void)snprintf(out, size < LONGEST_WORDS ? size : LONGEST_WORDS, "%.*s",
-                           (int)n, start);
+        put_plain(line + strspn(line, " \t\r\n"), words, sizeof words);
+        if (words[0] != '\0') (void)snprintf(out, size, "%s", words);
     }
 }
 

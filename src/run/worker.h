@@ -56,8 +56,12 @@ bool usc_worker_note(const usc_worker *w, char name[USC_WORKER_NOTE_SIZE], doubl
  * waitpid gives it. */
 int usc_worker_end(usc_worker *w, bool kill_it);
 
-/** The last line that the process wrote on its own; before usc_worker_end. */
-void usc_worker_last_words(usc_worker *w, char *out, size_t size);
+/** How many bytes the process has written on its own. */
+int64_t usc_worker_said(const usc_worker *w);
+
+/** The last line that the process wrote on its own behind so many bytes, "" where it wrote
+ * none; what is no text is left out. Before usc_worker_end. */
+void usc_worker_last_words(usc_worker *w, int64_t from, char *out, size_t size);
 
 /** How a process ended, as a clause: "died of SIGSEGV". */
 void usc_worker_death(int status, char *out, size_t size);

@@ -213,7 +213,41 @@ def test_a_text_and_its_gradients():
 
 RUDE = """
 import os
+import signal
+import time
+
+import torch
 from ulpscope.executors.via.runtime import Runtime
+
+
+def omp():
+    os.write(2, b"\\x1b[31mOMP: Error #15: Initializing libiomp5.so, but found libomp.so\\xff already initialized.\\n\\n")
+    os.abort()
+
+
+def hang():
+    while True:
+        time.sleep(1)
+
+
+def close_all():
+    os.closerange(3, 64)
+
+
+ACTS = {
+    "tanh": os.abort,
+    "cosh": lambda: os._exit(0),
+    "sinh": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exp2": hang,
+    "log2": omp,
+    "log10": exit,
+    "asin": close_all,
+    "erf": lambda: torch.set_flush_denormal(True),
+    "log1p": lambda: torch.set_num_threads(7),
+    "atan": lambda: torch.set_default_dtype(torch.float64),
+    "acos": lambda: torch.set_float32_matmul_precision("medium"),
+    "expm1": lambda: os.chdir("/"),
+}
 
 
 class Rude(Runtime):
@@ -222,30 +256,89 @@ class Rude(Runtime):
 
     def compile(self, graph, inputs):
         os.write(1, b"{not json\\n")
-        if "tanh" in str(graph.graph):
-            os.abort()
-        return lambda *tensors: [t.clone() for t in graph(*tensors)]
+
+        def run(*tensors):
+            for name, act in ACTS.items():
+                if f"aten.{name}." in str(graph.graph):
+                    act()
+            return [t.clone() for t in graph(*tensors)]
+
+        return run
 """
+# What a runtime does within a call of an operator, and what becomes of that call: verdict, part of the sentence.
+COSTS = {
+    "tanh": ("crashed", "died of SIGABRT while compiling; it last wrote: {not json"),
+    "cosh": ("crashed", "left with exit code 0"),
+    "sinh": ("crashed", "died of SIGKILL"),
+    "exp2": ("timeout", "no answer from the device in 4 s"),
+    "log2": ("crashed", "it last wrote: [31mOMP: Error #15: Initializing libiomp5.so, but found libomp.so already"),
+    "log10": ("crashed", "left with exit code 0"),
+    "asin": ("crashed", ""),
+}
+# What it leaves changed is put back, and told: calls behind it are judged as if alone.
+LEFT = {
+    "erf": "the processor's modes of rounding and subnormals",
+    "log1p": "torch's number of threads",
+    "atan": "torch's default dtype",
+    "acos": "torch's float32 matmul precision",
+    "expm1": "",
+}
 
 
-def test_a_runtime_that_prints_and_dies_costs_its_call(tmp_path, monkeypatch):
+def package(folder, name, version, module=""):
+    """What pip leaves of a package that brings a runtime."""
+    info = folder / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    if module:
+        (info / "entry_points.txt").write_text(f"[ulpscope.via]\nrude = {module}\n")
+
+
+def test_a_runtime_of_bad_manners_costs_its_own_calls(tmp_path, monkeypatch):
     (tmp_path / "rude.py").write_text(RUDE)
-    info = tmp_path / "rude-7.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rude\nVersion: 7\n")
-    (info / "entry_points.txt").write_text("[ulpscope.via]\nrude = rude:Rude\n")
+    package(tmp_path, "rude", "7", "rude:Rude")
+    tiny = torch.full((50,), 1e-30), torch.full((50,), 1e-10)  # whose product is a subnormal
     with TraceWriter(tmp_path / "trace") as t:
-        for op in ("exp", "tanh", "sin"):
-            t.add(f"aten::{op}", torch.randn(50))
+        for op in ("exp", *COSTS, "cos", *LEFT):
+            t.add(f"aten::{op}", torch.rand(50))
+            t.add("aten::mul.Tensor", *tiny)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    run = check(tmp_path / "trace", tmp_path / "out", "--via", "rude", device="cpu")
+    words = ("--via", "rude", "--timeout", "4", "-j", "1")
+    run = check(tmp_path / "trace", tmp_path / "out", *words, device="cpu")
     assert run.returncode == 1, run.stderr
-    assert "not json" not in run.stdout
-    assert {r["op"]: r["verdict"] for r in rows(tmp_path / "out")} == {
-        "aten::exp": "pass",
-        "aten::tanh": "crashed",
-        "aten::sin": "pass",
-    }
+    said = rows(tmp_path / "out")
+    of = {r["op"].partition("::")[2]: r for r in said}
+    assert {r["verdict"] for r in said if r["op"] == "aten::mul.Tensor"} == {"pass"}
+    assert {op: of[op]["verdict"] for op in of} == {op: COSTS.get(op, ("pass", ""))[0] for op in of}
+    assert all(part in of[op]["sentence"] for op, (_, part) in COSTS.items()), {o: of[o]["sentence"] for o in COSTS}
+    for op, what in LEFT.items():
+        notes = of[op]["notes"] or ""
+        assert (f"it leaves {what} changed in its process, which was put back" in notes) == bool(what), (op, notes)
+
+
+def test_two_versions_of_one_runtime(tmp_path, monkeypatch):
+    """Of several on the path that beside the module counts; where two lie there, or two packages bring one name, it is
+    refused with the way on."""
+    near, far = tmp_path / "near", tmp_path / "far"
+    package(near, "rude", "2")
+    package(far, "rude", "1")
+    (near / "rude.py").touch()
+    for home in (near, far):  # `far` is asked first
+        monkeypatch.syspath_prepend(str(home))
+    monkeypatch.setattr(Honest, "packages", {"rude": "rude[cpu]"})
+    assert via.versions("honest") == {"rude[cpu]": "2"}
+    package(near, "rude", "3")
+    with pytest.raises(UnknownDevice, match=r"2 versions of rude .*near \(2, 3\), and which .*: pip uninstall rude"):
+        open_device("cpu", via="honest")
+
+
+def test_two_packages_that_bring_one_name(tmp_path, monkeypatch):
+    monkeypatch.undo()  # of what `entries` set
+    for name in ("one", "other"):
+        package(tmp_path, name, "1", f"{name}:Made")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnknownDevice, match="rude cannot be imported: .*several packages bring it .*uninstall all but"):
+        open_device("cpu", via="rude")
 
 
 def test_a_name_that_is_nobodys():

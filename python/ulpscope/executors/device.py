@@ -25,6 +25,7 @@ from ..calls.replay import (
 )
 from ..calls.torch_private import private_backend
 from ..calls.verdicts import clause
+from .left_behind import PutBack
 from .placement import asked_on_host, known_on_host, only_of_the_cpu
 from .precision import STANDARD, sources_of, space_of
 
@@ -73,6 +74,7 @@ class TorchDevice:
         self.name = name
         self.type = name.split(":")[0]
         self.home = home  # device type that captured the trace
+        self.added_up = adds_up(name)
 
     def place(self, captured):
         """Where a tensor of the captured device belongs: what lived on the capturing
@@ -111,6 +113,8 @@ class TorchDevice:
         try:
             return self._run(call, on_host)
         except Unsupported as problem:
+            if self.type != "cpu" and self.added_up and not adds_up(self.name):
+                raise DeviceDied(f"{problem}; since then it does not add two numbers up") from None
             asked = self._asked_on_host(call, str(problem))
             if asked <= on_host:
                 raise
@@ -126,7 +130,8 @@ class TorchDevice:
         bound = self.bind(call, on_host)
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
-            result = self.compute(call, bound)
+            with PutBack() as left:
+                result = self.compute(call, bound)
             outputs = as_numbers(call, outputs_of(call, bound, result))
             outputs = {p: plain(t) for p, t in outputs.items()}
             result = None
@@ -138,7 +143,7 @@ class TorchDevice:
         private = {base.untyped_storage().data_ptr() for base in bound.bases.values()}
         bound = None  # room for what is kept
         fresh = self.type != "cpu" or space_of(call.op) in STANDARD
-        return Answer(_detached(outputs, private, fresh), wrong, before, self.notes(call))
+        return Answer(_detached(outputs, private, fresh), wrong, before, [*self.notes(call), *left.notes])
 
 
 class PythonDevice:
@@ -157,12 +162,12 @@ class PythonDevice:
         bound = bind_exact(call, lambda captured: "cpu")
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
-            with torch.no_grad():
+            with torch.no_grad(), PutBack() as left:
                 result = theirs(self.function, call.on(lambda captured: "cpu"), bound.args, bound.kwargs)
             outputs = {p: plain(t) for p, t in outputs_of(call, bound, result).items()}
         except (RuntimeError, TypeError, ValueError) as problem:
             raise refusal(foreign(problem)) from None
-        return Answer(_detached(outputs), trespass(call, bound), before)
+        return Answer(_detached(outputs), trespass(call, bound), before, left.notes)
 
 
 def _detached(outputs, private=(), fresh=False):
@@ -173,6 +178,17 @@ def _detached(outputs, private=(), fresh=False):
         return t.untyped_storage().data_ptr() in private or (fresh and t.nbytes >= LARGE)
 
     return {path: t if alone(t) else t.clone() for path, t in outputs.items()}
+
+
+def adds_up(name):
+    """Whether a device that torch knows by name adds two numbers: whether it is there, and lives."""
+    if name.startswith("python:") or name == "cpu":
+        return True
+    try:
+        return float((torch.full((1,), 1.0, device=name) + 1).cpu()) == 2.0
+    except Exception as problem:  # every backend has its own way to say no
+        foreign(problem)
+        return False
 
 
 def refusal(problem):
