@@ -30,13 +30,13 @@ def run_as(kernel, dtype, keywords):
     return run
 
 
-def add(name, fn, args, kernel=None, right=(), wrong=(), dtype=None):
+def add(name, fn, args, kernel=None, right=(), wrong=(), dtype=None, letter="S"):
     """Registers a family of the set: a definition, its right kernels and its wrong ones, each a function or the
     keywords of `kernel`. With `dtype`, kernels compute in float32 and round once."""
     name = f"fourteenth_{name}"
     if name in FAMILIES:
         raise ValueError(f"two families are called {name}")
-    FAMILIES[name] = (fn, args, [], "S")
+    FAMILIES[name] = (fn, args, [], letter)
     for into, kernels in ((RIGHT.setdefault(name, []), right), (FAMILIES[name][2], wrong)):
         for words, how in dict(kernels).items():
             part, how = (how, {}) if callable(how) else (kernel, how)
