@@ -3,10 +3,10 @@
 // roundings: some run of float32 has to speak for it. A device has the very inputs; so it
 // must lie between what other roundings and orders of adding make of these, or be such a
 // value where a step leaves few. Neighbours: case_look.c, whose every pass comes here.
+#include "case/case_hull.h"
 #include "base/number.h"
 #include "case/case_kept.h"
 #include "case/case_state.h"
-#include "case/case_values.h"
 #include "judge/slopes.h"
 #include "kernels/walk_load.h"
 
@@ -14,47 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWS 0x1p-8 /* of an element, or of what elements are: less is not looked at */
-#define SEEN 0x1p-12 /* of the same: what a run is off by for whoever judges later */
-#define SAME USC_VALUES_SAME
-#define ROUNDING 0x1p-24
-#define WIDER 4.0 /* times between the runs: another kernel's luck, where no step is */
-#define LUCK 4.0  /* times what runs span: beside others, five runs may be so close */
-#define WIDER_FEW                                                                        \
-    2.0              /* of few numbers: times what runs lose, to that side, in the mean */
-#define NEAR_FEW 8   /* roundings */
-#define CUT_FEW 1.25 /* times what is cut off, to the side to which that goes */
-enum { FEW_RUNS = 4, TRUE_RUNS = 2, MANY_TURNS = 8, LEFT_OUT = 64, MANY_PLACES = 8 };
-
-/* What the runs gave at one element. */
-typedef struct place {
-    int64_t index;
-    double d, r;
-    double low, high;            /* of the runs */
-    double low_all, high_all;    /* and of those on inputs nearby */
-    double squares[2];           /* of what runs are off by, below and above */
-    double low_cut, high_cut;    /* and of one whose accumulators are cut off */
-    float runs[USC_VALUES_MOST]; /* the truth, what runs gave; last those nearby */
-    int n_runs, n_nearby;
-    int n_true;         /* runs that gave the truth, as far as it shows beside others */
-    int n_exact;        /* and beside itself: what cancels never does */
-    bool met;           /* by a run whose values count alone */
-    bool stepped;       /* is_stepped, once all runs are there, */
-    bool nowhere;       /* is_nowhere */
-    bool admitted;      /* and is_admitted */
-    double under, over; /* the nearest runs below and above d, of all */
-    int n_under, n_over;
-} place;
-
-struct usc_hull {
-    place *of;
-    int64_t n, room;
-    int n_runs;
-    bool few; /* all that is off by more than some roundings, not only what shows */
-    double typical;
-    double usual; /* what runs span where no step is: few places have more; 0: too few */
-    int64_t *at;  /* of an output that is kept: one more than where its element stands */
-};
+#define SEEN 0x1p-12   /* of the same: what a run is off by for whoever judges later */
+#define NOTHING 0x1p-4 /* of the least root mean square of the truth and runs */
+enum { MANY_TURNS = 8, LEFT_OUT = 64 };
 
 static usc_case_stage take_flushed, take_run, keep_run;
 
@@ -63,21 +25,10 @@ static usc_case_stage take_flushed, take_run, keep_run;
 static bool is_off(const usc_case *c, const usc_hull *h, double d, double r, double size)
 {
     const double least =
-        (h->few ? USC_FEW_ROUNDINGS * ROUNDING : SHOWS) * fmax(fabs(r), size);
+        (h->few ? USC_FEW_ROUNDINGS * USC_HULL_ROUNDING : USC_HULL_SHOWS) *
+        fmax(fabs(r), size);
     if (!isfinite(d) || !isfinite(r) || fabs(d - r) <= least) return false;
     return usc_case_distance(c, d, r) > least;
-}
-
-/* Beside which side of the device's element a run lies. */
-static void note_side(place *p, double v)
-{
-    if (v <= p->d) {
-        p->under = fmax(p->under, v);
-        p->n_under++;
-    } else {
-        p->over = fmin(p->over, v);
-        p->n_over++;
-    }
 }
 
 /* Room doubles: places move, and nobody keeps pointers to them. */
@@ -85,18 +36,18 @@ static bool add(usc_case *c, usc_hull *h, int64_t i, double d, double r)
 {
     if (h->n == h->room) {
         const int64_t room = h->room > 0 ? 2 * h->room : 64;
-        place *more = usc_case_room(c, room, sizeof *more);
+        usc_hull_place *more = usc_case_room(c, room, sizeof *more);
         if (more == NULL) return false;
         if (h->n > 0) memcpy(more, h->of, (size_t)h->n * sizeof *more);
         h->of = more;
         h->room = room;
     }
-    place *p = &h->of[h->n++];
-    *p = (place){.index = i, .d = d, .r = r, .runs = {(float)r}, .n_runs = 1};
+    usc_hull_place *p = &h->of[h->n++];
+    *p = (usc_hull_place){.index = i, .d = d, .r = r, .runs = {(float)r}, .n_runs = 1};
     p->low = p->high = p->low_all = p->high_all = p->low_cut = p->high_cut = r;
     p->under = (double)-INFINITY;
     p->over = (double)INFINITY;
-    note_side(p, r);
+    usc_hull_note_side(p, r);
     return true;
 }
 
@@ -121,132 +72,10 @@ static bool find(usc_case *c, usc_hull *h, double size, bool one)
     return true;
 }
 
-/* ---- what the runs gave ---- */
-
-static void widen(const usc_hull *h, place *p, double v, unsigned run)
+static void note_size(const usc_case *c, usc_hull *h, const double *run, unsigned kind)
 {
-    const bool nearby = run == USC_RERUN_NEARBY;
-    if (!isfinite(v)) return;
-    if (run == USC_RERUN_CUT) {
-        p->low_cut = fmin(p->low_cut, v);
-        p->high_cut = fmax(p->high_cut, v);
-        return;
-    }
-    note_side(p, v);
-    p->low_all = fmin(p->low_all, v);
-    p->high_all = fmax(p->high_all, v);
-    if (p->n_runs < USC_VALUES_MOST) {
-        p->runs[p->n_runs++] = (float)v;
-        p->n_nearby += nearby;
-    }
-    if (nearby) return;
-    p->low = fmin(p->low, v);
-    p->high = fmax(p->high, v);
-    p->squares[v > p->r] += (v - p->r) * (v - p->r);
-    p->n_true += fabs(v - p->r) <= SAME * fmax(fabs(p->r), h->typical);
-    p->n_exact += fabs(v - p->r) <= SAME * fabs(p->r);
-}
-
-static usc_values values_of(const usc_hull *h, const place *p, bool all)
-{
-    const double size = fmax(h->typical, fabs(p->r));
-    return usc_values_of(p->runs, all ? p->n_runs : p->n_runs - p->n_nearby, size);
-}
-
-/* Whether a step inside leaves an element few values: then nothing else is right. So do
- * a few units of what cancels, of which the truth is none. */
-static bool is_stepped(const usc_hull *h, const place *p)
-{
-    const usc_values v = values_of(h, p, false);
-    return h->n_runs >= FEW_RUNS && (p->n_exact > 0 || v.n == 2) &&
-           usc_values_are_stepped(&v, h->n_runs);
-}
-
-static bool is_between(const usc_case *c, double d, double low, double high)
-{
-    const double nearest = fmin(fmax(d, low), high);
-    const double same = c->hull->few ? NEAR_FEW * ROUNDING : SAME;
-    return isfinite(nearest) &&
-           usc_case_distance(c, d, nearest) <= same * fmax(fabs(low), fabs(high));
-}
-
-static int larger_first(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x < y) - (x > y);
-}
-
-/* When all runs are there: where steps are, and what runs span elsewhere. What sums lose
- * by cancelling is much alike in an output, and a few runs tell it of one element badly.
- */
-static bool weigh_spans(usc_case *c, usc_hull *h)
-{
-    double *spans = usc_case_room(c, h->n, sizeof *spans);
-    int64_t n = 0;
-    if (spans == NULL) return false;
-    for (int64_t i = 0; i < h->n; i++) {
-        place *p = &h->of[i];
-        p->stepped = is_stepped(h, p);
-        if (!p->stepped) spans[n++] = p->high_all - p->low_all;
-    }
-    qsort(spans, (size_t)n, sizeof *spans, larger_first);
-    h->usual = n < MANY_PLACES ? 0 : spans[n / 10];
-    return true;
-}
-
-/* What another order may lose beyond all runs, to one side; no more than the most. */
-static double lost_to(const usc_hull *h, const place *p, int side, double most)
-{
-    return fmin(WIDER_FEW * sqrt(p->squares[side] / fmax(h->n_runs, 1)), most);
-}
-
-/* Where no step is, another kernel may be less lucky than all of the runs. */
-static void between(const usc_hull *h, const place *p, double *low, double *high)
-{
-    const double span = p->high_all - p->low_all;
-    const bool few = h->few && span <= SHOWS * fmax(fabs(p->r), h->typical);
-    const double more = p->stepped ? 0 : WIDER * fmax(span, fmin(h->usual, LUCK * span));
-    *low = p->stepped ? p->low : p->low_all;
-    *high = p->stepped ? p->high : p->high_all;
-    *low -= few ? lost_to(h, p, 0, p->r - *low) : more;
-    *high += few ? lost_to(h, p, 1, *high - p->r) : more;
-    *low = fmin(*low, p->r - CUT_FEW * (p->r - p->low_cut));
-    *high = fmax(*high, p->r + CUT_FEW * (p->high_cut - p->r));
-}
-
-static bool is_in_gap(const usc_hull *h, const place *p)
-{
-    const usc_around around = {p->low_all, p->under, p->over, p->high_all};
-    return p->n_under > 1 && p->n_over > 1 &&
-           usc_values_in_gap(&around, p->d, h->typical);
-}
-
-/* Whether steps leave it values of which it is none. What cancels leaves few values as
- * well, between which others are right: no run gives the truth there. But where all runs
- * come to one value (squares that vanish), that or the truth is all there is. */
-static bool is_no_value(const usc_case *c, const usc_hull *h, const place *p)
-{
-    const double size = fmax(h->typical, fabs(p->r));
-    const usc_values v = values_of(h, p, true);
-    const usc_values others = usc_values_of(p->runs + 1, p->n_runs - 1, size);
-    const bool few = usc_values_are_stepped(&v, h->n_runs);
-    const bool known = p->n_true >= TRUE_RUNS && (few || usc_values_are_on_grid(&v));
-    const bool one = p->n_true == 0 && others.n == 1 && v.n == 2;
-    if (h->n_runs < FEW_RUNS || !(known || one)) return false;
-    const double nearest = usc_values_nearest(&v, p->r, p->d);
-    return usc_case_distance(c, p->d, nearest) > SAME * WIDER * fmax(size, fabs(p->d));
-}
-
-static bool is_nowhere(const usc_case *c, const usc_hull *h, const place *p)
-{
-    return !p->met && (is_in_gap(h, p) || is_no_value(c, h, p));
-}
-
-static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
-{
-    double low, high;
-    between(h, p, &low, &high);
-    return p->met || (is_between(c, p->d, low, high) && !p->nowhere);
+    if (kind != USC_RERUN_CUT)
+        h->least = fmin(h->least, usc_values_size(run, NULL, c->n));
 }
 
 /* ---- what a step makes of equal truths ---- */
@@ -254,9 +83,9 @@ static bool is_admitted(const usc_case *c, const usc_hull *h, const place *p)
 static void note_turns(usc_case *c, const usc_hull *h)
 {
     for (int64_t i = 0; i < h->n; i++) {
-        const place *p = &h->of[i];
+        const usc_hull_place *p = &h->of[i];
         if (!p->stepped) continue;
-        const usc_values v = values_of(h, p, false);
+        const usc_values v = usc_hull_values(h, p, false);
         for (int k = 0; k < v.n; k++) {
             const bool truth = v.low[k] <= p->r && p->r <= v.high[k];
             usc_turn *turn = truth ? NULL : usc_case_turn(c, p->r, v.low[k]);
@@ -267,7 +96,7 @@ static void note_turns(usc_case *c, const usc_hull *h)
 
 /* Of many elements with one truth, runs took some to that value: chance leaves a few out
  * that no run took there. */
-static bool turns_elsewhere(usc_case *c, const place *p)
+static bool turns_elsewhere(usc_case *c, const usc_hull_place *p)
 {
     const usc_turn *turn = usc_case_turn(c, p->r, p->d);
     return turn != NULL && turn->n >= MANY_TURNS;
@@ -277,16 +106,16 @@ static bool turns_elsewhere(usc_case *c, const place *p)
 
 /* Whether a step leaves two groups of values, far from one another beside what is in
  * each; and one holds the element, which is in no gap. */
-static bool is_split(const usc_hull *h, const place *p)
+static bool is_split(const usc_hull *h, const usc_hull_place *p)
 {
-    return h->n_runs >= FEW_RUNS && !is_in_gap(h, p) &&
+    return h->n_runs >= USC_HULL_RUNS && !usc_hull_is_in_gap(h, p) &&
            usc_values_are_split(p->runs, p->n_runs - p->n_nearby);
 }
 
 /* Whether steps explain what runs give at an element. */
-static bool is_settled(const usc_hull *h, const place *p)
+static bool is_settled(const usc_hull *h, const usc_hull_place *p)
 {
-    const usc_values v = values_of(h, p, false);
+    const usc_values v = usc_hull_values(h, p, false);
     return p->stepped || is_split(h, p) || usc_values_are_on_grid(&v);
 }
 
@@ -322,18 +151,28 @@ static void accuse(usc_case *c)
     const usc_hull *h = c->hull;
     double most = 0;
     for (int64_t i = 0; i < h->n; i++) {
-        const place *p = &h->of[i];
+        const usc_hull_place *p = &h->of[i];
         const double off = c->open[p->index] ? usc_case_distance(c, p->d, p->r) : 0;
         most = fmax(most, off / fmax(fabs(p->r), h->typical));
     }
     usc_case_differ(c, &c->look.device, &c->truth);
-    if (!h->few || most > SHOWS) return;
+    if (!h->few || most > USC_HULL_SHOWS) return;
     char text[128];
     (void)usc_format(text, sizeof text, "off by %.3g roundings, as no run of float32 is",
-                     most / ROUNDING);
+                     most / USC_HULL_ROUNDING);
     c->f.verdict = USC_VERDICT_REDUCED;
     c->f.reason = usc_case_text(c, text);
     c->f.bits = -log2(most);
+}
+
+/* Whether what nobody could judge by bits is next to nothing beside the truth and all runs:
+ * these may lie anywhere, but what was rounded to fewer bits, or never written, is small.
+ * Upwards there is no bound, the inverse of another matrix nearby may always be larger. */
+static bool is_next_to_nothing(usc_case *c, const usc_hull *h)
+{
+    if (c->f.verdict != USC_VERDICT_UNJUDGED || !isfinite(h->least)) return false;
+    const double *device = usc_case_wide(c, &c->look.device);
+    return device != NULL && usc_values_size(device, NULL, c->n) < NOTHING * h->least;
 }
 
 static usc_status conclude(usc_case *c)
@@ -341,20 +180,21 @@ static usc_status conclude(usc_case *c)
     usc_hull *h = c->hull;
     int64_t n_open = 0, n_left_out = 0;
     c->open = usc_case_room(c, c->n, 1);
-    if (c->open == NULL || !weigh_spans(c, h)) return USC_OK; /* the driver tells */
+    if (c->open == NULL || !usc_hull_weigh(c, h)) return USC_OK; /* the driver tells */
     note_turns(c, h);
     for (int64_t i = 0; i < h->n; i++) {
-        place *p = &h->of[i];
-        p->nowhere = is_nowhere(c, h, p);
-        p->admitted = is_admitted(c, h, p);
+        usc_hull_place *p = &h->of[i];
+        p->nowhere = usc_hull_is_nowhere(c, h, p);
+        p->admitted = usc_hull_is_admitted(c, h, p);
         n_left_out += !p->admitted && turns_elsewhere(c, p);
     }
     const bool few = n_left_out <= 1 + c->n / LEFT_OUT;
+    const bool nothing = is_next_to_nothing(c, h);
     for (int64_t i = 0; i < h->n; i++) {
-        const place *p = &h->of[i];
+        const usc_hull_place *p = &h->of[i];
         if (p->nowhere && c->gaps == NULL) c->gaps = usc_case_room(c, c->n, 1);
         if (c->gaps != NULL) c->gaps[p->index] = p->nowhere;
-        c->open[p->index] = !p->admitted && !(few && turns_elsewhere(c, p));
+        c->open[p->index] = nothing || (!p->admitted && !(few && turns_elsewhere(c, p)));
         n_open += c->open[p->index];
     }
     if (n_open > 0)
@@ -376,9 +216,11 @@ static usc_status take_sides(usc_case *c, usc_error *err)
     const double *low = usc_case_wide(c, a), *high = usc_case_wide(c, b);
     if (low == NULL || high == NULL) return USC_OK;
     for (int64_t i = 0; i < h->n; i++) {
-        place *p = &h->of[i];
-        p->met |= is_between(c, p->d, low[p->index], high[p->index]);
+        usc_hull_place *p = &h->of[i];
+        p->met |= usc_hull_is_between(c, p->d, low[p->index], high[p->index]);
     }
+    const double *least = c->given.c != NULL ? usc_case_wide(c, c->given.c) : NULL;
+    h->least = least != NULL ? *least : (double)INFINITY;
     return conclude(c);
 }
 
@@ -392,8 +234,9 @@ static usc_status take_run(usc_case *c, usc_error *err)
         return conclude(c);
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
+    note_size(c, h, run, kind);
     for (int64_t i = 0; i < h->n; i++)
-        widen(h, &h->of[i], run[h->of[i].index], kind);
+        usc_hull_widen(h, &h->of[i], run[h->of[i].index], kind);
     h->n_runs += kind == USC_RERUN_OTHERWISE;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
 }
@@ -409,7 +252,7 @@ static usc_status take_flushed(usc_case *c, usc_error *err)
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < h->n; i++) {
         const double v = run[h->of[i].index];
-        h->of[i].met |= is_between(c, h->of[i].d, v, v);
+        h->of[i].met |= usc_hull_is_between(c, h->of[i].d, v, v);
     }
     return usc_case_ask(c, USC_WANT_FLUSHED, c->want.k + 1, take_flushed);
 }
@@ -427,8 +270,10 @@ usc_status usc_case_hold(usc_case *c)
     if (!find(c, h, h->typical, false)) return USC_OK;
     if (h->n == 0) return usc_case_go(c, c->look.after);
     if (!usc_case_load(c)) return USC_OK;
+    h->least = usc_values_size(c->r, NULL, c->n);
+    if (c->y != NULL) note_size(c, h, c->y, USC_RERUN_OTHERWISE);
     for (int64_t i = 0; i < h->n && c->y != NULL; i++)
-        widen(h, &h->of[i], c->y[h->of[i].index], USC_RERUN_OTHERWISE);
+        usc_hull_widen(h, &h->of[i], c->y[h->of[i].index], USC_RERUN_OTHERWISE);
     h->n_runs = 1;
     if (c->f.judgement.flushes) return usc_case_ask(c, USC_WANT_FLUSHED, 0, take_flushed);
     return usc_case_ask(c, USC_WANT_RUN, 0, take_run);
@@ -442,12 +287,12 @@ static usc_status keep_sides(usc_case *c)
     double *low = usc_case_room(c, c->n, sizeof *low);
     double *high = usc_case_room(c, c->n, sizeof *high);
     if (low == NULL || high == NULL) return USC_OK; /* the driver tells */
-    if (!weigh_spans(c, c->hull)) return USC_OK;
+    if (!usc_hull_weigh(c, c->hull)) return USC_OK;
     memcpy(low, c->r, (size_t)c->n * sizeof *low);
     memcpy(high, c->r, (size_t)c->n * sizeof *high);
     for (int64_t k = 0; k < h->n; k++)
-        between(h, &h->of[k], &low[h->of[k].index], &high[h->of[k].index]);
-    if (h->n > 0) usc_case_keep_sides(c, low, high);
+        usc_hull_between(h, &h->of[k], &low[h->of[k].index], &high[h->of[k].index]);
+    if (h->n > 0) usc_case_keep_sides(c, low, high, h->least);
     return usc_case_pass(c, USC_STAGE_KEEP_LOSS);
 }
 
@@ -456,6 +301,7 @@ static bool keep_widened(usc_case *c, const double *run, unsigned kind)
 {
     usc_hull *h = c->hull;
     const double seen = h->few ? 0 : SEEN;
+    note_size(c, h, run, kind);
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i], v = run[i];
         const bool off = fabs(v - r) > seen * fmax(fabs(r), h->typical);
@@ -464,7 +310,7 @@ static bool keep_widened(usc_case *c, const double *run, unsigned kind)
             if (!add(c, h, i, r, r)) return false;
             h->at[i] = h->n;
         }
-        widen(h, &h->of[h->at[i] - 1], v, kind);
+        usc_hull_widen(h, &h->of[h->at[i] - 1], v, kind);
     }
     h->n_runs += kind == USC_RERUN_OTHERWISE;
     return true;
@@ -492,6 +338,7 @@ usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
     h->few = c->n < USC_FEW_NUMBERS;
     h->at = usc_case_room(c, c->n, sizeof *h->at);
     h->typical = usc_judge_typical(&walk, c->n);
+    h->least = usc_values_size(c->r, NULL, c->n);
     if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
         return USC_OK;
     h->n_runs = 1;

@@ -99,8 +99,10 @@ void usc_case_keep_ties(usc_case *c)
     put_like(c, &c->kept->of.ties, c->marks, USC_U8);
 }
 
-void usc_case_keep_sides(usc_case *c, const double *low, const double *high)
+void usc_case_keep_sides(usc_case *c, const double *low, const double *high, double least)
 {
+    const int64_t one = 1;
+    usc_case_keep_put(c, &c->kept->of.run_least, &least, USC_F64, 1, &one);
     put_like(c, &c->kept->of.run_low, low, USC_F64);
     put_like(c, &c->kept->of.run_high, high, USC_F64);
 }

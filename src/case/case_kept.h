@@ -25,7 +25,8 @@ void usc_case_keep_steps(usc_case *c);
 void usc_case_keep_nearby(usc_case *c);
 void usc_case_keep_added(usc_case *c);
 void usc_case_keep_ties(usc_case *c);
-void usc_case_keep_sides(usc_case *c, const double *low, const double *high);
+void usc_case_keep_sides(usc_case *c, const double *low, const double *high,
+                         double least);
 void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut,
                         const double *shares, int64_t n_shares);
 void usc_case_keep_native(usc_case *c);

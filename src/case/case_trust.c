@@ -4,6 +4,7 @@
 // and other roundings may explain it. Then what float32 loses in a run. Neighbours:
 // case_state.h.
 #include "case/case_state.h"
+#include "case/case_values.h"
 
 #include <math.h>
 
@@ -102,27 +103,15 @@ usc_status usc_case_trust(usc_case *c, usc_case_stage *then, usc_error *err)
 
 /* ---- what float32 loses ---- */
 
-/* Root mean square of the finite elements of x - r, or of x. */
-static double size_of(const usc_case *c, const double *x, const double *r)
-{
-    double sum = 0;
-    int64_t n = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        const double v = r != NULL ? x[i] - r[i] : x[i];
-        if (!isfinite(v)) continue;
-        sum += v * v;
-        n++;
-    }
-    return n > 0 ? sqrt(sum / (double)n) : 0;
-}
-
 /* Of steps that nobody knows to be the call's own a loss out of all proportion is not
  * believed. */
 static bool is_believed(const usc_case *c, const double *lost)
 {
     if (((unsigned)c->given.number & USC_NOISE_OWN_STEPS) != 0) return true;
-    const double usual = c->y != NULL ? MOST_NOISE * size_of(c, c->y, c->r) : 0;
-    return size_of(c, lost, NULL) <= fmax(usual, OF_RESULT * size_of(c, c->r, NULL));
+    const double usual =
+        c->y != NULL ? MOST_NOISE * usc_values_size(c->y, c->r, c->n) : 0;
+    return usc_values_size(lost, NULL, c->n) <=
+           fmax(usual, OF_RESULT * usc_values_size(c->r, NULL, c->n));
 }
 
 /* One rounding of the largest element: what a function loses by missing its limit (tanh

@@ -3,6 +3,7 @@
 #include "case/case_values.h"
 
 #include <math.h>
+#include <stddef.h>
 
 #define APART 0.75  /* of what runs span, from which one gap makes two groups of them */
 #define WIDER 4.0   /* times a group: another kernel's luck */
@@ -103,4 +104,17 @@ bool usc_values_in_gap(const usc_around *a, double d, double size)
     const double one = USC_VALUES_SAME * fmax(size, fabs(d));
     const double reach = fmax(WIDER * fmax(group, one), EDGE * gap);
     return d > a->under + reach && d < a->over - reach;
+}
+
+double usc_values_size(const double *x, const double *r, int64_t n)
+{
+    double sum = 0;
+    int64_t n_finite = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double v = r != NULL ? x[i] - r[i] : x[i];
+        if (!isfinite(v)) continue;
+        sum += v * v;
+        n_finite++;
+    }
+    return n_finite > 0 ? sqrt(sum / (double)n_finite) : 0;
 }

@@ -5,6 +5,7 @@
 #define USC_CASE_VALUES_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum {
     USC_VALUES_MOST = 40, /* runs that are looked at */
@@ -47,5 +48,8 @@ bool usc_values_are_on_grid(const usc_values *v);
 /** The nearest to `d` of the values themselves, of what two steps give at once that runs
  * took alone (from `truth`), and of the grid on which they lie. */
 double usc_values_nearest(const usc_values *v, double truth, double d);
+
+/** Root mean square of the finite ones of n numbers x - r; r NULL: of x. */
+double usc_values_size(const double *x, const double *r, int64_t n);
 
 #endif

@@ -153,6 +153,7 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
         st = check_sides(o, o->own_low, o->own_high, o->own_nan, "own steps", err);
     if (st == USC_OK) st = check_chain(o, err);
     if (st == USC_OK) st = check_shares(o->lost_shares, err);
+    if (st == USC_OK) st = check_shares(o->run_least, err);
     if (st == USC_OK) st = check_stacked(o, o->usual, err);
     if (st == USC_OK) st = check_stacked(o, o->admissible, err);
     if (st == USC_OK) st = check_choice(o->choice, err);

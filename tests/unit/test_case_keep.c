@@ -303,11 +303,11 @@ static void what_was_answered_is_kept(void **state)
 {
     (void)state;
     static const char *const names[] = {
-        "reference",  "yardstick",  "slope",    "s1",       "s4",         "n_far",
-        "n_noise",    "flushed1",   "flushed3", "kinds",    "jump_at",    "jump_values",
-        "added_low",  "added_high", "run_low",  "run_high", "choice",     "admissible",
-        "unpromised", "usual",      "write_at", "writes",   "write_rows", "near_steps",
-        "side_low",   "side_high",  "sums_low", "excepted",
+        "reference",  "yardstick",  "slope",     "s1",       "s4",        "n_far",
+        "n_noise",    "flushed1",   "flushed3",  "kinds",    "jump_at",   "jump_values",
+        "added_low",  "added_high", "run_low",   "run_high", "run_least", "choice",
+        "admissible", "unpromised", "usual",     "write_at", "writes",    "write_rows",
+        "near_steps", "side_low",   "side_high", "sums_low", "excepted",
     };
     char *text = malloc(TEXT);
     usc_error err;

@@ -192,7 +192,7 @@ def with_noise(call, outputs):
     of_length = gauge.vectors[: 1 if gauge.values is None else None]  # R of qr is none
     for i, rows in of_length:
         t = outputs.get(f"out[{i}]")
-        if t is not None and t.numel() and t.is_floating_point():
+        if t is not None and t.numel() and t.is_floating_point() and t.dim() >= dims:
             axis = (-1 if rows else -2) - (t.dim() > dims)
             out[f"out[{i}]"] = _noisy(t, t.norm(dim=axis, keepdim=True))
     t = outputs.get(f"out[{gauge.values}]")

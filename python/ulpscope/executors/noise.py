@@ -18,6 +18,7 @@ from .algorithms import FIRST, LAST, accumulated, by_matrix, n_points
 from .formats import rounded_once
 from .orders import PRODUCTS, adds, is_whole_step
 from .precision import sound
+from .solved import nearby
 
 LOW = (torch.float32, torch.float16, torch.bfloat16)
 CONVOLUTION_BACKWARD = torch.ops.aten.convolution_backward.default
@@ -273,6 +274,10 @@ class Noise(InSteps):
         super().__init__(apart)
         self.rough, self.settled = rough, False
         self.generator = torch.Generator().manual_seed(seed)
+        self.across = bool(seed % 2)
+
+    def _run(self, func, args, kwargs):
+        return super()._run(func, *nearby(func, args, kwargs, self.generator, self.across))
 
     def _step(self, func, args, kwargs, out):
         steps = _signs(out.shape, self.generator)
