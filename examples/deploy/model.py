@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models for run_model.cpp: one traced, one scripted, one scripted on the device; and what they give here."""
+"""Models for run_model.cpp: one traced, one scripted, one scripted on the device; the same as a package of AOTInductor
+for run_package.cpp (torch 2.13 and newer); and what they give here."""
 
 import sys
 from pathlib import Path
 
 import torch
+import torch._inductor
 from torch import nn
 
 import ulpscope.sim  # noqa: F401
@@ -21,4 +23,7 @@ torch.jit.script(model).save(folder / "scripted.pt")
 on_sim = model.to("sim")
 torch.jit.script(on_sim).save(folder / "scripted_on_sim.pt")
 with torch.no_grad():
+    if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13):
+        exported = torch.export.export(on_sim, (x.to("sim"),))
+        torch._inductor.aoti_compile_and_package(exported, package_path=str(folder / "packaged.pt2"))
     print(*(value.hex() for value in on_sim(x.to("sim")).flatten().tolist()), sep="\n")

@@ -9,8 +9,14 @@ from collections.abc import Callable
 
 import torch
 
-from .calls.torch_private import inductor_parts, inductor_takes_for_cpu
+from .calls.torch_private import (
+    fake_convolutions_as_cpus,
+    inductor_packages_for,
+    inductor_parts,
+    inductor_takes_for_cpu,
+)
 from .sim_memory import _Error
+from .sim_packages import wrapper
 
 
 class _Opening(ctypes.Structure):  # usc_sim_opening
@@ -27,6 +33,7 @@ def use(lib: ctypes.CDLL, sim: object) -> None:
     lib.usc_sim_open_all.argtypes = [ctypes.POINTER(_Opening), ctypes.c_size_t, ctypes.POINTER(_Error)]
     lib.usc_sim_close_all.argtypes = [ctypes.POINTER(_Opening), ctypes.c_size_t]
     lib.usc_sim_set_label.argtypes = [ctypes.c_char_p]
+    fake_convolutions_as_cpus("sim")
 
 
 def run(kernel: Callable, name: str, written: str, *args: object) -> None:
@@ -103,6 +110,9 @@ def _overrides(inductor: object) -> object:
         def current_stream(self) -> str:
             return "torch.sim.current_stream()"
 
+        def cpp_kernel_type(self) -> str:
+            return "void*"
+
     return Lines()
 
 
@@ -156,22 +166,6 @@ def _interface(inductor: object) -> type:
     return Interface
 
 
-class _OnlyPython:
-    """In place of a wrapper in C++."""
-
-    supports_caching = False
-
-    def __init__(self, *_, **__):
-        raise NotImplementedError(
-            "sim: Inductor's wrapper in C++ (cpp_wrapper, AOTInductor) is not there; leave "
-            "torch._inductor.config.cpp_wrapper off"
-        )
-
-    @staticmethod
-    def create(*_, **__):
-        return _OnlyPython()
-
-
 NAMES = ("Scheduling", "PythonWrapperCodegen", "CppWrapperCodegen", "WrapperFxCodegen")
 
 
@@ -182,7 +176,8 @@ def part(name: str) -> object:
         inductor.register_device_op_overrides("sim", _overrides(inductor))
         inductor.register_interface_for_device("sim", _interface(inductor))
         inductor_takes_for_cpu("sim")
+        inductor_packages_for("sim")
         return inductor.CppScheduling
     if name == "PythonWrapperCodegen":
         return _wrapper(inductor)
-    return inductor.WrapperFxCodegen if name == "WrapperFxCodegen" else _OnlyPython
+    return inductor.WrapperFxCodegen if name == "WrapperFxCodegen" else wrapper()
