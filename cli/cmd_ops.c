@@ -10,7 +10,15 @@
 
 #include "common/cli_python.h"
 
-enum { OPT_SOURCE = 256, OPT_INCLUDE, OPT_NATIVE, OPT_SPACE, OPT_LENIENT, OPT_JSON };
+enum {
+    OPT_SOURCE = 256,
+    OPT_INCLUDE,
+    OPT_NATIVE,
+    OPT_SPACE,
+    OPT_LENIENT,
+    OPT_JSON,
+    OPT_C
+};
 enum { MOST_FILES = 256 };
 
 static const cli_entry own_options[] = {
@@ -25,6 +33,7 @@ static const cli_entry own_options[] = {
      "gen: of the kernels (default: the file's cpp_namespace, else at::sim)"},
     {OPT_LENIENT, "lenient", NULL, NULL,
      "gen, check: operators that this torch does not have are left out and listed"},
+    {OPT_C, "c", NULL, NULL, "skeleton: functions of plain C (`kernel: c`)"},
     {OPT_NATIVE, "native", "FILE", NULL,
      "torch's native_functions.yaml (default: the one of the torch at hand)"},
     {OPT_JSON, "json", NULL, NULL, "gen, check: one JSON object"},
@@ -38,7 +47,8 @@ const cli_page cmd_ops_page = {
         "gen FILE.yaml -o DIR | check FILE.yaml | why OP... | skeleton OP... [OPTIONS]",
     .about =
         "Operators of a device, written down in YAML in the words of torch's "
-        "native_functions.yaml (func, dispatch, structured, precomputed, ...), as C++ "
+        "native_functions.yaml (func, dispatch, structured, precomputed, ...; kernel: c "
+        "for one in plain C), as C++ "
         "that "
         "registers them: `gen` writes sim_ops.h, with what each kernel has to be, and "
         "sim_ops.cpp, with wrappers and registrations. The schemas are those of the "
@@ -51,6 +61,7 @@ const cli_page cmd_ops_page = {
         "entries of its group and the functions to fill in.\n",
     .options = options,
     .examples = "  ulpscope ops skeleton tril nonzero\n"
+                "  ulpscope ops skeleton --c silu flip\n"
                 "  ulpscope ops gen ops.yaml --source tril.cpp -o build/ops\n"
                 "  ULPSCOPE_SIM_OPS=build/ops python train.py\n"
                 "  ulpscope ops why aten::lerp.Scalar\n",
@@ -63,7 +74,7 @@ typedef struct arguments {
     const char *source[MOST_FILES], *include[MOST_FILES];
     const char *out, *part;
     char native[PATH_MAX];
-    bool json;
+    bool json, in_c;
 } arguments;
 
 static bool take_file(const char *option, const char **list, size_t *n)
@@ -89,6 +100,8 @@ static bool take(arguments *a, int key)
         return true;
     case OPT_LENIENT:
         return a->ops.lenient = true;
+    case OPT_C:
+        return a->in_c = true;
     case OPT_NATIVE:
         a->ops.native = optarg;
         return true;
@@ -224,9 +237,11 @@ static int run_skeleton(const arguments *a, char **words, int n)
     if (cxx == NULL) return cli_fail("no memory");
     (void)puts("# ops.yaml");
     const usc_status st = usc_ops_skeleton((const char *const *)words, (size_t)n,
-                                           a->ops.native, stdout, cxx, &err);
+                                           a->ops.native, a->in_c, stdout, cxx, &err);
     (void)fclose(cxx);
-    if (st == USC_OK && size > 0)
+    if (st == USC_OK && size > 0 && a->in_c)
+        (void)printf("// kernels.c\n#include \"sim_ops_c.h\"\n\n%s", code);
+    else if (st == USC_OK && size > 0)
         (void)printf(
             "// kernels.cpp\n#include \"sim_ops.h\"\n\nnamespace %s\n{\n\n%s} // "
             "namespace %s\n",

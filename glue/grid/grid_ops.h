@@ -74,6 +74,14 @@ class Open
             add(t, USC_SIM_WRITE);
         open();
     }
+    Open(const std::vector<at::Tensor> &read, const std::vector<at::Tensor> &written)
+    {
+        for (const at::Tensor &t : read)
+            add(t, USC_SIM_READ);
+        for (const at::Tensor &t : written)
+            add(t, USC_SIM_WRITE);
+        open();
+    }
     // The operands of an iterator.
     explicit Open(const at::TensorIteratorBase &iter)
     {

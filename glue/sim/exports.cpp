@@ -191,6 +191,17 @@ void install(const std::vector<std::string> &patterns)
     }
 }
 
+void put_faults_before_theirs()
+{
+    auto &dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName &name : dispatcher.getAllOpNames()) {
+        const auto op = dispatcher.findSchema(name);
+        if (op && has(*op, DispatchKey::PrivateUse1) &&
+            is_theirs(*op, kernel_text(*op, DispatchKey::PrivateUse1, 0)))
+            put_faults_before(*op);
+    }
+}
+
 void register_all()
 {
     register_runtime();
@@ -261,6 +272,17 @@ EXPORT void usc_glue_sim_faults_changed()
 {
     usc_sim::faults_changed = true;
     usc_sim::install_where_faults_need_it();
+}
+
+/// To be called before a mode puts kernels in front of all others: those of others' operators
+/// are seen to now, for what is put in later stands before the mode's.
+EXPORT void usc_glue_sim_before_modes()
+{
+    try {
+        usc_sim::put_faults_before_theirs();
+    } catch (const std::exception &) {
+        // Faults that are planted later tell that they fired at no call.
+    }
 }
 
 /// Waits until autograd's device threads have let go of what they did last, which can

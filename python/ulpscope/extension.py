@@ -32,7 +32,7 @@ from setuptools import Extension
 from torch.utils import cpp_extension
 
 from . import sim_properties
-from .program import glue, heads
+from .program import c_objects, glue, heads
 from .program.lowered import KernelRefused, Lowering, write_if_changed
 
 __all__ = [
@@ -280,17 +280,22 @@ def load(
     folder = Path(build_directory) if build_directory else _build_folder(name, races, sources)
     folder.mkdir(parents=True, exist_ok=True)
     _clear_if_foreign(folder)
+    in_c = [source for source in sources if str(source).endswith(".c")]
     lowering = Lowering(folder / "lowered", list(extra_include_paths or []))
-    lowered = [lowering.source(source) for source in sources]
+    lowered = [lowering.source(source) for source in sources if source not in in_c]
     lowering.check()
     given = [*(extra_cflags or []), *_of_simcc(list(extra_sim_cflags or []))]
     flags = [*_flags(races), *given, *_again(name, lowering.digest()), *_parsed(lowering, lowered, given, races)]
+    try:
+        objects = c_objects.compiled(in_c, folder, [*(extra_include_paths or []), *include_paths()[:2]])
+    except RuntimeError as problem:
+        raise ExtensionError(f"the extension {name} does not compile: {problem}") from problem
     try:
         module = cpp_extension.load(
             name,
             [*lowered, _module_source(folder / "lowered")],
             extra_cflags=flags,
-            extra_ldflags=[*_link_flags(), *(extra_ldflags or [])],
+            extra_ldflags=[*objects, *_link_flags(), *(extra_ldflags or [])],
             extra_include_paths=[*(extra_include_paths or []), *include_paths()[:2]],
             build_directory=str(folder),
             verbose=verbose,

@@ -428,6 +428,7 @@ set_launch_blocking(os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in (
 if faults_fired():
     atexit.register(tell_idle)
 atexit.register(_lib_glue.usc_glue_sim_settle)
+glue.before_modes.append(_lib_glue.usc_glue_sim_before_modes)
 atexit.register(_finish)
 _lib.usc_sim_was_interrupted.restype = ctypes.c_bool
 _lib.usc_sim_on_wait(ctypes.c_void_p(_core.interrupted_address()))

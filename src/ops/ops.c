@@ -125,17 +125,20 @@ static void put_paths(usc_line *l, const usc_ops_options *options)
 static usc_status generate(const usc_ops_book *b, const char *folder,
                            const usc_ops_options *options, usc_error *err)
 {
-    usc_line header = {0}, source = {0}, paths = {0};
-    usc_ops_write(b, options, &header, &source);
+    usc_line header = {0}, c_header = {0}, source = {0}, paths = {0};
+    usc_ops_write(b, options, &header, &c_header, &source);
     put_paths(&paths, options);
     usc_line_text(&paths, "\n");
-    usc_status st = header.failed || source.failed || paths.failed
+    usc_status st = header.failed || c_header.failed || source.failed || paths.failed
                         ? usc_no_memory(folder, err)
                         : usc_folder_make(folder, "", err);
     if (st == USC_OK) st = put_file(folder, "sim_ops.h", &header, err);
+    if (st == USC_OK && usc_ops_has_c(b))
+        st = put_file(folder, "sim_ops_c.h", &c_header, err);
     if (st == USC_OK) st = put_file(folder, "sim_ops.cpp", &source, err);
     if (st == USC_OK) st = put_file(folder, "sources.txt", &paths, err);
     usc_line_free(&header);
+    usc_line_free(&c_header);
     usc_line_free(&source);
     usc_line_free(&paths);
     return st;

@@ -41,6 +41,8 @@ struct usc_ops_entry {
     const char *structured, *delegate, *inherits; /* NULL: not said */
     const usc_yaml *precomputed, *autogen;
     const usc_yaml *backward; /* argument: expression */
+    const usc_yaml *in_c;     /* the text of `kernel`; NULL: C++ */
+    const usc_yaml *outputs;  /* of a kernel in C: an expression, or several */
     bool guard, same_device;
 
     /* ops_plan.c, of a device's entries */
@@ -104,9 +106,15 @@ const char *usc_ops_common_kernel(const usc_ops_entry *e);
 void usc_ops_plan(usc_ops_book *b, const usc_ops_book *native,
                   const usc_ops_options *options);
 
-/** The header and the source, as text. */
+/** What is wrong with an entry's `kernel: c` (ops_c.c). */
+void usc_ops_check_c(usc_ops_book *b, const usc_ops_entry *e);
+
+/** Whether any kernel is in C. */
+bool usc_ops_has_c(const usc_ops_book *b);
+
+/** The header, that of kernels in C, and the source, as text. */
 void usc_ops_write(const usc_ops_book *b, const usc_ops_options *options,
-                   usc_line *header, usc_line *source);
+                   usc_line *header, usc_line *c_header, usc_line *source);
 
 /** The name of an operator as a name of C++: "tril_out". Memory: the arena's. */
 const char *usc_ops_cxx_name(const char *name, usc_arena *arena);

@@ -19,7 +19,7 @@ static void put_meta_parameters(usc_ops_writer *w, usc_line *l, const usc_ops_sc
     }
 }
 
-static void put_impl_parameters(usc_ops_writer *w, usc_line *l, const usc_ops_entry *out)
+void usc_ops_put_impl_parameters(usc_ops_writer *w, usc_line *l, const usc_ops_entry *out)
 {
     const usc_ops_schema *s = out->schema;
     bool any = false;
@@ -112,7 +112,7 @@ static void declare_structured(usc_ops_writer *w, const usc_ops_entry *out)
         l, "struct structured_%s : public %sstructured_%s {\n    void impl(",
         usc_ops_kernel_of(out, "PrivateUse1"),
         out->kind == USC_OPS_CUSTOMIZED ? "" : "at::meta::", usc_ops_meta_name(w, out));
-    put_impl_parameters(w, l, out);
+    usc_ops_put_impl_parameters(w, l, out);
     usc_line_text(l, ");\n};\n\n");
 }
 

@@ -387,5 +387,7 @@ void usc_ops_plan(usc_ops_book *b, const usc_ops_book *native,
         if (e->kind == USC_OPS_LEGACY && e->group.out != NULL)
             e->kind = e->group.out->kind;
     }
+    for (size_t i = 0; i < b->n; i++)
+        usc_ops_check_c(b, &b->entry[i]);
     check_sources(b, options);
 }

@@ -15,6 +15,7 @@ static const char *const fields[] = {
     "func",        "dispatch",     "structured",   "structured_delegate",
     "precomputed", "device_guard", "device_check", "structured_inherits",
     "tags",        "autogen",      "backward",     "variants",
+    "kernel",      "outputs",
 };
 
 static const char *const device_keys[] = {
@@ -153,6 +154,8 @@ static void read_common(usc_ops_book *b, usc_ops_entry *e)
     e->precomputed = usc_yaml_get(e->node, "precomputed");
     e->autogen = usc_yaml_get(e->node, "autogen");
     e->backward = usc_yaml_get(e->node, "backward");
+    e->in_c = usc_yaml_get(e->node, "kernel");
+    e->outputs = usc_yaml_get(e->node, "outputs");
     read_dispatch(b, e);
 }
 

@@ -2,9 +2,10 @@
 // What an operator is in torch, and a first entry of it with what its author writes.
 #include <ulpscope/x/ops.h>
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "ops/ops_book.h"
+#include "ops/ops_write.h"
 
 static usc_status find(const usc_ops_book *native, const char *op,
                        const usc_ops_entry **out, usc_error *err)
@@ -105,14 +106,41 @@ static void put_kernel_name(FILE *to, const usc_ops_entry *e)
     }
 }
 
-static void put_group(const usc_ops_group *g, FILE *yaml, FILE *cxx, usc_arena *arena)
+/* A function of C to fill in. */
+static void put_c(const usc_ops_entry *e, const usc_ops_entry *named, FILE *code)
+{
+    char *name = NULL;
+    size_t size = 0;
+    usc_line signature = {0};
+    FILE *to = open_memstream(&name, &size);
+    if (to == NULL) return;
+    put_kernel_name(to, named);
+    if (fclose(to) == 0) usc_ops_put_c_signature(&signature, e, name);
+    (void)fprintf(
+        code,
+        "%s\n{\n    return usc_error_set(err, USC_E_UNSUPPORTED, -1, \"%s is not "
+        "written yet\");\n}\n\n",
+        signature.text != NULL ? signature.text : "", e->name);
+    usc_line_free(&signature);
+    free(name);
+}
+
+static void put_group(const usc_ops_group *g, bool in_c, FILE *yaml, FILE *cxx,
+                      usc_arena *arena)
 {
     const usc_ops_entry *const members[] = {g->functional, g->inplace, g->out};
     for (int i = 0; i < 3; i++)
         if (members[i] != NULL) (void)fprintf(yaml, "- func: %s\n", members[i]->name);
-    (void)fputs("  dispatch:\n    PrivateUse1: ", yaml);
-    put_kernel_name(yaml, g->functional != NULL ? g->functional : g->out);
+    const usc_ops_entry *named = g->functional != NULL ? g->functional : g->out;
+    (void)fprintf(yaml, "%s  dispatch:\n    PrivateUse1: ", in_c ? "  kernel: c\n" : "");
+    put_kernel_name(yaml, named);
     (void)fputs("\n\n", yaml);
+    if (in_c) {
+        usc_ops_entry out = *g->out;
+        out.kind = USC_OPS_LEGACY_META;
+        put_c(&out, named, cxx);
+        return;
+    }
     (void)fprintf(cxx, "// %s: its shapes are torch's.\nTORCH_IMPL_FUNC(", g->out->name);
     put_kernel_name(cxx, g->functional != NULL ? g->functional : g->out);
     (void)fputs(")(", cxx);
@@ -128,10 +156,19 @@ static void put_group(const usc_ops_group *g, FILE *yaml, FILE *cxx, usc_arena *
                 cxx);
 }
 
-static void put_function(const usc_ops_entry *e, FILE *yaml, FILE *cxx, usc_arena *arena)
+static void put_function(const usc_ops_entry *e, bool in_c, FILE *yaml, FILE *cxx,
+                         usc_arena *arena)
 {
     usc_line parameters = {0};
-    (void)fprintf(yaml, "- func: %s\n  dispatch:\n    PrivateUse1: ", e->name);
+    if (usc_ops_common_kernel(e) != NULL) in_c = false; /* torch's serves every device */
+    (void)fprintf(yaml, "- func: %s\n%s  dispatch:\n    PrivateUse1: ", e->name,
+                  in_c ? "  kernel: c\n" : "");
+    if (in_c) {
+        put_kernel_name(yaml, e);
+        (void)fputs("\n\n", yaml);
+        put_c(e, e, cxx);
+        return;
+    }
     if (usc_ops_common_kernel(e) != NULL) {
         (void)fprintf(yaml, "%s\n\n", usc_ops_common_kernel(e));
         return;
@@ -145,8 +182,8 @@ static void put_function(const usc_ops_entry *e, FILE *yaml, FILE *cxx, usc_aren
     usc_line_free(&parameters);
 }
 
-usc_status usc_ops_skeleton(const char *const *op, size_t n, const char *path, FILE *yaml,
-                            FILE *cxx, usc_error *err)
+usc_status usc_ops_skeleton(const char *const *op, size_t n, const char *path, bool in_c,
+                            FILE *yaml, FILE *cxx, usc_error *err)
 {
     usc_ops_book native;
     usc_keys seen = {0};
@@ -159,12 +196,12 @@ usc_status usc_ops_skeleton(const char *const *op, size_t n, const char *path, F
         const char *of = g.out != NULL ? g.out->name : e->name;
         if (usc_keys_put(&seen, usc_key_of(of), (int64_t)i) != (int64_t)i) continue;
         if (g.out != NULL)
-            put_group(&g, yaml, cxx, &native.arena);
+            put_group(&g, in_c, yaml, cxx, &native.arena);
         else if (usc_ops_is_composite(e))
             (void)fprintf(yaml, "# %s is made of other operators: nothing is needed\n\n",
                           e->name);
         else
-            put_function(e, yaml, cxx, &native.arena);
+            put_function(e, in_c, yaml, cxx, &native.arena);
     }
     if (st == USC_OK && (native.arena.failed || seen.failed))
         st = usc_no_memory("a skeleton", err);

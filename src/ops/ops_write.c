@@ -202,6 +202,7 @@ static void put_definitions(usc_ops_writer *w, const char *space)
         usc_line_text(w->source, ")\");\n");
     }
     if (any) usc_line_text(w->source, "}\n\n");
+    if (any) usc_ops_put_c_meta(w, space);
     if (any) usc_ops_put_autograd(w, space);
 }
 
@@ -213,7 +214,12 @@ static void put_source(usc_ops_writer *w)
     const usc_ops_book *b = w->book;
     usc_line_text(w->source,
                   "// Written by `ulpscope ops gen`: wrappers of kernels, and their "
-                  "registration.\n#include \"sim_ops.h\"\n\nnamespace\n{\n\n");
+                  "registration.\n#include \"sim_ops.h\"\n");
+    if (usc_ops_has_c(b))
+        usc_line_text(w->source, "#include \"sim_ops_c.h\"\n\n#include <grid_ops_c.h>\n");
+    usc_line_text(w->source, "\n");
+    usc_ops_put_c_callers(w);
+    usc_line_text(w->source, "namespace\n{\n\n");
     for (size_t i = 0; i < b->n; i++)
         put_wrappers(w, &b->entry[i]);
     usc_line_text(w->source, "} // namespace\n\n");
@@ -230,7 +236,7 @@ static void put_source(usc_ops_writer *w)
 }
 
 void usc_ops_write(const usc_ops_book *b, const usc_ops_options *options,
-                   usc_line *header, usc_line *source)
+                   usc_line *header, usc_line *c_header, usc_line *source)
 {
     usc_arena arena = {.alloc = usc_libc_alloc};
     usc_ops_writer w = {.book = b,
@@ -241,6 +247,7 @@ void usc_ops_write(const usc_ops_book *b, const usc_ops_options *options,
                         .space = options->cxx_space != NULL ? options->cxx_space
                                                             : b->cxx_space};
     usc_ops_put_header(&w);
+    usc_ops_put_c_header(&w, c_header);
     put_source(&w);
     header->failed = header->failed || arena.failed || w.declared.failed || w.failed;
     usc_keys_free(&w.declared);

@@ -40,6 +40,22 @@ const usc_ops_precomputed *usc_ops_computed_of(const usc_ops_entry *out,
 /** Writes the header. */
 void usc_ops_put_header(usc_ops_writer *w);
 
+/** Adds the parameters of a structured kernel. */
+void usc_ops_put_impl_parameters(usc_ops_writer *w, usc_line *l,
+                                 const usc_ops_entry *out);
+
+/** Adds "usc_status Tril(const usc_tensor *self, ..., usc_error *err)", of a kernel in C. */
+void usc_ops_put_c_signature(usc_line *l, const usc_ops_entry *e, const char *kernel);
+
+/** Writes the header of kernels in C. */
+void usc_ops_put_c_header(usc_ops_writer *w, usc_line *l);
+
+/** The functions of C++ that call kernels in C. */
+void usc_ops_put_c_callers(usc_ops_writer *w);
+
+/** What new operators with a kernel in C give, without memory. */
+void usc_ops_put_c_meta(usc_ops_writer *w, const char *space);
+
 /** SymInt where a kernel's name ends with _symint, as torch's own do. */
 usc_ops_spelling usc_ops_spelling_of(const char *kernel);
 

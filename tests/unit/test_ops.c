@@ -363,7 +363,7 @@ static void test_a_skeleton_is_complete(void **state)
     usc_error err = {0};
     FILE *y = fmemopen(yaml, sizeof yaml, "wb"), *c = fmemopen(cxx, sizeof cxx, "wb");
     assert_true(y != NULL && c != NULL);
-    assert_int_equal(usc_ops_skeleton(ops, 4, NATIVE, y, c, &err), USC_OK);
+    assert_int_equal(usc_ops_skeleton(ops, 4, NATIVE, false, y, c, &err), USC_OK);
     (void)fclose(y);
     (void)fclose(c);
     usc_ops_result *r = check(yaml, (usc_ops_options){0});

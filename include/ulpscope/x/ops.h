@@ -81,8 +81,8 @@ USC_API USC_NODISCARD usc_status usc_ops_check(const char *path,
                                                usc_ops_result **out, usc_error *err);
 
 /**
- * The same; where there are no problems it writes sim_ops.h, sim_ops.cpp and sources.txt
- * into a folder, which is made. The same input gives the same bytes; a file whose bytes
+ * The same; where there are no problems it writes sim_ops.h, sim_ops.cpp and sources.txt,
+ * and sim_ops_c.h where a kernel is in C, into a folder, which is made. The same input gives the same bytes; a file whose bytes
  * stay is not touched.
  *
  * Memory:  as usc_ops_check.
@@ -99,12 +99,12 @@ USC_API USC_NODISCARD usc_status usc_ops_why(const char *op, const char *native,
                                              usc_error *err);
 
 /** Writes the entries of operators, with the other members of their groups, and what their
- * author writes, as a comment at their end.
+ * author writes: functions of C++, or of C (`kernel: c`).
  *
  * Errors:  as usc_ops_why. */
 USC_API USC_NODISCARD usc_status usc_ops_skeleton(const char *const *op, size_t n,
-                                                  const char *native, FILE *yaml,
-                                                  FILE *cxx, usc_error *err);
+                                                  const char *native, bool in_c,
+                                                  FILE *yaml, FILE *code, usc_error *err);
 
 /** Frees; NULL is allowed. */
 USC_API void usc_ops_free(usc_ops_result *result);

@@ -42,6 +42,9 @@ _NOEXEC = (
 )
 
 
+before_modes: list = []  # called before a mode puts kernels in front of all others, by who must stand behind those
+
+
 class GlueError(RuntimeError):
     """The glue could not be compiled; the text says why."""
 

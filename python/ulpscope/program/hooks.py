@@ -23,6 +23,7 @@ from .. import _core
 from ..calls.foreign import unhurt
 from ..calls.torch_older import is_compiling
 from ..calls.torch_private import data_loader_iterator, private_backend
+from . import glue as _glue
 
 EXIT_S = 10  # what the program's own os._exit waits for us
 SOURCES = ("optimizer", "dataloader", "manual")
@@ -330,6 +331,8 @@ class Libraries:
     def _wrap(self, owner, name):
         def wrapper(original, *args, **kwargs):
             result = original(*args, **kwargs)
+            for prepare in _glue.before_modes:
+                prepare()
             self.session.adopt()
             return result
 

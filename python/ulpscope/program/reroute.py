@@ -94,11 +94,15 @@ class Rerouted(_mode.ProgramMode):
 
         if self.route is not None:
             self.route.set_on(True)
+            for prepare in _glue.before_modes:
+                prepare()
             self.route.adopt()
             self.route.reset_place()
             if self.modules is not None:
                 self.modules.forget()
             return
+        for prepare in _glue.before_modes:
+            prepare()
         self.route = _core.Reroute(
             str(_glue.ready("intercept")),
             self.kind,
