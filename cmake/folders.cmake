@@ -88,7 +88,7 @@ function(usc_link_law)
   foreach(name IN LISTS usc_folders ITEMS sim)
     add_executable(law_${name} ${CMAKE_BINARY_DIR}/law/main.c)
     if(name STREQUAL sim) # the simulated device, which lies outside of src/
-      target_link_libraries(law_sim PRIVATE sim_objects usc_json usc_tensor usc_base)
+      target_link_libraries(law_sim PRIVATE sim_objects usc_kernels usc_json usc_tensor usc_base)
     else()
       list(TRANSFORM usc_below_${name} PREPEND usc_ OUTPUT_VARIABLE objects)
       target_link_libraries(law_${name} PRIVATE usc_${name} ${objects})

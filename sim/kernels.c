@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums, products and softmax in a chosen arithmetic. Numbers lie in doubles; each step is
 // rounded to the dtype that sums are kept in.
-#include <ulpscope_sim/numerics.h>
+#include "fast.h"
 
 #include <math.h>
 
@@ -120,11 +120,17 @@ static size_t step_of(uint64_t seed, size_t count)
     }
 }
 
+void usc_sim_walk(uint64_t seed, size_t count, size_t *at, size_t *step)
+{
+    *step = count > 1 ? step_of(seed * 0xbf58476d1ce4e5b9u, count) : 0;
+    *at = count > 0 ? (size_t)(seed % count) : 0;
+}
+
 static double in_random_order(const terms *t, size_t count, uint64_t seed)
 {
-    const size_t step = count > 1 ? step_of(seed * 0xbf58476d1ce4e5b9u, count) : 0;
-    size_t at = count > 0 ? (size_t)(seed % count) : 0;
+    size_t at, step;
     double sum = 0;
+    usc_sim_walk(seed, count, &at, &step);
     for (size_t i = 0; i < count; i++) {
         sum = added(t, sum, at);
         at = (at + step) % count;
@@ -171,6 +177,7 @@ void usc_sim_products(const usc_sim_numerics *n, usc_dtype dtype, const double *
                       const double *b, size_t n_rows, size_t n_columns, size_t depth,
                       double *out)
 {
+    if (usc_sim_fast_wide_products(n, dtype, a, b, n_rows, n_columns, depth, out)) return;
     for (size_t i = 0; i < n_rows; i++)
         for (size_t j = 0; j < n_columns; j++)
             out[i * n_columns + j] =

@@ -31,6 +31,10 @@
 #define USC_UNROLLED _Pragma("GCC unroll 8")
 #endif
 
+/* Behind a type: a vector of it, of so many bytes. And each element in another type. */
+#define USC_VECTOR(bytes) __attribute__((vector_size(bytes)))
+#define USC_CONVERT_VECTOR(v, type) __builtin_convertvector(v, type)
+
 /* Asks for memory that is read soon; any address will do. */
 #define USC_PREFETCH(at) __builtin_prefetch(at)
 

@@ -151,6 +151,56 @@ USC_API void usc_sim_norm_back(const usc_sim_numerics *n, usc_dtype dtype,
                                const usc_sim_norm *norm, const double *grad, double mean,
                                double scale, double *out);
 
+/* ---- rows of float32 ------------------------------------------------------------------- */
+
+/* The same, bit for bit, of many rows at once, where they lie and as fast as the processor
+ * allows. Each returns false where `n` has no such form for operands of `dtype` (sums that
+ * are not kept in float32, or that a fault breaks) or there is no memory: nothing was done
+ * that counts, and the functions above are to be taken. */
+
+/** Row i, term k lies at at[i * row + k * term]. */
+typedef struct usc_sim_rows {
+    const float *at;
+    ptrdiff_t row, term;
+} usc_sim_rows;
+
+/** out[i] = usc_sim_sum() of row i. */
+USC_API bool usc_sim_sum_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                              const usc_sim_rows *rows, size_t n_rows, size_t n_terms,
+                              float *out);
+
+/** out[i * n_columns + j] = sum over k of a[i, k] * b[j, k], factors rounded already. */
+USC_API bool usc_sim_product_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                                  const usc_sim_rows *a, const usc_sim_rows *b,
+                                  size_t n_rows, size_t n_columns, size_t n_terms,
+                                  float *out);
+
+/** usc_sim_softmax() of rows that lie one behind the other. */
+USC_API bool usc_sim_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                                  const float *x, size_t n_rows, size_t count,
+                                  float *out);
+
+/** Rows that are normed, one behind the other. The weights of row i begin at
+ * i % period * (n / n_each). */
+typedef struct usc_sim_norms {
+    const float *x, *weight, *bias; /* NULL: 1, 0 */
+    size_t n_rows, n, n_each, period;
+    double epsilon;
+    bool by_mean;
+} usc_sim_norms;
+
+/** usc_sim_norm_row() of each; n_rows means, variances and scales. */
+USC_API bool usc_sim_norm_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                               const usc_sim_norms *norms, float *mean, float *variance,
+                               float *scale, float *out);
+
+/** usc_sim_norm_back() of each, n_each = 1. */
+USC_API bool usc_sim_norm_back_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                                    const usc_sim_norms *norms, const float *grad,
+                                    const float *mean, const float *scale, float *out);
+
+/* ---- attention -------------------------------------------------------------------------- */
+
 /** One head of attention: rows of queries, keys and values, row-major. */
 typedef struct usc_sim_attention {
     const double *q, *k, *v, *mask; /* mask: n_queries x n_keys, added; NULL: none */
