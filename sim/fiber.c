@@ -61,19 +61,64 @@ static void make(const fiber *to, ucontext_t *context)
     makecontext(context, to->body, 0);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if FIBERS_BY_SWAP
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+
+static void tell_left(fiber *from)
+{
+    from->seen = __tsan_get_current_fiber();
+}
+
+static void tell_made(fiber *to)
+{
+    if (to->seen != NULL) __tsan_destroy_fiber(to->seen);
+    to->seen = __tsan_create_fiber(0);
+}
+
+static void tell_next(const fiber *to)
+{
+    __tsan_switch_to_fiber(to->seen, 0);
+}
+#else
+static void tell_left(const fiber *from)
+{
+    (void)from;
+}
+
+static void tell_made(const fiber *to)
+{
+    (void)to;
+}
+
+static void tell_next(const fiber *to)
+{
+    (void)to;
+}
+#endif
+
+static void get_ready(fiber *to)
+{
+    if (!to->made) {
+        make(to, &to->place);
+        tell_made(to);
+    }
+    to->made = true;
+}
+
 void usc_fiber_leave_for(fiber *to)
 {
-    if (!to->made) make(to, &to->place);
-    to->made = true;
+    get_ready(to);
+    tell_next(to);
     (void)setcontext(&to->place);
 }
 
 void usc_fiber_switch(fiber *from, fiber *to)
 {
-    if (!to->made) make(to, &to->place);
-    to->made = true;
+    get_ready(to);
     from->made = true;
+    tell_left(from);
+    tell_next(to);
     (void)swapcontext(&from->place, &to->place);
 }
 #else

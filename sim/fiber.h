@@ -12,8 +12,15 @@
 
 #include "base/compiler.h"
 
-#if defined(__SANITIZE_ADDRESS__)
-typedef ucontext_t fiber_place; /* ASan knows swapcontext() */
+/* What sanitizers know is swapcontext(), and TSan only once it is told. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FIBERS_BY_SWAP 1
+#else
+#define FIBERS_BY_SWAP 0
+#endif
+
+#if FIBERS_BY_SWAP
+typedef ucontext_t fiber_place;
 #elif USC_HAS_PLACES
 typedef usc_place fiber_place;
 #else
@@ -34,6 +41,9 @@ typedef struct fiber {
     char *stack;
     size_t stack_size;
     void (*body)(void);
+#if defined(__SANITIZE_THREAD__)
+    void *seen; /* what TSan has of it */
+#endif
 } fiber;
 
 /** The i-th fiber; what it runs is `body`, which never returns. NULL: no memory. */

@@ -20,6 +20,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER; /* something has */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static queue queues[USC_SIM_MOST_DEVICES][USC_SIM_N_STREAMS];
+static queue *with_thread[USC_SIM_MOST_DEVICES * USC_SIM_N_STREAMS];
+static int n_with_thread;
+static int n_waiting; /* for `ended` */
 static int n_handed_out[USC_SIM_MOST_DEVICES][3];
 static bool launch_blocking;
 static atomic_bool has_worked;
@@ -45,6 +48,7 @@ static void in_child(void)
 {
     queue *q;
     pthread_cond_init(&ended, NULL);
+    n_with_thread = n_waiting = 0;
     for (int i = 0; (q = usc_sim_queue_at(i)) != NULL; i++) {
         bad_fork = bad_fork || q->has_thread || q->head != NULL;
         q->has_thread = q->running = false;
@@ -165,9 +169,8 @@ bool usc_sim_queue_could_run(const queue *q)
 
 static void wake_threads(void)
 {
-    queue *q;
-    for (int i = 0; (q = usc_sim_queue_at(i)) != NULL; i++)
-        if (q->head != NULL && q->has_thread) pthread_cond_signal(&q->wake);
+    for (int i = 0; i < n_with_thread; i++)
+        if (with_thread[i]->head != NULL) pthread_cond_signal(&with_thread[i]->wake);
 }
 
 const char *usc_sim_command_place(void)
@@ -232,7 +235,7 @@ void usc_sim_queue_run_head(queue *q)
     q->running = false;
     q->n_ended++;
     wake_threads();
-    pthread_cond_broadcast(&ended);
+    if (n_waiting > 0) pthread_cond_broadcast(&ended);
 }
 
 static void *work(void *its_queue)
@@ -266,6 +269,7 @@ static int start_thread(queue *q)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     q->has_thread = failed == 0;
+    if (q->has_thread) with_thread[n_with_thread++] = q;
     return failed;
 }
 
@@ -295,16 +299,26 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
 
 /* ---- waiting --------------------------------------------------------------------- */
 
+/* Whether it ended for the time. */
+static bool wait_for_ended(const struct timespec *until)
+{
+    n_waiting++;
+    const int why = until == NULL ? pthread_cond_wait(&ended, &lock)
+                                  : pthread_cond_timedwait(&ended, &lock, until);
+    n_waiting--;
+    return why == ETIMEDOUT;
+}
+
 /* Until something has ended or the next question is due; whether the wait is interrupted. */
 static bool wait_a_while(void)
 {
     struct timespec until;
     if (!usc_sim_is_asked()) {
-        pthread_cond_wait(&ended, &lock);
+        (void)wait_for_ended(NULL);
         return false;
     }
     usc_sim_next_question(&until);
-    if (pthread_cond_timedwait(&ended, &lock, &until) != ETIMEDOUT) return false;
+    if (!wait_for_ended(&until)) return false;
     pthread_mutex_unlock(&lock);
     const bool now = usc_sim_interrupts();
     pthread_mutex_lock(&lock);
