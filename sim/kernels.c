@@ -226,3 +226,39 @@ void usc_sim_softmax(const usc_sim_numerics *n, usc_dtype dtype, const double *x
     for (size_t i = 0; i < count; i++)
         out[i] = dtype == USC_F64 ? out[i] / sum : (double)(float)(out[i] / sum);
 }
+
+void usc_sim_log_softmax(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
+                         size_t count, double *out)
+{
+    const usc_dtype kept = sum_dtype(n, dtype);
+    double most = -(double)INFINITY;
+    for (size_t i = 0; i < count; i++)
+        if (x[i] > most || isnan(x[i])) most = x[i];
+    for (size_t i = 0; i < count; i++)
+        out[i] = exponential(dtype, x[i] - most);
+    const double less = rounded(kept, log(usc_sim_sum(n, dtype, out, NULL, count)));
+    for (size_t i = 0; i < count; i++)
+        out[i] = rounded(kept, rounded(kept, x[i] - most) - less);
+}
+
+/* ---- element by element ---------------------------------------------------------------- */
+
+void usc_sim_add_self(const usc_sim_numerics *n, usc_dtype dtype, double alpha,
+                      double beta, const double *self, size_t count, double *sums)
+{
+    const usc_dtype kept = sum_dtype(n, dtype);
+    const bool scales = alpha < 1 || alpha > 1, adds = beta < 0 || beta > 0;
+    for (size_t i = 0; i < count; i++) {
+        if (scales) sums[i] = rounded(kept, alpha * sums[i]);
+        if (adds) sums[i] = rounded(kept, sums[i] + rounded(kept, beta * self[i]));
+    }
+}
+
+void usc_sim_running_sum(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
+                         size_t count, double *out)
+{
+    const terms t = {x, NULL, sum_dtype(n, dtype), n->fma};
+    double sum = 0;
+    for (size_t i = 0; i < count; i++)
+        out[i] = sum = added(&t, sum, i);
+}

@@ -109,14 +109,16 @@ static usc_status choose_epsilon(usc_sim_numerics *n, const char *value, usc_err
                : refuse("epsilon", value, "inside, outside", err);
 }
 
-static usc_status choose_tile(usc_sim_numerics *n, const char *value, usc_error *err)
+static usc_status choose_count(int64_t *to, const char *key, const char *value, int most,
+                               usc_error *err)
 {
-    char *end;
-    const double tile = usc_parse_number(value, &end);
-    if (end == value || *end != '\0' || !(tile >= 0 && tile <= 4096) ||
-        (double)(int64_t)tile < tile)
-        return refuse("tile", value, "0 (none) to 4096", err);
-    n->tile = (int64_t)tile;
+    char *end, known[32];
+    const double count = usc_parse_number(value, &end);
+    (void)snprintf(known, sizeof known, "0 (none) to %d", most);
+    if (end == value || *end != '\0' || !(count >= 0 && count <= most) ||
+        (double)(int64_t)count < count)
+        return refuse(key, value, known, err);
+    *to = (int64_t)count;
     return USC_OK;
 }
 
@@ -202,8 +204,9 @@ static usc_status choose_set(usc_sim_numerics *n, const char *value, usc_error *
 
 static const char *choice_name(const void *ctx, size_t i)
 {
-    static const char *names[] = {"accumulate", "order",   "factors", "fma",  "online",
-                                  "variance",   "epsilon", "scale",   "tile", "like"};
+    static const char *names[] = {"accumulate", "order",    "factors", "fma",
+                                  "online",     "variance", "epsilon", "scale",
+                                  "tile",       "degree",   "like"};
     (void)ctx;
     return i < sizeof names / sizeof names[0] ? names[i] : NULL;
 }
@@ -216,7 +219,8 @@ usc_status usc_sim_numerics_choose(usc_sim_numerics *n, const char *key,
     if (strcmp(key, "scale") == 0) return choose_dtype(&n->scale, key, value, err);
     if (strcmp(key, "variance") == 0) return choose_variance(n, value, err);
     if (strcmp(key, "epsilon") == 0) return choose_epsilon(n, value, err);
-    if (strcmp(key, "tile") == 0) return choose_tile(n, value, err);
+    if (strcmp(key, "tile") == 0) return choose_count(&n->tile, key, value, 4096, err);
+    if (strcmp(key, "degree") == 0) return choose_count(&n->degree, key, value, 20, err);
     if (strcmp(key, "order") == 0) return choose_order(n, value, err);
     if (strcmp(key, "factors") == 0) return choose_factors(n, value, err);
     if (strcmp(key, "fma") == 0) return choose_switch(&n->fma, key, value, err);
@@ -226,7 +230,7 @@ usc_status usc_sim_numerics_choose(usc_sim_numerics *n, const char *key,
         err, USC_E_ARG, -1,
         "sim: numerics: there is no choice '%.60s', the nearest is '%s'; "
         "there are accumulate, order, factors, fma, online, variance, "
-        "epsilon, scale, tile, like",
+        "epsilon, scale, tile, degree, like",
         key, sim_nearest(key, strlen(key), choice_name, NULL));
 }
 

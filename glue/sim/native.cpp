@@ -24,6 +24,15 @@ Tensor doubles(const Tensor &t)
     return t.to(at::kDouble).contiguous();
 }
 
+// Rows of float32 where they lie; undefined: they are of another dtype, or factors are to be
+// rounded first.
+std::optional<usc_sim_rows> rows_of(const Tensor &t, int64_t row, int64_t term,
+                                    const Choice &c)
+{
+    if (t.scalar_type() != at::kFloat || c.numerics.factor_bits != 0) return std::nullopt;
+    return usc_sim_rows{t.const_data_ptr<float>(), t.stride(row), t.stride(term)};
+}
+
 Tensor factors(const Tensor &t, const Choice &c)
 {
     Tensor made = at::empty(t.sizes(), at::TensorOptions().dtype(at::kDouble));
@@ -33,9 +42,32 @@ Tensor factors(const Tensor &t, const Choice &c)
     return made;
 }
 
+// Where they lie, and as fast as the processor allows; undefined: not in this arithmetic.
+Tensor fast_products(const Tensor &a, const Tensor &b, const Choice &c)
+{
+    auto left = rows_of(a, 1, 2, c), right = rows_of(b, 2, 1, c);
+    if (!left || !right) return {};
+    const int64_t n_rows = a.size(1), n_columns = b.size(2), depth = a.size(2);
+    Tensor out =
+        at::empty({a.size(0), n_rows, n_columns}, at::TensorOptions().dtype(at::kFloat));
+    for (int64_t i = 0; i < a.size(0); i++) {
+        if (!usc_sim_product_rows(
+                &c.numerics, c.dtype, &*left, &*right, static_cast<size_t>(n_rows),
+                static_cast<size_t>(n_columns), static_cast<size_t>(depth),
+                out.mutable_data_ptr<float>() + i * n_rows * n_columns))
+            return {};
+        left->at += a.stride(0);
+        right->at += b.stride(0);
+    }
+    return out;
+}
+
+} // namespace
+
 // (b, m, k) and (b, k, n)
 Tensor products(const Tensor &a, const Tensor &b, const Choice &c)
 {
+    if (Tensor fast = fast_products(a, b, c); fast.defined()) return fast;
     const Tensor rows = factors(a, c), columns = factors(b.transpose(1, 2), c);
     const int64_t n_rows = rows.size(1), n_columns = columns.size(1),
                   depth = rows.size(2);
@@ -50,6 +82,9 @@ Tensor products(const Tensor &a, const Tensor &b, const Choice &c)
                          out.mutable_data_ptr<double>() + i * n_rows * n_columns);
     return out;
 }
+
+namespace
+{
 
 bool fit(const Tensor &a, const Tensor &b, int64_t ndim)
 {
@@ -72,20 +107,14 @@ Tensor bmm(const Stack &in, const Choice &c)
 }
 
 // beta * self + alpha * sums, each step rounded as sums are.
-Tensor with_self(const Stack &in, const Choice &c, Tensor sums)
+Tensor with_self(const Stack &in, const Choice &c, const Tensor &given)
 {
-    if (!sums.defined()) return sums;
+    if (!given.defined()) return given;
     const double beta = in[3].toScalar().toDouble(), alpha = in[4].toScalar().toDouble();
+    Tensor sums = given.scalar_type() == at::kDouble ? given : given.to(at::kDouble);
     const Tensor self = doubles(in[0].toTensor().expand(sums.sizes()));
-    auto *at = sums.mutable_data_ptr<double>();
-    const auto *more = self.const_data_ptr<double>();
-    const auto kept = [&c](double x) {
-        return usc_sim_round_sum(&c.numerics, c.dtype, x);
-    };
-    for (int64_t i = 0; i < sums.numel(); i++) {
-        const double scaled = alpha == 1 ? at[i] : kept(alpha * at[i]);
-        at[i] = beta == 0 ? scaled : kept(scaled + kept(beta * more[i]));
-    }
+    usc_sim_add_self(&c.numerics, c.dtype, alpha, beta, self.const_data_ptr<double>(),
+                     static_cast<size_t>(sums.numel()), sums.mutable_data_ptr<double>());
     return sums;
 }
 
@@ -98,6 +127,22 @@ Tensor addmm(const Stack &in, const Choice &c)
 Tensor baddbmm(const Stack &in, const Choice &c)
 {
     return with_self(in, c, bmm({in[1], in[2]}, c));
+}
+
+// Of rows of `count` numbers each; undefined: not in this arithmetic.
+Tensor fast_sums(const Tensor &turned, int64_t count, at::IntArrayRef shape,
+                 const Choice &c)
+{
+    if (turned.scalar_type() != at::kFloat || count == 0 || turned.numel() == 0)
+        return {};
+    const Tensor rows = turned.reshape({-1, count}); // a copy only where it must be
+    const usc_sim_rows at = {rows.const_data_ptr<float>(), rows.stride(0),
+                             rows.stride(1)};
+    Tensor out = at::empty(shape, at::TensorOptions().dtype(at::kFloat));
+    return usc_sim_sum_rows(&c.numerics, c.dtype, &at, static_cast<size_t>(rows.size(0)),
+                            static_cast<size_t>(count), out.mutable_data_ptr<float>())
+               ? out
+               : Tensor();
 }
 
 // Row by row over the axes that are summed up; `keep`: they stay, of size 1.
@@ -125,17 +170,21 @@ Tensor sums(const Stack &in, const Choice &c, bool mean)
         if (!gone || keep) shape.push_back(gone ? 1 : x.size(i));
     }
     order.insert(order.end(), inner.begin(), inner.end());
-    const Tensor rows = doubles(x.permute(order));
-    Tensor out = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
-    for (int64_t i = 0; i < out.numel(); i++) {
-        const double sum =
-            usc_sim_sum(&c.numerics, c.dtype, rows.const_data_ptr<double>() + i * count,
-                        nullptr, static_cast<size_t>(count));
-        out.mutable_data_ptr<double>()[i] =
-            mean ? usc_sim_round_sum(&c.numerics, c.dtype,
-                                     sum / static_cast<double>(count))
-                 : sum;
+    const Tensor turned = x.permute(order);
+    Tensor out = fast_sums(turned, count, shape, c);
+    if (!out.defined()) {
+        const Tensor rows = doubles(turned);
+        out = at::empty(shape, at::TensorOptions().dtype(at::kDouble));
+        for (int64_t i = 0; i < out.numel(); i++)
+            out.mutable_data_ptr<double>()[i] = usc_sim_sum(
+                &c.numerics, c.dtype, rows.const_data_ptr<double>() + i * count, nullptr,
+                static_cast<size_t>(count));
     }
+    if (!mean) return out;
+    out = out.to(at::kDouble).div_(static_cast<double>(count));
+    auto *at = out.mutable_data_ptr<double>();
+    for (int64_t i = 0; i < out.numel(); i++)
+        at[i] = usc_sim_round_sum(&c.numerics, c.dtype, at[i]);
     return out;
 }
 
@@ -150,12 +199,28 @@ Tensor mean(const Stack &in, const Choice &c)
     return sums(in, c, true);
 }
 
+// Along the last axis; undefined: not in this arithmetic.
+Tensor fast_softmax(const Tensor &turned, const Choice &c)
+{
+    if (turned.scalar_type() != at::kFloat || turned.numel() == 0) return {};
+    const Tensor rows = turned.contiguous();
+    Tensor out = at::empty(rows.sizes(), at::TensorOptions().dtype(at::kFloat));
+    const int64_t count = rows.size(-1);
+    return usc_sim_softmax_rows(&c.numerics, c.dtype, rows.const_data_ptr<float>(),
+                                static_cast<size_t>(rows.numel() / count),
+                                static_cast<size_t>(count), out.mutable_data_ptr<float>())
+               ? out
+               : Tensor();
+}
+
 // (self, dim, half_to_float)
 Tensor softmax(const Stack &in, const Choice &c)
 {
     const Tensor x = in[0].toTensor();
     if (in[2].toBool() || x.dim() == 0) return {};
     const int64_t axis = in[1].toInt();
+    if (Tensor fast = fast_softmax(x.transpose(axis, -1), c); fast.defined())
+        return fast.transpose(axis, -1);
     const Tensor rows = doubles(x.transpose(axis, -1));
     Tensor out = at::empty(rows.sizes(), at::TensorOptions().dtype(at::kDouble));
     const int64_t count = rows.size(-1);
@@ -191,7 +256,7 @@ const struct {
 
 static const NativeRow *row_of_many(const std::string &name)
 {
-    for (const auto *rows : {&norm_kernels(), &attention_kernels()})
+    for (const auto *rows : {&norm_kernels(), &attention_kernels(), &other_kernels()})
         for (const NativeRow &row : *rows)
             if (name == row.op) return &row;
     return nullptr;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the device's own (ulpscope_sim/numerics.h), for operators whose arithmetic was
 // chosen, or broken by a fault: native.cpp products, sums and softmax, native_norm.cpp norms,
-// native_attention.cpp attention.
+// native_attention.cpp attention, native_more.cpp what reads or writes by index, convolution,
+// running sums, activations and optimizers.
 #pragma once
 
 #include "sim_glue.h"
@@ -21,6 +22,9 @@ struct NativeRow {
 };
 const std::vector<NativeRow> &norm_kernels();
 const std::vector<NativeRow> &attention_kernels();
+const std::vector<NativeRow> &other_kernels();
+// native.cpp: factors of (b, m, k) and (b, k, n), rounded as chosen, and their products.
+at::Tensor products(const at::Tensor &a, const at::Tensor &b, const Choice &c);
 void register_attention();
 
 // Computes a call of CPU tensors on the stack; false: nothing was chosen or planted for it,

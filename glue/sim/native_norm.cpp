@@ -65,6 +65,34 @@ Stats norm_rows(const Choice &c, usc_sim_norm norm, int64_t n_rows, int64_t step
     return s;
 }
 
+// Rows of float32, all at once; false: not in this arithmetic.
+bool fast_rows(const Choice &c, const Tensor &x, const Tensor &w, const Tensor &b,
+               usc_sim_norms norms, Stats &s, Tensor &out)
+{
+    const auto fits = [](const Tensor &t) {
+        return !t.defined() || t.scalar_type() == at::kFloat;
+    };
+    if (x.scalar_type() != at::kFloat || !fits(w) || !fits(b)) return false;
+    const auto at = [](const Tensor &t) {
+        return t.defined() ? t.const_data_ptr<float>() : nullptr;
+    };
+    const Tensor rows = x.contiguous(), weight = w.defined() ? w.contiguous() : w,
+                 bias = b.defined() ? b.contiguous() : b;
+    const auto made = [&](at::IntArrayRef sizes) {
+        return at::empty(sizes, at::TensorOptions().dtype(at::kFloat));
+    };
+    const auto n_rows = static_cast<int64_t>(norms.n_rows);
+    s = {made({n_rows}), made({n_rows}), made({n_rows})};
+    out = made(x.sizes());
+    norms.x = at(rows);
+    norms.weight = at(weight);
+    norms.bias = at(bias);
+    return usc_sim_norm_rows(
+        &c.numerics, c.dtype, &norms, s.mean.mutable_data_ptr<float>(),
+        s.variance.mutable_data_ptr<float>(), s.scale.mutable_data_ptr<float>(),
+        out.mutable_data_ptr<float>());
+}
+
 // Of what is kept of a row: float32 where narrow inputs have wide weights.
 at::ScalarType stats_dtype(const Tensor &x, const Tensor &weight)
 {
@@ -90,10 +118,19 @@ std::vector<int64_t> stats_shape(const Tensor &x, size_t n_axes)
 std::vector<IValue> layer_norm(const Stack &in, const Choice &c)
 {
     TORCH_INTERNAL_ASSERT(in.size() >= 5);
-    const Tensor x = in[0].toTensor(), w = maybe_doubles(in[2]), b = maybe_doubles(in[3]);
+    const Tensor x = in[0].toTensor();
     const size_t n_axes = in[1].toIntVector().size();
     const int64_t n = inner_of(x, n_axes);
     if (x.numel() == 0) return {};
+    const auto n_rows = static_cast<size_t>(x.numel() / n);
+    Stats fast;
+    if (Tensor made; fast_rows(c, x, maybe(in[2]), maybe(in[3]),
+                               {nullptr, nullptr, nullptr, n_rows, static_cast<size_t>(n),
+                                1, 1, in[4].toDouble(), true},
+                               fast, made))
+        return {made, fast.mean.view(stats_shape(x, n_axes)),
+                fast.scale.view(stats_shape(x, n_axes))};
+    const Tensor w = maybe_doubles(in[2]), b = maybe_doubles(in[3]);
     const Tensor rows = doubles(x), out = room(x.sizes());
     const usc_sim_norm norm = {rows.const_data_ptr<double>(),
                                at_or_null(w),
@@ -113,11 +150,21 @@ std::vector<IValue> layer_norm(const Stack &in, const Choice &c)
 std::vector<IValue> group_norm(const Stack &in, const Choice &c)
 {
     TORCH_INTERNAL_ASSERT(in.size() >= 8);
-    const Tensor x = in[0].toTensor(), w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
+    const Tensor x = in[0].toTensor();
     const int64_t n_images = in[3].toInt(), n_channels = in[4].toInt(),
                   size = in[5].toInt(), n_groups = in[6].toInt();
     if (x.numel() == 0) return {};
     const int64_t in_group = n_channels / n_groups;
+    Stats fast;
+    if (Tensor made;
+        fast_rows(c, x, maybe(in[1]), maybe(in[2]),
+                  {nullptr, nullptr, nullptr, static_cast<size_t>(n_images * n_groups),
+                   static_cast<size_t>(in_group * size), static_cast<size_t>(size),
+                   static_cast<size_t>(n_groups), in[7].toDouble(), true},
+                  fast, made))
+        return {made, fast.mean.view({n_images, n_groups}),
+                fast.scale.view({n_images, n_groups})};
+    const Tensor w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
     const Tensor rows = doubles(x), out = room(x.sizes());
     Tensor mean = room({n_images, n_groups}), scale = room({n_images, n_groups});
     for (int64_t i = 0; i < n_images * n_groups; i++) {
@@ -204,6 +251,35 @@ Tensor columns_summed(const Choice &c, const Tensor &t)
     return out;
 }
 
+// The gradient of the input, of float32; undefined: not in this arithmetic.
+Tensor fast_gradients(const Stack &in, const Choice &c, int64_t n_rows, int64_t n)
+{
+    const Tensor w = maybe(in[5]);
+    for (const size_t i : {0, 1, 3, 4})
+        if (in[i].toTensor().scalar_type() != at::kFloat) return {};
+    if (w.defined() && w.scalar_type() != at::kFloat) return {};
+    const Tensor grad = in[0].toTensor().contiguous(), x = in[1].toTensor().contiguous(),
+                 mean = in[3].toTensor().contiguous(),
+                 scale = in[4].toTensor().contiguous(),
+                 weight = w.defined() ? w.contiguous() : w;
+    const usc_sim_norms norms = {x.const_data_ptr<float>(),
+                                 w.defined() ? weight.const_data_ptr<float>() : nullptr,
+                                 nullptr,
+                                 static_cast<size_t>(n_rows),
+                                 static_cast<size_t>(n),
+                                 1,
+                                 1,
+                                 0,
+                                 true};
+    Tensor out = at::empty(x.sizes(), x.options());
+    return usc_sim_norm_back_rows(
+               &c.numerics, c.dtype, &norms, grad.const_data_ptr<float>(),
+               mean.const_data_ptr<float>(), scale.const_data_ptr<float>(),
+               out.mutable_data_ptr<float>())
+               ? out
+               : Tensor();
+}
+
 // (grad_out, input, normalized_shape, mean, rstd, weight?, bias?, output_mask)
 std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
 {
@@ -214,8 +290,10 @@ std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
     const int64_t n = inner_of(x, axes.size());
     if (x.numel() == 0) return {};
     const int64_t n_rows = x.numel() / n;
-    const Tensor rows = doubles(x), grad = doubles(in[0].toTensor()),
-                 out = room(x.sizes());
+    const Tensor rows = doubles(x), grad = doubles(in[0].toTensor());
+    Tensor out = fast_gradients(in, c, n_rows, n);
+    const bool fast = out.defined();
+    if (!fast) out = room(x.sizes());
     const Tensor mean = doubles(in[3].toTensor()), scale = doubles(in[4].toTensor());
     usc_sim_norm norm = {rows.const_data_ptr<double>(),
                          at_or_null(w),
@@ -224,7 +302,7 @@ std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
                          1,
                          0,
                          true};
-    for (int64_t i = 0; i < n_rows; i++, norm.x += n)
+    for (int64_t i = 0; !fast && i < n_rows; i++, norm.x += n)
         usc_sim_norm_back(
             &c.numerics, c.dtype, &norm, grad.const_data_ptr<double>() + i * n,
             mean.const_data_ptr<double>()[i], scale.const_data_ptr<double>()[i],

@@ -132,7 +132,8 @@ static void test_words_that_choose_nothing_are_refused(void **state)
         {"accumulate", "int8"}, {"accumulate", ""},   {"order", "split-k"},
         {"order", "split-k:0"}, {"order", "lanes:x"}, {"order", "blocks:2000"},
         {"order", "serially"},  {"order", "random:"}, {"factors", "fp8"},
-        {"fma", "yes"},         {"like", "tensor"},   {"colour", "red"},
+        {"fma", "yes"},         {"degree", "21"},     {"tile", "-1"},
+        {"like", "tensor"},     {"colour", "red"},
     };
     usc_error err;
     usc_sim_numerics n = chosen("order", "lanes:4");
@@ -306,12 +307,97 @@ static void test_terms_that_a_broken_sum_lacks(void **state)
     usc_sim_fault_clear();
 }
 
+/* ---- functions of one number, running sums ----------------------------------------------- */
+
+static double exactly(usc_sim_function f, double x)
+{
+    const double cube = x + 0.044715 * x * x * x;
+    switch (f) {
+    case USC_SIM_EXP:
+        return exp(x);
+    case USC_SIM_TANH:
+        return tanh(x);
+    case USC_SIM_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case USC_SIM_SILU:
+        return x / (1 + exp(-x));
+    case USC_SIM_GELU:
+        return x / 2 * (1 + erf(x * M_SQRT1_2));
+    case USC_SIM_GELU_TANH:
+    default:
+        return x / 2 * (1 + tanh(M_2_SQRTPI * M_SQRT1_2 * cube));
+    }
+}
+
+static void test_functions_of_one_number(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *key, *value;
+        usc_dtype dtype;
+        double near; /* of the result, or of 1 where it is smaller */
+    } rows[] = {
+        {"degree", "0", USC_F32, 2e-7},
+        {"degree", "9", USC_F32, 6e-7},
+        {"degree", "0", USC_F64, 1e-15},
+        {"degree", "16", USC_F64, 5e-11},
+        {"accumulate", "float64", USC_F32, 1e-15},
+    };
+    double x[401], out[401];
+    for (int i = 0; i <= 400; i++)
+        x[i] = (double)(float)(i - 200) / 32;
+    for (size_t k = 0; k < sizeof rows / sizeof rows[0]; k++)
+        for (int f = USC_SIM_EXP; f <= USC_SIM_GELU_TANH; f++) {
+            const usc_sim_numerics n = chosen(rows[k].key, rows[k].value);
+            usc_sim_map(&n, rows[k].dtype, (usc_sim_function)f, x, 401, out);
+            for (int i = 0; i <= 400; i++) {
+                const double wanted = exactly((usc_sim_function)f, x[i]);
+                if (fabs(out[i] - wanted) > rows[k].near * fmax(1, fabs(wanted)))
+                    fail_msg("function %d of %g, %s=%s: %a, not %a", f, x[i], rows[k].key,
+                             rows[k].value, out[i], wanted);
+            }
+        }
+    /* A polynomial of three terms is off, and what is no number stays none. */
+    const usc_sim_numerics rough = chosen("degree", "2");
+    const double odd[] = {0.3, (double)NAN, (double)INFINITY, -(double)INFINITY};
+    usc_sim_map(&rough, USC_F32, USC_SIM_EXP, odd, 4, out);
+    assert_true(fabs(out[0] - exp(0.3)) > 1e-3 && isnan(out[1]) && isinf(out[2]));
+    assert_true(fabs(out[3]) <= 0);
+    usc_sim_map(&rough, USC_F32, USC_SIM_TANH, odd, 4, out);
+    assert_true(isnan(out[1]) && fabs(out[2] - 1) <= 0 && fabs(out[3] + 1) <= 0);
+}
+
+static void test_running_sums_and_logarithms(void **state)
+{
+    (void)state;
+    const double x[4] = {0x1p24, 1, 1, -0x1p24};
+    double out[4];
+    usc_sim_numerics n = chosen(NULL, NULL);
+    usc_sim_running_sum(&n, USC_F32, x, 4, out);
+    assert_true(fabs(out[2] - 0x1p24) <= 0 && fabs(out[3]) <= 0);
+    n = chosen("accumulate", "float64");
+    usc_sim_running_sum(&n, USC_F32, x, 4, out);
+    assert_true(fabs(out[2] - (0x1p24 + 2)) <= 0 && fabs(out[3] - 2) <= 0);
+    const double y[3] = {1, 2, 4};
+    usc_sim_log_softmax(&n, USC_F32, y, 3, out);
+    for (int i = 0; i < 3; i++)
+        assert_true(fabs(out[i] - (y[i] - log(exp(1) + exp(2) + exp(4)))) < 1e-7);
+    double sums[2] = {1, 2};
+    const double self[2] = {10, (double)NAN};
+    usc_sim_add_self(&n, USC_F32, 2, 3, self, 1, sums);
+    assert_true(fabs(sums[0] - 32) <= 0);
+    usc_sim_add_self(&n, USC_F32, 1, 0, self, 2, sums); /* of no account: not read */
+    assert_true(fabs(sums[1] - 2) <= 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norms_of_a_row),
         cmocka_unit_test(test_attention_and_its_gradients),
         cmocka_unit_test(test_terms_that_a_broken_sum_lacks),
+        cmocka_unit_test(test_functions_of_one_number),
+        cmocka_unit_test(test_running_sums_and_logarithms),
         cmocka_unit_test(test_orders_add_as_they_say),
         cmocka_unit_test(test_each_term_is_added_once_in_any_order),
         cmocka_unit_test(test_sums_are_kept_in_their_dtype),

@@ -48,7 +48,8 @@ typedef struct usc_sim_numerics {
     usc_sim_variance variance;
     bool epsilon_outside; /* 1 / (sqrt(variance) + epsilon) */
     usc_dtype scale;      /* dtype of the factor of a row that is normed; none: sums' */
-    int64_t tile;         /* attention: keys at a time, softmax going along; 0: all */
+    int64_t degree; /* of the polynomial that exponentials are taken by; 0: exactly */
+    int64_t tile;   /* attention: keys at a time, softmax going along; 0: all */
     /* What no honest kernel does. */
     bool lacks_term, has_twice;
     int64_t term;        /* of every sum: the term that it lacks, or has twice */
@@ -66,7 +67,7 @@ USC_API USC_NODISCARD usc_status usc_sim_numerics_begin(const char *pattern,
  * Chooses by words: `accumulate` (a float dtype), `order` (serial, pairwise, blocks:N,
  * split-k:N, lanes:N, random[:SEED]), `factors` (own, tf32, bfloat16, float16), `fma` and
  * `online` (0, 1), `variance` (two-pass, welford, chunks, moments, unbiased), `epsilon`
- * (inside, outside), `scale` (a float dtype), `tile` (N, 0 for none), `like` (a named set,
+ * (inside, outside), `scale` (a float dtype), `tile` and `degree` (N, 0 for none), `like` (a named set,
  * see usc_sim_numerics_row()).
  *
  * Errors:  USC_E_ARG naming what is wrong and what there is; *n is as it was then.
@@ -118,10 +119,39 @@ USC_API void usc_sim_products(const usc_sim_numerics *n, usc_dtype dtype, const 
                               const double *b, size_t n_rows, size_t n_columns,
                               size_t depth, double *out);
 
+/** sums[i] = alpha * sums[i] + beta * self[i], each step rounded as sums are; beta 0: self is
+ * not read. */
+USC_API void usc_sim_add_self(const usc_sim_numerics *n, usc_dtype dtype, double alpha,
+                              double beta, const double *self, size_t count,
+                              double *sums);
+
+/** out[i] = the sum of x up to i, one after the other. */
+USC_API void usc_sim_running_sum(const usc_sim_numerics *n, usc_dtype dtype,
+                                 const double *x, size_t count, double *out);
+
+typedef enum usc_sim_function {
+    USC_SIM_EXP,
+    USC_SIM_TANH,
+    USC_SIM_SIGMOID,
+    USC_SIM_SILU,
+    USC_SIM_GELU,      /* by erf */
+    USC_SIM_GELU_TANH, /* by tanh */
+} usc_sim_function;
+
+/** A function of each number, each step rounded as sums are; exponentials by a polynomial,
+ * where n->degree asks for one. */
+USC_API void usc_sim_map(const usc_sim_numerics *n, usc_dtype dtype,
+                         usc_sim_function function, const double *x, size_t count,
+                         double *out);
+
 /** Softmax of a row of numbers of `dtype`; exponentials are rounded to float32, or float64
  * of float64. */
 USC_API void usc_sim_softmax(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
                              size_t count, double *out);
+
+/** Its logarithm: x less the largest, less the logarithm of the sum. */
+USC_API void usc_sim_log_softmax(const usc_sim_numerics *n, usc_dtype dtype,
+                                 const double *x, size_t count, double *out);
 
 /** A row that is normed. */
 typedef struct usc_sim_norm {
