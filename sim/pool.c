@@ -10,8 +10,9 @@
 #define MIB ((size_t)1 << 20)
 #define SMALL_SIZE MIB
 #define SMALL_SEGMENT (2 * MIB)
-#define LARGE_SEGMENT (20 * MIB)
-#define CACHE_LIMIT (512 * MIB) /* memory kept in freed whole blocks, a device */
+#define LARGE_SEGMENT (20 * MIB) /* the most, for blocks that are smaller */
+#define LEAST_LARGE_SEGMENT (8 * MIB)
+#define CACHE_LEAST (8 * MIB) /* of freed whole blocks is kept on a device in each case */
 
 /* Rounds a count up to its class: three bits below the leading one. */
 static size_t class_ceiling(size_t n, size_t *i_class)
@@ -197,6 +198,15 @@ void usc_sim_pool_unpinned(block *b)
     (void)put_joined(b);
 }
 
+/* What is kept in freed whole blocks: a fifth of the most that was ever allocated, so that
+ * what is reserved stays near it. */
+static bool keeps_too_much(const device_state *d)
+{
+    const int64_t cached = d->stats.reserved_size - d->stats.allocated_size,
+                  limit = d->stats.peak_size / 5;
+    return cached > (limit > (int64_t)CACHE_LEAST ? limit : (int64_t)CACHE_LEAST);
+}
+
 static void complete(block *b)
 {
     device_state *d = usc_sim_device(b->segment->device);
@@ -212,8 +222,7 @@ static void complete(block *b)
         return;
     }
     b = put_joined(b);
-    const int64_t cached = d->stats.reserved_size - d->stats.allocated_size;
-    if (b->segment->whole && cached > (int64_t)CACHE_LIMIT && is_all_free(b->segment) &&
+    if (b->segment->whole && keeps_too_much(d) && is_all_free(b->segment) &&
         is_idle(b->segment))
         take_memory(b->segment);
 }
@@ -307,14 +316,22 @@ static segment *take_nobodys(device_state *d, size_t size, bool small, bool whol
     return NULL;
 }
 
+/* A segment for large blocks has room for some of them, but is no more than an eighth of
+ * what is reserved already: what nobody asks for stays little. */
+static size_t large_segment(const device_state *d, size_t size)
+{
+    size_t needed = (size_t)d->stats.reserved_size / 8;
+    if (needed > LARGE_SEGMENT) needed = LARGE_SEGMENT;
+    if (needed < LEAST_LARGE_SEGMENT) needed = LEAST_LARGE_SEGMENT;
+    if (needed < size) needed = size;
+    return (needed + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+}
+
 static block *take_fresh(usc_sim_stream stream, size_t size, bool small, bool whole)
 {
     device_state *d = usc_sim_device(stream.device);
     size_t needed = size;
-    if (!whole && small) needed = SMALL_SEGMENT;
-    if (!whole && !small)
-        needed = size < LARGE_SEGMENT / 2 ? LARGE_SEGMENT
-                                          : (size + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+    if (!whole) needed = small ? SMALL_SEGMENT : large_segment(d, size);
     if (!has_room(stream.device, needed)) {
         usc_sim_pool_collect(d);
         d->stats.n_retries++;

@@ -26,6 +26,7 @@ class _Numerics(ctypes.Structure):  # usc_sim_numerics
         ("variance", ctypes.c_int),
         ("epsilon_outside", ctypes.c_bool),
         ("scale", ctypes.c_int),
+        ("degree", ctypes.c_int64),
         ("tile", ctypes.c_int64),
         ("lacks_term", ctypes.c_bool),
         ("has_twice", ctypes.c_bool),
@@ -57,7 +58,7 @@ class numerics:
     """From now on, or for a ``with`` block, operators that ``pattern`` selects are computed by kernels of the
     device's own: ``numerics("mm", accumulate="float16", order="split-k:4")``, or ``numerics("*mm*",
     "like:tf32-tensor-core")`` for a row of :func:`numerics_sets`. Keys: accumulate, order, factors, fma, online,
-    variance, epsilon, scale, tile."""
+    variance, epsilon, scale, tile, degree."""
 
     def __init__(self, pattern: str, like: str | None = None, **keys: object):
         self._own, error = _Numerics(), _Error()

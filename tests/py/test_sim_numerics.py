@@ -29,6 +29,13 @@ def attention_backward(q, k, v, grad):
     return torch.autograd.grad(attention(q, k, v), (q, k, v), grad)
 
 
+def embedding_backward(indices, weight):
+    weight = weight.detach().requires_grad_()
+    return torch.autograd.grad(F.embedding(indices, weight, padding_idx=2).square().sum(), weight)
+
+
+PICTURES, FILTERS = torch.randn(2, 6, 9, 8), torch.randn(4, 3, 3, 2)
+PLACES = torch.randint(0, 5, (200,))
 CALLS = {
     "mm": (torch.mm, [A, B]),
     "addmm": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), [C, A, B]),
@@ -48,6 +55,29 @@ CALLS = {
     "batch_norm of averages": (
         lambda x, m, v: F.batch_norm(x, m, v),
         [A.view(4, 6, 300), W[:6], W[:6] ** 2 + 1],
+    ),
+    "convolution": (
+        lambda x, w, b: F.conv2d(x, w, b, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),
+        [PICTURES, FILTERS, W[:4]],
+    ),
+    "convolution of channels_last": (
+        F.conv2d,
+        [PICTURES.to(memory_format=torch.channels_last), FILTERS.repeat(1, 2, 1, 1)],
+    ),
+    "cumsum": (lambda x: x.cumsum(0), [A.abs()]),
+    "log_softmax": (lambda x: x.log_softmax(0), [4 * A.t()]),
+    "exp": (torch.exp, [A]),
+    "tanh": (torch.tanh, [A]),
+    "sigmoid": (torch.sigmoid, [A.t()]),
+    "silu": (F.silu, [A]),
+    "gelu": (F.gelu, [A[::2]]),
+    "gelu by tanh": (lambda x: F.gelu(x, approximate="tanh"), [A]),
+    "embedding backward": (embedding_backward, [PLACES, A[:5]]),
+    "index_add": (lambda x, i, y: x.index_add(1, i, y), [A[:, :5], PLACES[:20], torch.randn(24, 20)]),
+    "cross_entropy": (F.cross_entropy, [A, PLACES[:24]]),
+    "nll_loss, weighed": (
+        lambda x, t, w: F.nll_loss(x, t, w, ignore_index=1, reduction="sum"),
+        [A.log_softmax(1), PLACES[:24], W.abs()],
     ),
     "rms_norm": (lambda x, w: F.rms_norm(x, (300,), w), [A, W]),
     "attention": (attention, Q),
@@ -73,6 +103,7 @@ HONEST = [
     {"variance": "welford"},
     {"variance": "chunks", "order": "lanes:32"},
     {"tile": 16},
+    {"degree": 10},
     {"like": "like:flash-attention"},
     {"like": "like:welford-norm"},
     {"like": "like:apex-norm"},
@@ -103,7 +134,7 @@ def words(choice):
 
 def judged(name, choice, dtype=torch.float32):
     call, tensors = CALLS[name]
-    there = [t.to(dtype).to("sim") for t in tensors]
+    there = [(t.to(dtype) if t.is_floating_point() else t).to("sim") for t in tensors]
     with sim.numerics("*", **choice):
         return ulpscope.check_call(call, there, {}, None, cause=False).verdict
 
@@ -124,6 +155,16 @@ def test_dishonest_products_are_accused(name, choice):
 @pytest.mark.parametrize("accumulate", ["bfloat16", "float16"])
 def test_dishonest_sums_are_accused(name, accumulate):
     assert judged(name, {"accumulate": accumulate}) in ("wrong", "reduced", "nonfinite")
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "gelu by tanh"])
+def test_polynomials_of_too_few_terms_are_accused(name):
+    assert judged(name, {"degree": 3}) in ("wrong", "reduced")
+
+
+@pytest.mark.parametrize("name", ["convolution", "cumsum", "log_softmax", "embedding backward", "index_add"])
+def test_other_dishonest_kernels_are_accused(name):
+    assert judged(name, {"accumulate": "bfloat16"}) in ("wrong", "reduced", "nonfinite")
 
 
 @pytest.mark.parametrize("choice", DISHONEST_NORMS, ids=words)

@@ -170,14 +170,14 @@ static void test_large_blocks_are_pieces_of_one_mapping(void **state)
     const int64_t before = usc_sim_memory_stats(0).n_segments;
     char *p[3];
     for (int i = 0; i < 3; i++)
-        p[i] = take(A, 4 << 20);
+        p[i] = take(A, 2 << 20);
     assert_int_equal(usc_sim_memory_stats(0).n_segments - before, 1);
-    ok(usc_sim_open(p[1] + (3 << 20), USC_SIM_WRITE, NULL));
-    memset(p[1], 3, 4 << 20);
-    usc_sim_close(p[1] + (3 << 20), USC_SIM_WRITE);
+    ok(usc_sim_open(p[1] + (1 << 20), USC_SIM_WRITE, NULL));
+    memset(p[1], 3, 2 << 20);
+    usc_sim_close(p[1] + (1 << 20), USC_SIM_WRITE);
     usc_sim_free(p[0]);
     usc_sim_free(p[1]);
-    char *both = take(A, 8 << 20);
+    char *both = take(A, 4 << 20);
     assert_ptr_equal(both, p[0]);
     usc_sim_free(both);
     usc_sim_free(p[2]);
@@ -263,9 +263,36 @@ static void test_cached_memory_is_given_back_before_a_request_is_refused(void **
     usc_sim_free(q); /* cached for A, and B may have it now */
     q = take(B, 40 << 20);
     assert_int_equal(usc_sim_memory_stats(0).n_ooms, 1);
-    assert_true(usc_sim_memory_stats(0).n_retries >= 2);
+    assert_true(usc_sim_memory_stats(0).n_retries >= 1);
     usc_sim_free(q);
     usc_sim_set_memory_size(0);
+}
+
+/* Freed blocks of many sizes, and then others: what is reserved stays near the most that was
+ * allocated at a time. */
+static void test_little_more_is_reserved_than_was_allocated(void **state)
+{
+    (void)state;
+    for (int g = 0; g < N_GUARDS; g++) {
+        void *p[40];
+        usc_sim_set_guard(guards[g]);
+        usc_sim_empty_cache();
+        const usc_sim_stats before = usc_sim_memory_stats(0);
+        usc_sim_reset_peak(0);
+        for (size_t round = 0; round < 6; round++) {
+            for (size_t i = 0; i < 40; i++)
+                p[i] = take(A, (1 << 20) + i % 8 * (100 << 10) + round * (300 << 10));
+            for (size_t i = 0; i < 40; i++)
+                usc_sim_free(p[i]);
+        }
+        const usc_sim_stats after = usc_sim_memory_stats(0);
+        const double allocated = (double)(after.peak_size - before.allocated_size);
+        const double reserved = (double)(after.peak_reserved - before.reserved_size);
+        const bool whole = guards[g] == USC_SIM_GUARD_STRICT; /* else they are pieces */
+        if (reserved > (whole ? 1.25 : 1.3) * allocated)
+            fail_msg("guard %d: %g of %g MiB", g, reserved / 0x1p20, allocated / 0x1p20);
+        usc_sim_empty_cache();
+    }
 }
 
 static void test_a_fraction_limits_a_device(void **state)
@@ -357,6 +384,7 @@ int main(void)
         IT(test_blocks_do_not_overlap_in_any_guard),
         IT(test_many_threads_take_and_give),
         IT(test_cached_memory_is_given_back_before_a_request_is_refused),
+        IT(test_little_more_is_reserved_than_was_allocated),
         IT(test_a_fraction_limits_a_device),
         IT(test_a_snapshot_has_every_block),
         IT(test_history_keeps_the_last_actions),
