@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the simulated device costs, beside the CPU in the same run: a GPT step in each guard, a four-element
-add, copies beside memcpy, two streams beside the longer of them, native kernels beside torch's, the profiler, the
-memory of many tensors of one element and of a GPT step, and the import.
+add (also beside a device that is torch's own cpu_fallback), copies beside memcpy, two streams beside the longer
+of them, native kernels beside torch's, the profiler, the memory of many tensors of one element and of a GPT step,
+and the import.
 
     bench_sim.py [--rounds N] [--only WORD]
 
@@ -95,6 +96,59 @@ def adds_of_four(rounds: int, when: str, n: int = 3000) -> None:
         sim.set_guard(name)
         works[name] = adds("sim")
     told(f"add of 4, {when}, us", medians(works, rounds, choose_guard), "cpu", n * 1e-6, {"pages": 8, "open": 4})
+
+
+PEER = """
+import statistics, sys, time, torch
+torch.set_num_threads(1)
+torch.ops.load_library(sys.argv[1])
+x, y = (torch.ones(4).to("privateuseone") for _ in range(2))
+times = []
+for i in range(int(sys.argv[2]) + 1):
+    start = time.process_time()
+    for _ in range(3000):
+        x + y
+    times.append((time.process_time() - start) / 3000)
+print(statistics.median(times[1:]))
+"""
+
+
+def compiled_peer() -> Path:
+    """A device whose operators run through torch's own cpu_fallback: sim_peer.cpp, compiled once for this torch."""
+    from torch.utils import cpp_extension
+
+    build = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).parents[1] / "build"))
+    library = build / "peer" / f"sim_peer-{torch.__version__}.so"
+    if not library.exists():
+        print("first use: compiling bench/sim_peer.cpp, about a minute", file=sys.stderr, flush=True)
+        library.parent.mkdir(parents=True, exist_ok=True)
+        torch_lib = Path(torch.__file__).parent / "lib"
+        subprocess.run(
+            [
+                *("c++", "-O2", "-std=c++20", "-shared", "-fPIC", "-w"),
+                *(f"-I{folder}" for folder in cpp_extension.include_paths()),
+                *(str(Path(__file__).with_name("sim_peer.cpp")), "-o", str(library)),
+                *(f"-L{torch_lib}", f"-Wl,-rpath,{torch_lib}", "-lc10", "-ltorch_cpu"),
+            ],
+            check=True,
+        )
+    return library
+
+
+def beside_peer(rounds: int, n: int = 3000) -> None:
+    """In a process of its own: a process has one such device."""
+    peer = [sys.executable, "-c", PEER, str(compiled_peer()), str(rounds)]
+    bare = {key: value for key, value in os.environ.items() if key != "ULPSCOPE_SIM"}
+    seconds = {"peer": float(subprocess.run(peer, env=bare, check=True, capture_output=True, text=True).stdout)}
+    blocking = sim.launch_blocking()
+    sim.set_launch_blocking(True)
+    for name in ("pages", "open"):
+        sim.set_guard(name)
+        x, y = torch.ones(4, device="sim"), torch.ones(4, device="sim")
+        work = {name: lambda x=x, y=y: [x + y for _ in range(n)]}
+        seconds[name] = medians(work, rounds, choose_guard)[name] / n
+    sim.set_launch_blocking(blocking)
+    told("add of 4, peer, us", seconds, "peer", 1e-6, {"pages": 0.5, "open": 0.5})
 
 
 def copies(rounds: int, size: int = 64 << 20) -> None:
@@ -241,6 +295,7 @@ def imports(rounds: int) -> None:
 ROWS = {
     "gpt": gpt,
     "add": add,
+    "peer": beside_peer,
     "copies": copies,
     "streams": streams,
     "native": native,

@@ -299,26 +299,17 @@ usc_status usc_sim_queue_push(queue *q, entry *e, usc_error *err)
 
 /* ---- waiting --------------------------------------------------------------------- */
 
-/* Whether it ended for the time. */
-static bool wait_for_ended(const struct timespec *until)
-{
-    n_waiting++;
-    const int why = until == NULL ? pthread_cond_wait(&ended, &lock)
-                                  : pthread_cond_timedwait(&ended, &lock, until);
-    n_waiting--;
-    return why == ETIMEDOUT;
-}
-
 /* Until something has ended or the next question is due; whether the wait is interrupted. */
 static bool wait_a_while(void)
 {
     struct timespec until;
-    if (!usc_sim_is_asked()) {
-        (void)wait_for_ended(NULL);
-        return false;
-    }
-    usc_sim_next_question(&until);
-    if (!wait_for_ended(&until)) return false;
+    const bool asked = usc_sim_is_asked();
+    if (asked) usc_sim_next_question(&until);
+    n_waiting++;
+    const int why = asked ? pthread_cond_timedwait(&ended, &lock, &until)
+                          : pthread_cond_wait(&ended, &lock);
+    n_waiting--;
+    if (!asked || why != ETIMEDOUT) return false;
     pthread_mutex_unlock(&lock);
     const bool now = usc_sim_interrupts();
     pthread_mutex_lock(&lock);
