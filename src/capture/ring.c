@@ -317,21 +317,29 @@ void usc_ring_done(usc_ring *r, usc_ring_message *m)
     tell_waiters(r);
 }
 
+static bool is_old(const usc_ring *r, int64_t stamp)
+{
+    return usc_clock_ns() - stamp >= r->limit_ns / 2;
+}
+
 bool usc_ring_due(usc_ring *r)
 {
     const int64_t oldest = atomic_load(&r->oldest);
     if (oldest == 0) return false;
     /* Half of the promise, so that the work itself still fits into the other half. */
-    if (atomic_load(&r->read) - atomic_load(&r->durable) >= r->limit_bytes / 2 ||
-        usc_clock_ns() - oldest >= r->limit_ns / 2)
+    if (atomic_load(&r->read) - atomic_load(&r->durable) >= r->limit_bytes / 2)
         return true;
-    return atomic_load(&r->n_waiters) > 0 && is_empty(r);
+    if (is_empty(r)) return atomic_load(&r->n_waiters) > 0 || is_old(r, oldest);
+    /* To a reader that lags each message is old: one commit for each would never let it
+     * catch up. */
+    return is_old(r, oldest) && usc_clock_ns() - r->made_durable >= r->limit_ns / 4;
 }
 
 void usc_ring_durable(usc_ring *r)
 {
     /* In this order: a sender that looks in between waits rather than sends. */
     atomic_store(&r->durable, atomic_load(&r->read));
+    r->made_durable = usc_clock_ns();
     atomic_store(&r->oldest,
                  is_empty(r) ? 0 : message_at(r, atomic_load(&r->tail))->stamp);
     tell_waiters(r);

@@ -43,7 +43,8 @@ typedef struct usc_ring {
     pthread_mutex_t lock; /* for sleeping and waking only */
     pthread_cond_t more, space;
     atomic_int n_waiters;
-    int64_t told; /* tail when waiters were told last; the reader's */
+    int64_t told;         /* tail when waiters were told last; the reader's */
+    int64_t made_durable; /* when the reader did so last */
     atomic_bool asleep;
     bool hurry, closing; /* under lock */
     atomic_llong peak, wait_ns;
@@ -96,7 +97,8 @@ void *usc_ring_payload(usc_ring_message *m);
 /** Reader: is done with the message that usc_ring_next returned. */
 void usc_ring_done(usc_ring *r, usc_ring_message *m);
 
-/** Reader: whether something read should be made durable now. */
+/** Reader: whether something read should be made durable now: much, or old, but not again
+ * within a quarter of `limit_ns` while more waits to be read. */
 bool usc_ring_due(usc_ring *r);
 
 /** Reader: everything read so far is durable. */
