@@ -31,8 +31,7 @@ typedef struct usc_call_arg {
     const char *device;
     const char *dtype_name;
     int ndim;
-    int64_t sizes[USC_MAX_DIMS];
-    int64_t strides[USC_MAX_DIMS];
+    const int64_t *sizes, *strides; /* `ndim` of each; NULL may stand for none */
     int64_t offset;
     bool requires_grad;
     const char *stats;      /* JSON or NULL */

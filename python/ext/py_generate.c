@@ -38,10 +38,16 @@ static int integers_of(PyObject *dict, const char *key, int64_t *out)
     return PyErr_Occurred() ? -1 : (int)n;
 }
 
-/* A row of a tensor as `Trace.call` gives it; -1 with an exception set. */
-static int read_arg(PyObject *dict, usc_call_arg *out)
+typedef struct dims {
+    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
+} dims;
+
+/* A row of a tensor as `Trace.call` gives it, which points into `of`; -1 with an exception
+ * set. */
+static int read_arg(PyObject *dict, usc_call_arg *out, dims *of)
 {
-    *out = (usc_call_arg){.role = USC_ROLE_IN};
+    *out =
+        (usc_call_arg){.role = USC_ROLE_IN, .sizes = of->sizes, .strides = of->strides};
     if (!PyDict_Check(dict)) {
         PyErr_SetString(PyExc_TypeError, "a row of a tensor is a dict");
         return -1;
@@ -55,9 +61,9 @@ static int read_arg(PyObject *dict, usc_call_arg *out)
         return -1;
     if (strcmp(role, usc_role_text(USC_ROLE_OUT)) == 0) out->role = USC_ROLE_OUT;
     if (strcmp(role, usc_role_text(USC_ROLE_MUTATED)) == 0) out->role = USC_ROLE_MUTATED;
-    out->ndim = integers_of(dict, "sizes", out->sizes);
+    out->ndim = integers_of(dict, "sizes", of->sizes);
     if (out->ndim < 0) return -1;
-    return integers_of(dict, "strides", out->strides) == out->ndim ? 0 : -1;
+    return integers_of(dict, "strides", of->strides) == out->ndim ? 0 : -1;
 }
 
 /* What the operator of the row `call` (None: none) asks of `arg`. */
@@ -74,9 +80,10 @@ static int read_need(const core_state *state, PyObject *call, const usc_call_arg
     }
     const Py_ssize_t n = PySequence_Fast_GET_SIZE(fast);
     usc_call_arg *args = PyMem_Calloc((size_t)n + 1, sizeof *args);
-    int result = args != NULL ? 0 : (PyErr_NoMemory(), -1);
+    dims *of = PyMem_Calloc((size_t)n + 1, sizeof *of);
+    int result = args != NULL && of != NULL ? 0 : (PyErr_NoMemory(), -1);
     for (Py_ssize_t i = 0; result == 0 && i < n; i++)
-        result = read_arg(PySequence_Fast_GET_ITEM(fast, i), &args[i]);
+        result = read_arg(PySequence_Fast_GET_ITEM(fast, i), &args[i], &of[i]);
     const usc_call row = {.op = text_of(call, "op"),
                           .args = text_of(call, "args"),
                           .n_args = (int)n,
@@ -85,6 +92,7 @@ static int read_need(const core_state *state, PyObject *call, const usc_call_arg
     if (PyErr_Occurred()) result = -1;
     const usc_status st = result == 0 ? usc_stand_in_need(&row, arg, out, &err) : USC_OK;
     PyMem_Free(args);
+    PyMem_Free(of);
     Py_DECREF(fast);
     if (st == USC_OK) return result;
     (void)core_raise(state, st, &err);
@@ -99,8 +107,10 @@ static PyObject *made(const core_state *state, const usc_call_arg *arg,
     usc_error err = {0};
     size_t size = 0;
     usc_tensor like = {.dtype = usc_dtype_by_name(arg->dtype_name), .ndim = arg->ndim};
-    memcpy(like.sizes, arg->sizes, sizeof like.sizes);
-    memcpy(like.strides, arg->strides, sizeof like.strides);
+    for (int i = 0; i < arg->ndim; i++) {
+        like.sizes[i] = arg->sizes[i];
+        like.strides[i] = arg->strides[i];
+    }
     usc_status st = usc_stats_from_json(arg->stats, &stats, &err);
     if (st == USC_OK) st = usc_stand_in_size(&like, &size, &err);
     if (st != USC_OK) return core_raise(state, st, &err);
@@ -123,11 +133,12 @@ static PyObject *stand_in(PyObject *module, PyObject *args)
     const core_state *state = PyModule_GetState(module);
     usc_stand_in_options options;
     usc_call_arg arg;
+    dims of;
     const char *trace;
     long long sequence;
     PyObject *tensor, *call;
     if (!PyArg_ParseTuple(args, "sLOO", &trace, &sequence, &tensor, &call)) return NULL;
-    if (read_arg(tensor, &arg) < 0 || read_need(state, call, &arg, &options) < 0)
+    if (read_arg(tensor, &arg, &of) < 0 || read_need(state, call, &arg, &options) < 0)
         return PyErr_Occurred()
                    ? NULL
                    : PyErr_Format(PyExc_ValueError, "sizes and strides differ in number");
@@ -140,9 +151,10 @@ static PyObject *need(PyObject *module, PyObject *args)
     const core_state *state = PyModule_GetState(module);
     usc_stand_in_options options;
     usc_call_arg arg;
+    dims of;
     PyObject *tensor, *call;
     if (!PyArg_ParseTuple(args, "OO", &tensor, &call)) return NULL;
-    if (read_arg(tensor, &arg) < 0 || read_need(state, call, &arg, &options) < 0)
+    if (read_arg(tensor, &arg, &of) < 0 || read_need(state, call, &arg, &options) < 0)
         return PyErr_Occurred()
                    ? NULL
                    : PyErr_Format(PyExc_ValueError, "sizes and strides differ in number");

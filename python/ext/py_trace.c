@@ -171,19 +171,6 @@ static PyObject *trace_call(trace_object *self, PyObject *arg)
 
 /* ---- forwards of modules ---- */
 
-static usc_status read_calls(usc_trace *trace, usc_calls *calls, usc_error *err)
-{
-    const int64_t *found;
-    int64_t n;
-    usc_status st = usc_trace_select(trace, NULL, &found, &n, err);
-    for (int64_t i = 0; st == USC_OK && i < n; i++) {
-        usc_call call;
-        st = usc_trace_read_call(trace, found[i], &call, err);
-        if (st == USC_OK) st = usc_calls_add(calls, &call, err);
-    }
-    return st;
-}
-
 static PyObject *numbers_list(const int64_t *numbers, int64_t n)
 {
     PyObject *list = PyList_New((Py_ssize_t)n);
@@ -232,7 +219,7 @@ static PyObject *trace_forwards(trace_object *self, PyObject *arg)
     usc_status status;
     Py_BEGIN_ALLOW_THREADS;
     status = usc_calls_create(&calls, &err);
-    if (status == USC_OK) status = read_calls(self->trace, calls, &err);
+    if (status == USC_OK) status = usc_trace_read_calls(self->trace, calls, &err);
     if (status == USC_OK) status = usc_select(calls, &options, &picks, &err);
     Py_END_ALLOW_THREADS;
     leave(self);

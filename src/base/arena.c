@@ -37,7 +37,25 @@ void *usc_arena_take(usc_arena *a, size_t size)
     return at;
 }
 
-void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity,
+static void free_chunk(usc_arena *a, usc_arena_chunk *c)
+{
+    a->alloc.resize(a->alloc.ctx, c, sizeof *c + c->size, 0);
+}
+
+/* What is larger than a chunk has one of its own. */
+static void give_back(usc_arena *a, const void *place, size_t size)
+{
+    if (size <= CHUNK_SIZE) return;
+    for (usc_arena_chunk **at = &a->chunks; *at != NULL; at = &(*at)->next) {
+        usc_arena_chunk *c = *at;
+        if (c->bytes != place || c->used < size) continue;
+        *at = c->next;
+        free_chunk(a, c);
+        return;
+    }
+}
+
+void *usc_arena_grow(usc_arena *a, void *items, size_t n, size_t *capacity,
                      size_t item_size)
 {
     const size_t wanted = *capacity > 0 ? 2 * *capacity : 16;
@@ -45,22 +63,22 @@ void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity
     void *place = usc_arena_take(a, wanted * item_size);
     if (place == NULL) return NULL;
     if (n > 0) memcpy(place, items, n * item_size);
+    if (items != NULL) give_back(a, items, *capacity * item_size);
     *capacity = wanted;
     return place;
 }
 
-static void free_chunk(usc_arena *a, usc_arena_chunk *c)
+void *usc_arena_copy(usc_arena *a, const void *bytes, size_t size)
 {
-    a->alloc.resize(a->alloc.ctx, c, sizeof *c + c->size, 0);
+    void *copy = usc_arena_take(a, size);
+    if (copy != NULL && size > 0) memcpy(copy, bytes, size);
+    return copy;
 }
 
 const char *usc_arena_text(usc_arena *a, const char *text)
 {
     if (text == NULL) return NULL;
-    const size_t size = strlen(text) + 1;
-    char *copy = usc_arena_take(a, size);
-    if (copy != NULL) memcpy(copy, text, size);
-    return copy;
+    return usc_arena_copy(a, text, strlen(text) + 1);
 }
 
 void usc_arena_reset(usc_arena *a)

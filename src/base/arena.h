@@ -18,9 +18,12 @@ typedef struct usc_arena {
 void *usc_arena_take(usc_arena *a, size_t size);
 
 /** Moves `n` items to a place at least twice as large; sets *capacity. NULL: no memory.
- */
-void *usc_arena_grow(usc_arena *a, const void *items, size_t n, size_t *capacity,
+ * The place before is gone where it was large, and is garbage of the arena else. */
+void *usc_arena_grow(usc_arena *a, void *items, size_t n, size_t *capacity,
                      size_t item_size);
+
+/** A copy of `size` bytes, aligned for any type; NULL where there is no memory. */
+void *usc_arena_copy(usc_arena *a, const void *bytes, size_t size);
 
 /** A copy of a text; NULL for NULL, and where there is no memory. */
 const char *usc_arena_text(usc_arena *a, const char *text);

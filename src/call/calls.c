@@ -21,6 +21,7 @@ void usc_calls_free(usc_calls *calls)
     if (calls == NULL) return;
     usc_arena_free(&calls->arena);
     usc_keys_free(&calls->texts);
+    usc_keys_free(&calls->views);
     (void)usc_libc_alloc.resize(NULL, calls, sizeof *calls, 0);
 }
 
@@ -62,19 +63,26 @@ const char *usc_role_text(usc_role role)
     return "unknown";
 }
 
-/* The only copy of a text; NULL stays NULL. */
+/* The only copy of some bytes; NULL: no memory. */
+static const void *only(usc_calls *c, usc_keys *copies, const void *bytes, size_t size)
+{
+    const usc_hash128 key = usc_hash_bytes(bytes, size);
+    const int64_t *there = usc_keys_find(copies, key);
+    if (there != NULL) return (const void *)(intptr_t)*there;
+    const void *copy = usc_arena_copy(&c->arena, bytes, size);
+    if (copy != NULL) (void)usc_keys_put(copies, key, (int64_t)(intptr_t)copy);
+    return copy;
+}
+
+/* NULL stays NULL. */
 static const char *kept(usc_calls *c, const char *text)
 {
-    if (text == NULL) return NULL;
-    const usc_hash128 key = usc_key_of(text);
-    const int64_t *there = usc_keys_find(&c->texts, key);
-    if (there != NULL) return (const char *)(intptr_t)*there;
-    const size_t n = strlen(text);
-    char *copy = usc_arena_take(&c->arena, n + 1);
-    if (copy == NULL) return NULL;
-    memcpy(copy, text, n + 1);
-    (void)usc_keys_put(&c->texts, key, (int64_t)(intptr_t)copy);
-    return copy;
+    return text != NULL ? only(c, &c->texts, text, strlen(text) + 1) : NULL;
+}
+
+static const int64_t *kept_dims(usc_calls *c, const int64_t *dims, int ndim)
+{
+    return ndim > 0 ? only(c, &c->views, dims, (size_t)ndim * sizeof *dims) : NULL;
 }
 
 static void keep_texts(usc_calls *c, usc_call *call)
@@ -98,6 +106,8 @@ static void keep_args(usc_calls *c, usc_call *call)
         args[i].dtype_name = kept(c, args[i].dtype_name);
         args[i].stats = kept(c, args[i].stats);
         args[i].form = kept(c, args[i].form);
+        args[i].sizes = kept_dims(c, args[i].sizes, args[i].ndim);
+        args[i].strides = kept_dims(c, args[i].strides, args[i].ndim);
     }
     call->arg = args;
 }
@@ -244,7 +254,8 @@ usc_status usc_calls_add(usc_calls *c, const usc_call *call, usc_error *err)
     *own = *call;
     keep_texts(c, own);
     keep_args(c, own);
-    if (c->arena.failed || c->texts.failed) return usc_no_memory("list of calls", err);
+    if (c->arena.failed || c->texts.failed || c->views.failed)
+        return usc_no_memory("list of calls", err);
     const usc_status st = find_facts(c, own, &c->fact[n], err);
     if (st == USC_OK && c->arena.failed) return usc_no_memory("list of calls", err);
     if (st == USC_OK) c->n++;

@@ -25,6 +25,7 @@ struct usc_calls {
     usc_call *call;
     usc_call_facts *fact;
     usc_keys texts; /* hash of a text -> its only copy */
+    usc_keys views; /* likewise of sizes or strides */
     int n_types;
     const char *type[MAX_DEVICE_TYPES];
 };

@@ -39,6 +39,7 @@ typedef struct tensor {
 /* What an argument of an open call points to: its tensor may be gone when it ends. */
 typedef struct held_arg {
     char path[PATH_SIZE], device[NAME_SIZE], dtype[NAME_SIZE];
+    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
     int64_t look;
     uint64_t view;
     bool has_range;
@@ -302,8 +303,8 @@ usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, int64_t look,
     a->storage_bytes = s->bytes;
     a->ndim = t->ndim;
     a->offset = t->offset;
-    memcpy(a->sizes, t->dims, size);
-    memcpy(a->strides, t->dims + t->ndim, size);
+    memcpy(h->sizes, t->dims, size);
+    memcpy(h->strides, t->dims + t->ndim, size);
     copy_text(h->path, sizeof h->path, row->path);
     memcpy(h->device, s->device, sizeof h->device);
     memcpy(h->dtype, t->dtype, sizeof h->dtype);
@@ -314,7 +315,7 @@ usc_status usc_watcher_arg(usc_watcher *w, const usc_arg_row *row, int64_t look,
     return USC_OK;
 }
 
-/* Texts are pointed to only now: the arguments may have moved before. */
+/* What a row points to is set only now: the arguments may have moved before. */
 static void gather(open_call *o)
 {
     for (int i = 0; i < o->n; i++) {
@@ -322,6 +323,8 @@ static void gather(open_call *o)
         o->arg[i].path = h->path;
         o->arg[i].device = h->device;
         o->arg[i].dtype_name = h->dtype;
+        o->arg[i].sizes = h->sizes;
+        o->arg[i].strides = h->strides;
         o->arg[i].range = h->has_range ? &h->range : NULL;
     }
     o->call.arg = o->arg;

@@ -75,6 +75,9 @@ usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence, usc_call *out,
         args[i].dtype_name = keep(a, args[i].dtype_name);
         args[i].stats = keep(a, args[i].stats);
         args[i].form = keep(a, args[i].form);
+        const size_t size = (size_t)args[i].ndim * sizeof *args[i].sizes;
+        args[i].sizes = usc_arena_copy(a, args[i].sizes, size);
+        args[i].strides = usc_arena_copy(a, args[i].strides, size);
         args[i].device = NULL;
     }
     out->arg = args;

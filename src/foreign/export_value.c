@@ -97,8 +97,10 @@ usc_status usc_export_bytes(usc_exporting *ex, const usc_call_arg *arg,
     usc_tensor t = {.dtype = dtype, .ndim = arg->ndim};
     *bytes = NULL;
     if (arg->blob == 0 || dtype == USC_DTYPE_NONE || arg->form != NULL) return USC_OK;
-    memcpy(t.sizes, arg->sizes, sizeof t.sizes);
-    memcpy(t.strides, arg->strides, sizeof t.strides);
+    for (int i = 0; i < arg->ndim; i++) {
+        t.sizes[i] = arg->sizes[i];
+        t.strides[i] = arg->strides[i];
+    }
     usc_status st = usc_trace_blob(ex->trace, arg->blob, &blob, &there, err);
     if (st == USC_OK) st = usc_tensor_extent(&t, size, &below, err);
     if (st != USC_OK) return st;

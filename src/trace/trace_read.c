@@ -261,14 +261,18 @@ static bool fill_arg(usc_trace *t, sqlite3_stmt *s, usc_call_arg *a)
         .form = usc_db_text(arena, s, 17),
     };
     if (arena->failed) return true; /* told as "no memory" by the caller */
-    a->ndim = parse_dims((const char *)sqlite3_column_text(s, 5), a->sizes);
-    const int n_strides = parse_dims((const char *)sqlite3_column_text(s, 6), a->strides);
+    int64_t sizes[USC_MAX_DIMS], strides[USC_MAX_DIMS];
+    a->ndim = parse_dims((const char *)sqlite3_column_text(s, 5), sizes);
+    const int n_strides = parse_dims((const char *)sqlite3_column_text(s, 6), strides);
+    if (a->ndim < 0 || a->ndim != n_strides) return false;
     for (int i = 0; i < a->ndim; i++)
-        if (a->sizes[i] < 0) return false;
+        if (sizes[i] < 0) return false;
+    a->sizes = usc_arena_copy(arena, sizes, (size_t)a->ndim * sizeof *sizes);
+    a->strides = usc_arena_copy(arena, strides, (size_t)a->ndim * sizeof *strides);
     return parse_role((const char *)sqlite3_column_text(s, 0), &a->role) &&
            a->path != NULL && a->dtype_name != NULL && a->device != NULL &&
-           a->ndim >= 0 && a->ndim == n_strides && a->offset >= 0 &&
-           a->storage_bytes >= 0 && a->first >= 0 && a->first <= a->storage_bytes;
+           a->offset >= 0 && a->storage_bytes >= 0 && a->first >= 0 &&
+           a->first <= a->storage_bytes;
 }
 
 static usc_status read_args(usc_trace *t, usc_call *out, usc_error *err)

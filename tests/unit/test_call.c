@@ -225,8 +225,8 @@ static usc_calls *calls_of(const row *rows, size_t n)
                                      .device = r->device != NULL ? r->device : "cpu",
                                      .dtype_name = "float32",
                                      .ndim = 1,
-                                     .sizes = {r->size > 0 ? r->size : 2},
-                                     .strides = {1}};
+                                     .sizes = &(int64_t){r->size > 0 ? r->size : 2},
+                                     .strides = &(int64_t){1}};
         const usc_call call = {.sequence = r->sequence,
                                .step = r->step,
                                .parent = r->parent,
@@ -482,7 +482,7 @@ static void test_a_call_in_one_line(void **state)
                                  .path = "args[0]",
                                  .ndim = 2,
                                  .dtype_name = "float32",
-                                 .sizes = {6, 8}};
+                                 .sizes = (int64_t[]){6, 8}};
     const usc_call call = {.op = "aten::x", .args = args, .n_args = 1, .arg = &tensor};
     char text[404];
     assert_int_equal(usc_call_summary(&call, text, sizeof text, NULL), USC_OK);

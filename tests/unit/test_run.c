@@ -42,8 +42,8 @@ static usc_calls *calls_of(const row *rows, int n)
                                      .path = "args[0]",
                                      .dtype_name = "float32",
                                      .ndim = 1,
-                                     .sizes = {rows[i].size},
-                                     .strides = {1}};
+                                     .sizes = &rows[i].size,
+                                     .strides = &(int64_t){1}};
         const usc_call call = {.sequence = i + 1,
                                .op = rows[i].op,
                                .args = "",

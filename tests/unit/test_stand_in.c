@@ -198,8 +198,11 @@ static usc_stand_in_options need_of(const char *op, const char *args, const char
 {
     usc_stand_in_options need;
     const usc_call_arg arg[] = {
-        {.path = "args[0]", .dtype_name = "float32", .ndim = 2, .sizes = {first, second}},
-        {.path = path, .dtype_name = "int64", .ndim = 1, .sizes = {5}}};
+        {.path = "args[0]",
+         .dtype_name = "float32",
+         .ndim = 2,
+         .sizes = (int64_t[]){first, second}},
+        {.path = path, .dtype_name = "int64", .ndim = 1, .sizes = &(int64_t){5}}};
     const usc_call call = {.op = op, .args = args, .n_args = 2, .arg = arg};
     assert_int_equal(usc_stand_in_need(&call, &arg[1], &need, NULL), USC_OK);
     return need;
