@@ -7,7 +7,11 @@ move that factor like every other input, so that a result which lies half way be
 integers falls to either side in one of them. A sparse one becomes its indices and its values.
 """
 
+from __future__ import annotations
+
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -23,7 +27,9 @@ class Apart(dict):
     """An argument as the tensors that it is made of, by name."""
 
 
-def apart(function, args, kwargs):
+def apart(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Sequence[Any], dict[str, Any]]:
     """The call with such arguments taken apart; the function puts them together again."""
     makers = []
 
@@ -85,7 +91,7 @@ def _coordinates(tensor):
     return {"indices": indices, "values": values}, make
 
 
-def sparse_maker(form, size):
+def sparse_maker(form: str, size: Sequence[int]) -> Callable[..., torch.Tensor]:
     """What makes a sparse tensor of its parts: `form` is that of a row of a trace."""
     layout, _, sorted_ = form.partition(" ")
     if layout == "sparse_coo":

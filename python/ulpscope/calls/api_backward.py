@@ -4,16 +4,23 @@ torch's autograd with the captured incoming gradients, giving those of the input
 trace's row of the forward call beside that of the backward one. Serves `session.bench`.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .read_call import arguments_of, call_from, value_of
 from .replay import tensors_in
 
+if TYPE_CHECKING:
+    from .callable import Composite
 
-def forward_of(row):
+
+def forward_of(row: dict[str, Any]) -> int | None:
     """The number of the forward call of a row that is a function's backward pass; None for
     any other row."""
     if "::" in row["op"] or row["phase"] != "backward" or not row.get("state"):
@@ -21,7 +28,12 @@ def forward_of(row):
     return json.loads(row["state"]).get("forward")
 
 
-def backward_call(row, forward, read_blob, stand_in=None):
+def backward_call(
+    row: dict[str, Any],
+    forward: dict[str, Any],
+    read_blob: Callable[[int], Any],
+    stand_in: Callable[..., Any] | None = None,
+) -> Composite:
     """The call of that row; `forward` is the row of its forward call. Where the row has the
     gradients that the last node of autograd gave (what hooks of other tools see), they are taken
     for those of the arguments that they belong to."""

@@ -2,15 +2,19 @@
 """The arguments of an operator's call by their names in its schema, tensors as tensors. Serves
 whoever looks at what an operator was asked, and not at what it computed."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
-from .replay import TensorAt, mapped
+from .replay import Call, TensorAt, mapped
 
 
 class Arguments(dict):
     """The arguments of an operator by name: Python values and CPU tensors."""
 
-    def wide(self, name, default=None):
+    def wide(self, name: str, default: Any = None) -> Any:
         """A number, or a flat float64 tensor."""
         value = self.get(name, default)
         if isinstance(value, torch.Tensor):
@@ -18,7 +22,7 @@ class Arguments(dict):
         return value
 
 
-def arguments_of(call, tensors):
+def arguments_of(call: Call, tensors: dict[str, Any]) -> Arguments:
     """Arguments of a call of an operator; `tensors` has those that TensorAt stands for."""
     named = {a.name: call.value(a.name) for a in call.schema.arguments}
     return Arguments(

@@ -8,9 +8,13 @@ that computes in 16 bits several times over rounds between its operators, too; t
 in its place (`InParts`). Neighbours: `callable` (runs it), `session.bench` (says on which device).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +24,9 @@ from .mode import Mode, any_complex
 from .replay import BadCall, base_name, bind_exact, fit, outputs_of, tensors_in
 from .torch_private import graph_task
 
+if TYPE_CHECKING:
+    from .callable import Composite
+
 LOW = (torch.float16, torch.bfloat16)
 
 
@@ -27,7 +34,7 @@ class InParts(BadCall):
     """A call that says nothing as a whole: the calls below it do."""
 
 
-def kinds_of(row):
+def kinds_of(row: dict[str, Any]) -> dict[str, torch.dtype]:
     """Device type -> dtype of autocast, as a row of a function tells."""
     state = json.loads(row["state"]) if row.get("state") else {}
     found = {kind: getattr(torch, name, None) for kind, name in (state.get("autocast") or {}).items()}
@@ -36,7 +43,7 @@ def kinds_of(row):
     return found
 
 
-def under(function, kinds):
+def under(function: Callable[..., Any], kinds: dict[str, torch.dtype]) -> Callable[..., Any]:
     """The function under autocast for these device types."""
 
     @functools.wraps(function, updated=())
@@ -70,7 +77,7 @@ class Casts(Mode):
         return out
 
 
-def settle(call, device=None):
+def settle(call: Composite, device: Any = None) -> None:
     """Rounds the inputs of a call as autocast does on a device (None: on the CPU, as what
     follows), and notes the dtypes that results have there, in effect. InParts where the whole
     says nothing."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -88,10 +89,10 @@ class Composite(Call):
 
     launched: object = None  # what runs on a device where `function` is a registered reference of it
 
-    def on(self, place):
+    def on(self, place: Callable[[str], Any]) -> Callable[..., Any]:
         return self._cast(self.launched or self.function, place)
 
-    def on_host(self):
+    def on_host(self) -> Callable[..., Any]:
         """What to call on the CPU."""
         return self._cast(self.function, lambda captured: "cpu")
 
@@ -194,7 +195,9 @@ def _copies(out):
     ]
 
 
-def drawn_by(outputs, drawn):
+def drawn_by(
+    outputs: dict[str, torch.Tensor], drawn: list[tuple[str, Arguments, list[Any]]]
+) -> tuple[str, Arguments, dict[str, str]] | None:
     """
     (name, arguments, path of an output -> path of the operator's) of the noted operator
     whose draws all outputs are; None where there is no single one.
@@ -220,7 +223,7 @@ class Maker:
         self.views, self.storages, self._numbers = {}, {}, {}
         self._seen = []  # alive, so that an address stands for one storage
 
-    def argument(self, value, path, name):
+    def argument(self, value: Any, path: str, name: str) -> Any:
         """The argument with TensorAt in place of its tensors."""
         if isinstance(value, torch.Tensor):
             self._tensor(value, path, name)
@@ -259,13 +262,13 @@ class Maker:
         )
 
 
-def storage_bytes(tensor):
+def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage, copied to the CPU."""
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     return flat.set_(tensor.untyped_storage()).to("cpu", copy=True)
 
 
-def parameters(function):
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
     """Its parameters; None of a builtin, which tells none."""
     try:
         return list(inspect.signature(function).parameters.values())
@@ -273,13 +276,13 @@ def parameters(function):
         return None
 
 
-def parameter_names(function, n):
+def parameter_names(function: Callable[..., Any], n: int) -> list[str]:
     """Names of the positional parameters, "" where they are unknown."""
     names = [p.name for p in parameters(function) or ()]
     return (names + [""] * n)[:n]
 
 
-def name_of(function):
+def name_of(function: Any) -> str:
     """What to call a callable in a sentence."""
     function = getattr(function, "_opoverload", function)  # torch.library.custom_op
     overload = getattr(function, "_schema", None)
@@ -294,7 +297,7 @@ def name_of(function):
     return "the function" if name == "<lambda>" else name
 
 
-def call_of(function, args=(), kwargs=None):
+def call_of(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> Composite:
     """
     The call of `function` on these arguments, ready to be replayed.
 
@@ -358,7 +361,7 @@ def _module_call(module):
     return run
 
 
-def learn(call):
+def learn(call: Composite) -> None:
     """Runs the call as it is and notes what it does."""
     bound = bind_exact(call, lambda captured: "cpu")
     log, dropouts, meaning, asked = Log(), Dropouts(), Meaning(), Asked()
@@ -415,7 +418,7 @@ def _number_dtypes(call, result, doubles):
     return found
 
 
-def as_numbers(call, outputs):
+def as_numbers(call: Call, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Outputs with those that are Python numbers, or were computed in 16 bits and widened, in the
     dtype that they have in effect."""
 
@@ -427,7 +430,7 @@ def as_numbers(call, outputs):
     }
 
 
-def nothing_in(result):
+def nothing_in(result: Any) -> str:
     """What to say of a result without any number in it; "" where it is None."""
     return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
 
@@ -450,7 +453,7 @@ def _writes(func):
     return any(is_write(a) for a in func._schema.arguments)
 
 
-def changed(call, bound):
+def changed(call: Composite, bound: Bound) -> list[str]:
     """Paths of the arguments whose content a run changed."""
     return [p for p, t in bound.tensors.items() if not same_bytes(t, held_argument(call, p))]
 
@@ -480,7 +483,7 @@ def form_of(tensor: torch.Tensor) -> tuple | None:
     return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
 
-def same_bytes(a, b):
+def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors hold the same bits."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False

@@ -4,9 +4,13 @@ in parts, and are let go where their memory is wanted for something else. Serves
 `read_call`, `executors.device` and those that judge in pieces.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -24,13 +28,13 @@ class Contents(dict):
         if given and isinstance(given[0], Contents):
             self._far = dict(given[0]._far)
 
-    def copy(self):
+    def copy(self) -> Contents:
         return Contents(self)
 
     def __reduce__(self):  # what goes to another process goes there whole
         return Contents, ({storage: self[storage] for storage in {**self, **self._far}},)
 
-    def later(self, storage, size, fill):
+    def later(self, storage: int, size: int, fill: Callable[[int, torch.Tensor], None]) -> None:
         """Says how a storage of `size` bytes is read: `fill(first, tensor)`."""
         self._far[storage] = size, fill
 
@@ -51,36 +55,36 @@ class Contents(dict):
         self._far[storage][1](first, out)
         return out
 
-    def is_far(self, storage):
+    def is_far(self, storage: int) -> bool:
         """Whether it would have to be read."""
         return storage in self._far and not super().__contains__(storage)
 
-    def size(self, storage):
+    def size(self, storage: int) -> int:
         """Its bytes."""
         return self._far[storage][0] if storage in self._far else self[storage].numel()
 
-    def part(self, storage, first, last):
+    def part(self, storage: int, first: int, last: int) -> torch.Tensor:
         """Bytes `first` to `last` of a storage; not for writing."""
         return self._read(storage, first, last) if self.is_far(storage) else self[storage][first:last]
 
-    def fresh(self, storage):
+    def fresh(self, storage: int) -> torch.Tensor:
         """All bytes of a storage, which nobody else holds."""
         if self.is_far(storage):
             return self._read(storage, 0, self.size(storage))
         return self[storage].clone()
 
-    def chunks(self, storage):
+    def chunks(self, storage: int) -> Iterator[tuple[int, torch.Tensor]]:
         """Yields (first byte, bytes) until a storage is through."""
         size = self.size(storage)
         for first in range(0, size, CHUNK):
             yield first, self.part(storage, first, min(first + CHUNK, size))
 
-    def let_go(self):
+    def let_go(self) -> None:
         """Forgets what can be read again."""
         for storage in self._far:
             self.pop(storage, None)
 
-    def drop(self, storage):
+    def drop(self, storage: int) -> None:
         """Forgets a storage for good."""
         self.pop(storage, None)
         self._far.pop(storage, None)
@@ -95,11 +99,11 @@ class Reader:
     def __call__(self, blob):
         return self._trace.blob(blob)
 
-    def fill(self, blob, first, tensor):
+    def fill(self, blob: int, first: int, tensor: torch.Tensor) -> None:
         """Fills a tensor of bytes with those of a blob from `first` on."""
         self._trace.read(blob, first, memory_of(tensor))
 
-    def has(self, blob, size):
+    def has(self, blob: int, size: int) -> bool:
         """Whether a blob has so many bytes. Looks at all of it once: it is what was written."""
         from .. import _core
 
@@ -109,7 +113,7 @@ class Reader:
         return False
 
 
-def memory_of(tensor):
+def memory_of(tensor: torch.Tensor) -> Any:
     """The memory of a contiguous tensor on the CPU, as a buffer."""
     return (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
 
@@ -123,12 +127,12 @@ class Brief:
     order: tuple  # of the dimensions, in which the elements are taken
     digest: str
 
-    def is_of(self, tensor):
+    def is_of(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor, of any strides, has this content."""
         return (self.dtype, self.shape) == (tensor.dtype, tuple(tensor.shape)) and (self == brief(tensor, self.order))
 
 
-def brief(tensor, order=None):
+def brief(tensor: torch.Tensor, order: tuple[int, ...] | None = None) -> Brief:
     """The Brief of a tensor on the CPU; no copy is made where it is dense in that order, which
     is that of its own memory unless one is given."""
     from .. import _core

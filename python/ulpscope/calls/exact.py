@@ -3,6 +3,8 @@
 gives its input back, and an operator that rounds was lucky then. Serves `judges.outputs`,
 `judges.carried` and `callable`."""
 
+from __future__ import annotations
+
 from .replay import base_name
 
 # They put elements of their inputs, or one constant, somewhere else, wherever their indices
@@ -200,7 +202,7 @@ STEP = ROUNDINGS | {
 ROOTS = {"abs", "absolute", "sgn"}  # of complex numbers
 
 
-def never_rounds(op, complex_=False):
+def never_rounds(op: str, complex_: bool = False) -> bool:
     """Whether an operator `ns::name.overload` gives the only right value, to the last bit, of
     real or of complex numbers."""
     space, name = op.split("::")[0], base_name(op)[1]
@@ -209,7 +211,7 @@ def never_rounds(op, complex_=False):
     return name in MOVE or name in STEP
 
 
-def carries(op):
+def carries(op: str) -> bool:
     """Whether an operator `ns::name.overload` only carries elements elsewhere."""
     if op.split("::")[0] not in ("aten", "prims") or op.endswith("reduce"):
         return False

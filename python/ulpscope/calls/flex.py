@@ -6,10 +6,13 @@ operator by operator: masks, score_mod with what that captures, shared heads, gr
 Needs of torch: names of torch.nn.attention.flex_attention that begin with `_`; where they are gone
 flex_attention stays as it is."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import sys
 import threading
+from collections.abc import Iterator
 
 import torch
 
@@ -22,7 +25,7 @@ _before = {}  # name -> what the module has outside
 
 
 @contextlib.contextmanager
-def in_the_open():
+def in_the_open() -> Iterator[None]:
     """Within: flex_attention computes with plain operators. The module is as it was outside, since what
     compiles it looks at these names."""
     home = sys.modules.get(HOME)  # a program that never had it needs nothing

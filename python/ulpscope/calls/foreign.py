@@ -6,11 +6,15 @@ ours, whose innermost frame is ours, is raised again, for it is no statement abo
 Whose a mistake is, the traceback tells. A call of a builtin or with too many arguments has no frame of its own
 and would seem ours: such lines say `theirs(function, ...)`."""
 
+from __future__ import annotations
+
 import contextlib
 import linecache
 import opcode
 import os
 import sysconfig
+from collections.abc import Callable, Iterator
+from typing import Any
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -35,12 +39,12 @@ class InternalError(Exception):
     """A mistake of ours that another process told of."""
 
 
-def theirs(function, /, *args, **kwargs):
+def theirs(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Calls what is somebody's."""
     return function(*args, **kwargs)
 
 
-def foreign(problem):
+def foreign(problem: BaseException) -> BaseException:
     """Hands on what arose in somebody's code; raises again what is a mistake of ours."""
     if is_ours(problem):
         raise problem
@@ -48,7 +52,7 @@ def foreign(problem):
 
 
 @contextlib.contextmanager
-def set_aside():
+def set_aside() -> Iterator[None]:
     """Within: what arises in somebody's code ends the block, and nothing is learnt."""
     try:
         yield
@@ -59,7 +63,7 @@ def set_aside():
 noted = []  # what searches went on after
 
 
-def note(words):
+def note(words: str) -> None:
     """Keeps a mistake of ours for the end of the search."""
     if words not in noted:
         noted.append(words)
@@ -87,7 +91,7 @@ class tried:
         return True
 
 
-def is_ours(problem):
+def is_ours(problem: BaseException) -> bool:
     """Whether an exception is a mistake in this package: it arose in a frame of ours, or of the standard
     library that we called, and nobody raised it on purpose."""
     if isinstance(problem, InternalError):
@@ -107,7 +111,7 @@ def is_ours(problem):
     return at is not innermost or not _raises(at)
 
 
-def our_words(problem):
+def our_words(problem: BaseException) -> str:
     """What a user is told of a mistake of ours, on one line."""
     text = " ".join(f"{problem}".split())
     if isinstance(problem, InternalError):
@@ -122,7 +126,7 @@ def our_words(problem):
     return f"internal error of ulpscope{place}, please report it: {said[:300]}"
 
 
-def strictly(problem):
+def strictly(problem: BaseException) -> BaseException:
     """Where a host must not be hurt: under tests our own mistakes are raised all the same."""
     if os.environ.get(STRICT) and is_ours(problem):
         raise problem

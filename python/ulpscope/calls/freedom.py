@@ -2,6 +2,10 @@
 """What an operator leaves free in its outputs together: an order that nobody promised (`sorted=False` of topk and
 unique), the gauge of a decomposition. The rule is C's (`held.h`), for packs as well. Serves `judges.readings`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from .. import _core
@@ -9,10 +13,13 @@ from .arguments import Arguments
 from .gauges import GAUGES
 from .indices import name_of_one, operator_of
 
+if TYPE_CHECKING:
+    from .replay import Call
+
 UNSORTED = {"topk", "_unique", "_unique2"}  # with sorted=False
 
 
-def freedom_of(call):
+def freedom_of(call: Call) -> dict[str, Any]:
     """Keywords of `_core.bring`, which a pack keeps; {} where nothing is free."""
     name = name_of_one(call)
     if name in UNSORTED:
@@ -34,7 +41,9 @@ def _order(name, arguments: Arguments):
     return dict(dim=dim if dim >= 0 or values is None else dim + values.dim(), inverse=-1)
 
 
-def brought(freedom, outputs, truth):
+def brought(
+    freedom: dict[str, Any], outputs: dict[str, torch.Tensor], truth: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Outputs in the order and the gauge of what they are held to."""
     both = {p: (t.contiguous(), truth[p].contiguous()) for p, t in outputs.items() if p in truth}
     try:

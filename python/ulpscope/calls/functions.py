@@ -7,9 +7,12 @@ A trace may come from anywhere: only functions that compute are found by a name,
 else can be reached from torch (torch.load, torch.os.system).
 """
 
+from __future__ import annotations
+
 import functools
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 
@@ -35,7 +38,7 @@ PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd
 
 
 @functools.cache
-def known():
+def known() -> dict[Any, str]:
     """Function -> name, of all that torch shows."""
     found = {}
     for space in SPACES:
@@ -58,7 +61,7 @@ def _add(found, function, prefix, name):
         found[function] = prefix + name
 
 
-def name_of(function):
+def name_of(function: Any) -> Any:
     """The name of a function that torch dispatches; None where its calls are of no interest,
     True where it is to be passed through."""
     if function in PASSED_THROUGH:
@@ -130,7 +133,7 @@ written = {}  # such a function -> the places that it writes, as "args[1]" and "
 
 
 @functools.cache
-def by_name():
+def by_name() -> dict[str, Callable[..., Any]]:
     """Name -> function, of torch's that compute."""
     return {name: f for f, name in known().items() if name not in NO_COMPUTATION and _computes(f)}
 
@@ -147,7 +150,7 @@ def _computes(function):
     return False
 
 
-def find(name):
+def find(name: str) -> Callable[..., Any] | None:
     """The function that computes what a trace calls `name`; None where there is none."""
     if name in registered:
         return registered[name]

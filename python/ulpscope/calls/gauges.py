@@ -6,10 +6,14 @@ compared. Of torch it needs products and `linalg.svd` of small matrices, in floa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from .indices import name_of_one
+
+if TYPE_CHECKING:
+    from .replay import Call
 
 ALIKE = 64.0  # values no further apart than so many roundings of the largest are one value
 
@@ -39,7 +43,9 @@ GAUGES = {
 }
 
 
-def in_gauge_of(call, outputs, truth):
+def in_gauge_of(
+    call: Call, outputs: dict[str, torch.Tensor], truth: dict[str, torch.Tensor] | None
+) -> dict[str, torch.Tensor]:
     """The outputs of a call with their vectors turned as near to those of a reference as the
     decomposition leaves free; as they are where it is none, or where they cannot be."""
     gauge = GAUGES.get(name_of_one(call)) if truth and call.views else None
@@ -182,7 +188,7 @@ def _better(turned, given):
 # ---- what is promised of a vector ------------------------------------------------------
 
 
-def with_noise(call, outputs):
+def with_noise(call: Call, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The outputs of a run with a rounding of its length on each element of a vector, and of the largest value
     on each value: so far, and no element better, is what algorithms promise (Weyl; Davis and Kahan)."""
     gauge = GAUGES.get(name_of_one(call)) if call.views else None

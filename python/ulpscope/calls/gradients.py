@@ -2,7 +2,11 @@
 """Callables followed by the gradients of their inputs, and by the gradients of those, so that a check judges
 all. Needs torch's autograd. Serves `session.api`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -13,7 +17,7 @@ from .replay import mapped
 FIRST = 1009  # of the cotangents of gradients
 
 
-def differentiated(check):
+def differentiated(check: Any) -> Any:
     """A check of the gradients as well, with `check.twice` of theirs too. A module's parameters and buffers
     become arguments, so that the reference computes with them in its own precision; where the module is its
     own reference, gradients of its parameters are judged too."""
@@ -37,7 +41,7 @@ def _detached(module):
     return {name: tensor.detach() for name, tensor in pairs}
 
 
-def with_gradients(fn, twice=False, own=None):
+def with_gradients(fn: Callable[..., Any], twice: bool = False, own: Iterable[str] | None = None) -> Callable[..., Any]:
     """`fn` followed by the gradients of its float and complex inputs for one fixed cotangent; with `twice` by
     those of these gradients too, of the inputs and the cotangent. With `own` its first argument is a module's
     state, of which these names have gradients. What brings its own gradients stays as it is."""
@@ -93,7 +97,7 @@ def _with_grad(result):
     return []
 
 
-def cotangent(output, first=0):
+def cotangent(output: torch.Tensor, first: int = 0) -> torch.Tensor:
     """Values that every float dtype holds, the same for every run and device. `first`: where in them it begins."""
     mixed = torch.arange(first, first + output.numel()).mul_(40503).bitwise_right_shift_(5) % 64
     values = (2 * mixed - 63).double() / 32  # odd, so never 0; 6 significant bits

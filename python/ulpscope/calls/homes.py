@@ -2,11 +2,15 @@
 """Operators by their names. Some are there only after a module of torch, or of a package beside
 it, was imported: that is tried before anybody is asked to name one. Serves `replay`."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -43,7 +47,7 @@ def _operator(name, module):
         return None
 
 
-def operator(name):
+def operator(name: str) -> Callable[..., Any] | None:
     """The operator `ns::op.overload`, or None where nobody is known to bring it."""
     for module in (None, *OPERATOR_HOMES.get(name.partition("::")[0], ())):
         found = _operator(name, module)
@@ -81,7 +85,7 @@ class _Source(importlib.machinery.SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def import_it(module):
+def import_it(module: str) -> None:
     """Imports a module by name, or a file by path, as `python FILE` would find it but
     without being `__main__`."""
     if module.endswith(".so"):
@@ -144,7 +148,7 @@ def _file(module):
     return os.path.realpath(module) if module.endswith((".py", ".so")) else module
 
 
-def folder_beside(modules):
+def folder_beside(modules: Iterable[str]) -> str | None:
     """The current folder, where one of these modules lies in it and only there is found by its name; None."""
     here = os.path.realpath(os.getcwd())
     for module in modules:
@@ -158,7 +162,7 @@ def folder_beside(modules):
 failed = {}  # module of a captured program -> why it cannot be imported here
 
 
-def import_modules(recorded, named, package=None):
+def import_modules(recorded: Iterable[str], named: Iterable[str], package: str | None = None) -> None:
     """What the captured program had, as far as it is here, and what --import names. A file that
     registers operators may be run once only, and may need the package that brings the device."""
     if recorded or named:
@@ -179,6 +183,6 @@ def import_modules(recorded, named, package=None):
             import_it(module)
 
 
-def not_imported():
+def not_imported() -> str:
     """What of the captured program's cannot be imported here and why, for a sentence; ""."""
     return "; ".join(f"{module}, which the program had, cannot be imported: {why}" for module, why in failed.items())

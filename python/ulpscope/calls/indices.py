@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from .arguments import Arguments, arguments_of
-from .replay import base_name, bind_exact
+from .replay import Call, base_name, bind_exact
 
 # Operators that return indices, and which of their results these are.
 INDEX_OPS = {
@@ -57,14 +58,14 @@ class Choice:
     settled: bool = False  # in a callable: nothing was rounded before it, equal ones are equal everywhere
 
 
-def name_of_one(call):
+def name_of_one(call: Call) -> str:
     """Bare name of the one operator that a call is, "" where a callable is more than one."""
     if call.composite:
         return call.only[0] if call.only else ""
     return base_name(call.op)[1] if call.schema is not None else ""
 
 
-def operator_of(call):
+def operator_of(call: Call) -> tuple[str, Arguments]:
     """Bare name and arguments of the one operator that a call is; ("", {}) where a callable
     is more than one."""
     if call.composite:
@@ -75,7 +76,7 @@ def operator_of(call):
     return name_of_one(call), arguments_of(call, tensors)
 
 
-def chosen_by(name, arguments, slack=0.0):
+def chosen_by(name: str, arguments: Arguments, slack: float = 0.0) -> Choice | None:
     """The Choice that an operator makes, None where it chooses no index."""
     values = next((v for v in arguments.values() if isinstance(v, torch.Tensor)), None)
     if name not in INDEX_OPS or values is None:
@@ -86,7 +87,7 @@ def chosen_by(name, arguments, slack=0.0):
     return Choice(name, values, dim, arguments, slack)
 
 
-def choice_of(call, path):
+def choice_of(call: Call, path: str) -> Choice | None:
     """The Choice behind index output `path`, or None."""
     if call.composite:
         return call.choices.get(path)
@@ -109,7 +110,7 @@ def leaves_none(choice: Choice) -> bool:
     return first and not bool(choice.values.isnan().any())
 
 
-def choice_fields(choice):
+def choice_fields(choice: Choice) -> dict[str, Any]:
     """What a case is told of a choice beside its values: keywords of `_core.Case.choose`."""
     pooled = "max_pool" in choice.name
     cumulative = choice.name in CUMULATIVE
@@ -126,7 +127,7 @@ def choice_fields(choice):
     )
 
 
-def window_of(choice):
+def window_of(choice: Choice) -> list[list[int]]:
     """[kernel, stride, padding, dilation] per pooled dimension; kernel 0: adaptive, -1: the
     windows hang on samples."""
     n = 3 if "3d" in choice.name else 2

@@ -2,6 +2,11 @@
 """What an extension's operator runs on the CPU, opened up: a mode of torch sees an operator as one step, and
 what its kernel casts to float32 lies below. Serves `callable` and `executors.precision`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from .torch_private import (
@@ -18,7 +23,7 @@ KEY = DispatchKey
 OWN = (KEY.CPU, KEY.CompositeExplicitAutograd)
 
 
-def overload_of(function):
+def overload_of(function: Callable[..., Any]) -> Callable[..., Any]:
     """The overload that a callable stands for: of torch.library.custom_op and of a name that has one only;
     else the callable itself."""
     function = getattr(function, "_opoverload", function)
@@ -27,12 +32,12 @@ def overload_of(function):
     return function
 
 
-def is_extension(function):
+def is_extension(function: Any) -> bool:
     """Whether a callable is one operator that is not torch's own."""
     return isinstance(function, OpOverload) and function.namespace not in STANDARD
 
 
-def kernel_of(function):
+def kernel_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The kernel of an extension's operator on the CPU, as a function into which every mode sees; None where it
     has none of its own. Modes of functions stay as they are within: torch hands them an operator that is called
     by its key as if it had been called as a whole."""

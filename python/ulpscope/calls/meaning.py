@@ -5,14 +5,21 @@ asks `x.dtype` to choose a constant or a branch. A replay in float64 would be an
 it gets the answers of the dtypes that were captured. Serves `executors.precision` and `callable`.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from .foreign import foreign, theirs
+
+if TYPE_CHECKING:
+    from .replay import Call
 
 WORKED = (torch.float64, torch.float32)  # the dtypes of replays
 
@@ -78,12 +85,12 @@ FILLED = {
 }
 
 
-def bare(name):
+def bare(name: str) -> str:
     """The bare name of an operator or a function: no namespace, overload or underscore behind."""
     return name.rpartition("::")[2].partition(".")[0].rstrip("_")
 
 
-def filled(name, args, kwargs):
+def filled(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments that an operator of that name fills from the dtype of its first one, by name;
     empty where it fills none."""
     names, fill = FILLED.get(name, ((), None))
@@ -101,7 +108,9 @@ def _keywords(function):
     return set(inspect.signature(function).parameters)
 
 
-def with_filled(name, args, kwargs, values):
+def with_filled(
+    name: str, args: Sequence[Any], kwargs: dict[str, Any], values: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments with those values in place of the ones that were left out."""
     names = FILLED[name][0]
     at = {names.index(k): v for k, v in values.items() if k in names and names.index(k) < len(args)}
@@ -109,7 +118,7 @@ def with_filled(name, args, kwargs, values):
     return args, kwargs | {k: v for k, v in values.items() if k not in names or names.index(k) not in at}
 
 
-def fitted(schema, values):
+def fitted(schema: Any, values: dict[str, Any]) -> dict[str, Any]:
     """The values as an operator's schema wants them: some overloads take them as tensors. None
     of them where it has no such argument."""
     types = {a.name: str(a.type) for a in schema.arguments}
@@ -118,7 +127,7 @@ def fitted(schema, values):
     return {k: torch.tensor(v, dtype=torch.float64) if "Tensor" in types[k] else v for k, v in values.items()}
 
 
-def resolved(call, function):
+def resolved(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function of an operator's call with such arguments filled as in the dtype captured."""
     name = bare(call.op)
     ours = call.op.startswith("aten::")  # another library's operator of that name is its own
@@ -143,7 +152,7 @@ def resolved(call, function):
 SIZES = {"element_size", "itemsize"}
 
 
-def only_dtype(call):
+def only_dtype(call: Call) -> torch.dtype | None:
     """The one float dtype of a call's tensors, None where there are several."""
     found = {v.dtype for v in call.views.values() if v.dtype.is_floating_point}
     return found.pop() if len(found) == 1 else None

@@ -2,8 +2,12 @@
 """Dispatch modes of this package: seen by every operator below them, and by torch.compile only
 where it is in use. Serves everything that looks at the operators of a run."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -21,6 +25,9 @@ from .torch_private import (
     key_named,
     n_function_modes,
 )
+
+if TYPE_CHECKING:
+    from .replay import Bound, Call
 
 
 class Mode(TorchDispatchMode):
@@ -59,7 +66,7 @@ NOTHING = contextlib.nullcontext()
 LAZY = DispatchKeySet(key_named("Conjugate")) | DispatchKeySet(key_named("Negative"))
 
 
-def any_complex(args):
+def any_complex(args: Iterable[Any]) -> bool:
     """Whether an operator is given a complex tensor."""
     return any(isinstance(a, torch.Tensor) and a.is_complex() for a in args)
 
@@ -105,7 +112,7 @@ class Asked(TorchFunctionMode):
             self.storages |= self._leaves
         return out
 
-    def of(self, call, bound):
+    def of(self, call: Call, bound: Bound) -> set[int]:
         """Storages of the call's arguments that are differentiated."""
         self.storages.discard(0)
         return {

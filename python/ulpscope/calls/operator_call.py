@@ -2,7 +2,11 @@
 """The call of one operator on arguments that somebody gives, as a trace of it would have it: judged so, it is told
 what a check tells. Beside it `callable` makes calls of whatever else can be called."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,7 +32,9 @@ class OperatorCall(Call):
     returned: str = ""  # of a callable: what it returns that is no number
 
 
-def operator_call(function, args=(), kwargs=None):
+def operator_call(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+) -> Call | None:
     """The call; None where the function is no operator, or one that writes arguments by its schema, gives what
     is no tensor, or is given tensors that a trace does not hold as they are."""
     function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}

@@ -10,10 +10,14 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .read_call import tensor_of, view_of
 from .replay import FUNCTIONAL, is_collective, plain
+
+if TYPE_CHECKING:
+    import torch
 
 COLLECTIVES = f"c10d::*,{FUNCTIONAL}*"
 WAIT = FUNCTIONAL + "wait_tensor"
@@ -86,15 +90,15 @@ class RankSide:
     splits: list | None = None  # rows for each rank, where they are not equal
 
     @property
-    def operator(self):
+    def operator(self) -> Operator:
         return OPERATORS[self.op]
 
 
-def base(op):
+def base(op: str) -> str:
     return op.partition(".")[0]
 
 
-def is_paired(op):
+def is_paired(op: str) -> bool:
     """Whether every rank of the group issues it, in the same order."""
     return is_collective(op) and not UNPAIRED.match(op)
 
@@ -112,7 +116,7 @@ class Ranks:
             with suppress(_core.UlpscopeError):  # what cannot be read is missing
                 self.indexes.append(Index(_core.Trace(folder), False))
 
-    def sides(self, row):
+    def sides(self, row: dict[str, Any]) -> tuple[RankSide, dict[int, RankSide]]:
         """
         (own side, rank -> side) of a collective of the first trace, with the same place in
         the same step and group; ranks of which nothing is at hand are absent.
@@ -132,7 +136,7 @@ class Ranks:
         mine = next(s for s in found.values() if s.rank == group_of(row)[1])
         return mine, found
 
-    def got(self, row):
+    def got(self, row: dict[str, Any]) -> list[torch.Tensor]:
         """What the first trace's rank got: tensors. Raises Missing."""
         return self.indexes[0].got(row)
 
@@ -161,7 +165,7 @@ class Index:
             if item["storage"] in self.uses:
                 self.uses[item["storage"]].append((row["sequence"], row["op"], item))
 
-    def place_of(self, row):
+    def place_of(self, row: dict[str, Any]) -> tuple[tuple[int, str], int]:
         """((step, group), how many of this step and group came before)."""
         group = group_of(row)
         if group is None:
@@ -169,7 +173,7 @@ class Index:
         key = row["step"], group[0]
         return key, self.places[key].index(row["sequence"])
 
-    def side(self, sequence, own):
+    def side(self, sequence: int, own: bool) -> RankSide:
         """One rank's side of a collective of this trace. Raises Missing where a trace that
         is not one's `own` turns out to be damaged."""
         try:
@@ -179,7 +183,7 @@ class Index:
                 raise
             raise Missing(f"the trace of another rank is damaged: {problem}") from None
 
-    def got(self, row):
+    def got(self, row: dict[str, Any]) -> list[torch.Tensor]:
         at = OPERATORS[base(row["op"])].got
         if at is None:
             items = [t for t in row["tensors"] if t["role"] == "out"]
@@ -228,7 +232,7 @@ def _items(row, role, argument):
     return [t for t in row["tensors"] if t["role"] == role and (t["path"] + "[").startswith(prefix)]
 
 
-def content(trace, item):
+def content(trace: _core.Trace, item: dict[str, Any]) -> torch.Tensor | None:
     """A tensor of a row as it was captured, complex as pairs; None where it was not kept."""
     view = view_of(item)
     if not item["blob"] and 0 not in view.sizes:
@@ -243,7 +247,7 @@ def _kept(trace, item):
     return found
 
 
-def group_of(row):
+def group_of(row: dict[str, Any]) -> tuple[str, int, int] | None:
     """(name, rank in it, size) of the process group of a call; None where it is not told."""
     state = _parsed(row.get("state")).get("group")
     if state:
@@ -264,7 +268,7 @@ def _said(argument):
     return argument.text if isinstance(argument, _core.Value) and argument.kind == "other" else ""
 
 
-def side_of(trace, row):
+def side_of(trace: _core.Trace, row: dict[str, Any]) -> RankSide:
     """One rank's side of a collective, with what it gave. Of an operator that is not
     known only the name."""
     side = RankSide(base(row["op"]), *group_of(row))

@@ -4,8 +4,12 @@ was captured. Knows nothing of files: a row comes as the dict that `_core.Trace.
 with a function that reads a blob. `replay` has what such a call is.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -25,12 +29,12 @@ def _of_torch(kind, text):
     return found
 
 
-def dtype_named(name):
+def dtype_named(name: str) -> torch.dtype:
     """torch.float32 for "float32" or "torch.float32"."""
     return _of_torch("dtype", str(name))
 
 
-def value_of(kind, text, path):
+def value_of(kind: str, text: str, path: str) -> Any:
     """An argument that Python alone does not have, as `_core.arguments` asks for it."""
     if kind == "tensor":
         return TensorAt(path)
@@ -43,7 +47,9 @@ def value_of(kind, text, path):
     return _of_torch(kind, text)
 
 
-def arguments_of(row, value=value_of):
+def arguments_of(
+    row: dict[str, Any], value: Callable[[str, str, str], Any] = value_of
+) -> tuple[list[Any], dict[str, Any]]:
     """The list and the dict of a row's arguments, tensors as TensorAt."""
     try:
         return _core.arguments(row["args"], value)
@@ -51,7 +57,7 @@ def arguments_of(row, value=value_of):
         raise BadCall(str(problem)) from None
 
 
-def view_of(row):
+def view_of(row: dict[str, Any]) -> View:
     """The View that a row of a tensor describes."""
     return View(
         path=row["path"],
@@ -67,7 +73,13 @@ def view_of(row):
     )
 
 
-def call_from(row, read_blob, stand_in=None, derive=None, given=None):
+def call_from(
+    row: dict[str, Any],
+    read_blob: Callable[[int], Any],
+    stand_in: Callable[..., torch.Tensor] | None = None,
+    derive: Callable[..., Any] | None = None,
+    given: tuple[list[Any], dict[str, Any]] | None = None,
+) -> Call:
     """
     Builds a Call from a row of the trace.
 
@@ -94,7 +106,7 @@ def call_from(row, read_blob, stand_in=None, derive=None, given=None):
     return call
 
 
-def bare_call(row, given=None):
+def bare_call(row: dict[str, Any], given: tuple[list[Any], dict[str, Any]] | None = None) -> Call:
     """A call without the contents of its tensors; `given` stands for the arguments of the row."""
     if row["op"].startswith("_c10d_functional::"):
         raise BadCall("what it gives comes from other ranks, which a replay does not have")
@@ -120,12 +132,12 @@ def bare_call(row, given=None):
     return call
 
 
-def is_sparse(item):
+def is_sparse(item: dict[str, Any]) -> bool:
     """Whether a row is of a tensor whose parts are rows of their own."""
     return (item.get("form") or "").startswith("sparse")
 
 
-def sparse_call(call, row):
+def sparse_call(call: Call, row: dict[str, Any]) -> Call:
     """The same call on sparse arguments, put together of their parts. They are taken apart
     again as they are for a Python callable, so that replays can move the parts."""
     from .apart import sparse_maker
@@ -151,19 +163,19 @@ def _seen(call, view):
     return seen_as(elements.as_strided(view.sizes, view.strides, view.offset), view.form)
 
 
-def bytes_of(buffer):
+def bytes_of(buffer: bytes | memoryview) -> torch.Tensor:
     """A private uint8 tensor with a buffer's bytes (the buffer is read-only)."""
     data = bytearray(buffer)
     return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
-def is_far(item, read_blob):
+def is_far(item: dict[str, Any], read_blob: Callable[[int], Any]) -> bool:
     """Whether the storage of `item` is large, and one blob that can be read in parts."""
     far = isinstance(read_blob, Reader) and item["storage_bytes"] >= contents.LARGE
     return far and read_blob.has(item["blob"], item["storage_bytes"])
 
 
-def stored(items, item, read_blob):
+def stored(items: list[dict[str, Any]], item: dict[str, Any], read_blob: Callable[[int], Any]) -> torch.Tensor:
     """The bytes of the storage of `item`, in its full size. Of device memory a trace keeps the
     parts that calls used: those that `items` name are there, the rest is zero."""
     if is_far(item, read_blob):
@@ -181,7 +193,7 @@ def stored(items, item, read_blob):
     return whole
 
 
-def tensor_of(item, read_blob):
+def tensor_of(item: dict[str, Any], read_blob: Callable[[int], Any]) -> torch.Tensor:
     """The tensor of one row as it was captured, on the CPU, not lazy."""
     view = view_of(item)
     raw = stored([item], item, read_blob) if item["blob"] else bytes_of(b"")
@@ -192,7 +204,9 @@ def tensor_of(item, read_blob):
     return seen_as(tensor, view.form).resolve_conj().resolve_neg()
 
 
-def fill_storage(call, item, read_blob, stand_in):
+def fill_storage(
+    call: Call, item: dict[str, Any], read_blob: Callable[[int], Any], stand_in: Callable[..., Any] | None
+) -> None:
     """Gives a call the content of one storage, see `call_from`."""
     form = item.get("form") or ""
     if form and not form.startswith("sparse") and form.split()[0] not in LAZY:

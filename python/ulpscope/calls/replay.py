@@ -6,11 +6,14 @@ and a function that reads a blob. `executors.reference_runs` replays a call on t
 precision, `Device` runs it on the device under test.
 """
 
+from __future__ import annotations
+
 import cmath
 import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, cached_property, lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -55,7 +58,7 @@ class DeviceAt:
     device: str
 
 
-def is_row_major(sizes, strides):
+def is_row_major(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether elements lie one after the other, the last dimension running fastest."""
     step = 1
     for size, stride in zip(reversed(sizes), reversed(strides)):
@@ -83,18 +86,18 @@ class View:
     form: str = ""  # what strides do not tell: "conj", "neg"
     apart: int = 0  # of a copy that is run: elements between the first of two rows, where not 0
 
-    def extent(self):
+    def extent(self) -> tuple[int, int]:
         """First element and the one behind the last that this view can touch."""
         if 0 in self.sizes:
             return self.offset, self.offset
         span = sum((n - 1) * s for n, s in zip(self.sizes, self.strides))
         return self.offset, self.offset + span + 1
 
-    def is_contiguous(self):
+    def is_contiguous(self) -> bool:
         """Whether its elements lie in row-major order without gaps."""
         return is_row_major(self.sizes, self.strides)
 
-    def is_dense(self):
+    def is_dense(self) -> bool:
         """Whether it touches every element of its extent once, in any order of dimensions."""
         order = sorted(zip(self.strides, self.sizes), reverse=True)
         return is_row_major([size for _, size in order], [stride for stride, _ in order])
@@ -152,7 +155,7 @@ class Call(Shown):
         ]
         return ("role", "path", "tensor"), rows
 
-    def written(self):
+    def written(self) -> list[str]:
         """Paths of the arguments that the call writes: by schema, and as was seen."""
         writes = written_names(self.function) if self.schema else ()
         if not writes and not self.mutated:
@@ -163,20 +166,20 @@ class Call(Shown):
         return [path for path in out if path in self.views]
 
     @property
-    def is_complex(self):
+    def is_complex(self) -> bool:
         """Whether it is given complex numbers."""
         return any(v.dtype.is_complex for v in self.views.values())
 
     @property
-    def identity(self):
+    def identity(self) -> tuple[str, int]:
         """What it computes, apart from its arguments."""
         return self.op, id(self.function)
 
-    def on(self, place):
+    def on(self, place: Callable[[str], Any]) -> Callable[..., Any]:
         """What to call on a device; `place(captured device)` names it."""
         return self.function
 
-    def value(self, name, default=None):
+    def value(self, name: str, default: Any = None) -> Any:
         """A non-tensor argument by its name in the schema."""
         if name in self.kwargs:
             return self.kwargs[name]
@@ -188,18 +191,18 @@ class Call(Shown):
         return default
 
 
-def is_write(argument):
+def is_write(argument: Any) -> bool:
     """Whether a schema argument or return is annotated as written."""
     return argument.alias_info is not None and argument.alias_info.is_write
 
 
 @cache
-def written_names(function):
+def written_names(function: Any) -> frozenset[str]:
     """Names of the arguments that an operator writes by its schema."""
     return frozenset(a.name for a in function._schema.arguments if is_write(a))
 
 
-def unknown(name):
+def unknown(name: str) -> BadCall:
     """BadCall about an operator that nobody here has. Those of torch and of packages beside it
     are in no file of the user's."""
     home = OPERATOR_HOMES.get(name.partition("::")[0])
@@ -222,7 +225,7 @@ def _importable(what):
     return problem
 
 
-def resolve(name):
+def resolve(name: str) -> Callable[..., Any]:
     """The callable behind `ns::op.overload`, or a function of `functions`."""
     if "::" in name:
         found = operator(name)
@@ -237,20 +240,20 @@ def resolve(name):
     return found
 
 
-def fit(raw, dtype):
+def fit(raw: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Bytes seen as elements of `dtype`; bytes of a half element at the end are left out."""
     whole = raw.numel() // dtype.itemsize * dtype.itemsize
     return (raw if whole == raw.numel() else raw[:whole]).view(dtype)
 
 
-def all_finite(x):
+def all_finite(x: torch.Tensor) -> bool:
     """Whether no element is NaN or Inf. A sum that holds one is none of the finite numbers; one
     of finite numbers may overflow, and only then they are looked at one by one."""
     total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None).item()
     return cmath.isfinite(total) or bool(x.isfinite().all())
 
 
-def equal_bytes(a, b):
+def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two flat tensors of bytes hold the same: torch compares element by element,
     so eight at a time."""
     if a.numel() % 8 == 0 and (a.storage_offset() | b.storage_offset()) % 8 == 0:
@@ -261,7 +264,7 @@ def equal_bytes(a, b):
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-def same_bytes(a, b):
+def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Whether two tensors, of any strides, have one form and hold the same bits. Copies
     neither."""
     if a.dtype != b.dtype or a.shape != b.shape:
@@ -276,7 +279,12 @@ def same_bytes(a, b):
 # ---- rebuilding --------------------------------------------------------------------
 
 
-def substitute(value, tensors, dtype_of=None, device_of=None):
+def substitute(
+    value: Any,
+    tensors: dict[str, torch.Tensor],
+    dtype_of: Callable[..., Any] | None = None,
+    device_of: Callable[..., Any] | None = None,
+) -> Any:
     """A decoded argument with its tensors, dtypes and devices put in."""
     if isinstance(value, TensorAt):
         return tensors[value.path]
@@ -289,7 +297,7 @@ def substitute(value, tensors, dtype_of=None, device_of=None):
     return value
 
 
-def rebuilt(value, change):
+def rebuilt(value: Any, change: Callable[[Any, Any], Any]) -> Any:
     """A list, tuple or dict of the same kind with `change(place, item)` for every item."""
     if isinstance(value, dict):
         items = {k: change(k, v) for k, v in value.items()}
@@ -298,7 +306,7 @@ def rebuilt(value, change):
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 
 
-def mapped(value, change):
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """An argument with `change(item)` for everything in it that is no list, tuple or dict."""
     if isinstance(value, (list, tuple, dict)):
         return rebuilt(value, lambda _, item: mapped(item, change))
@@ -315,7 +323,7 @@ class Bound:
     bases: dict
     grad: bool = False
 
-    def run(self, function):
+    def run(self, function: Callable[..., Any]) -> Any:
         with torch.set_grad_enabled(self.grad):
             return theirs(function, *self.args, **self.kwargs)
 
@@ -323,7 +331,7 @@ class Bound:
 LAZY = {"conj": torch.Tensor.conj, "neg": neg_view}
 
 
-def bind_exact(call, device_of, on_host=()):
+def bind_exact(call: Call, device_of: Callable[[str], Any], on_host: Iterable[str] = ()) -> Bound:
     """Arguments bit by bit as captured, each storage whole, on the device that
     `device_of(captured device)` names; storages of the paths `on_host` on the CPU."""
     bases, tensors = {}, {}
@@ -375,7 +383,7 @@ def _seen(base, view, offset):
     return tensor.requires_grad_() if view.requires_grad else tensor
 
 
-def seen_as(tensor, form):
+def seen_as(tensor: torch.Tensor, form: str) -> torch.Tensor:
     """The tensor as the operator saw it: lazily conjugated, negated, or as it lies there."""
     for kind in (form or "").split():
         tensor = LAZY[kind](tensor) if kind in LAZY else tensor
@@ -392,14 +400,14 @@ def _bound(call, tensors, bases, dtype_of, device_of=None):
     )
 
 
-def widened(dtype):
+def widened(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the reference for a tensor of `dtype`."""
     if dtype.is_floating_point:
         return torch.float64
     return torch.complex128 if dtype.is_complex else dtype
 
 
-def computed(dtype):
+def computed(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the yardstick: float32, unless float64 was asked for."""
     if dtype.is_floating_point:
         return dtype if dtype == torch.float64 else torch.float32
@@ -419,13 +427,13 @@ class Segment:
     steers: bool  # left alone: neither widened nor perturbed
 
     @cached_property
-    def small_integers(self):
+    def small_integers(self) -> bool:
         """Whether it holds labels, masks or the like."""
         floats = self.dtype.is_floating_point or self.dtype.is_complex
         return floats and counts_only(self.data)
 
 
-def segments(call):
+def segments(call: Call) -> dict[tuple[int, torch.dtype], Segment]:
     """Segments by (storage, dtype), in argument order."""
     spans = {}
     for view in call.views.values():
@@ -444,7 +452,7 @@ def segments(call):
     return out
 
 
-def counts_only(data):
+def counts_only(data: torch.Tensor) -> bool:
     """Labels, masks and one-hot vectors: small integers kept in a float dtype."""
     if data.is_complex() or data.numel() == 0:
         return False
@@ -454,7 +462,13 @@ def counts_only(data):
     return bool(((wide == wide.round()) & (wide.abs() <= 2048)).all())
 
 
-def bind_cast(call, parts, dtype_of, contents=None, written=None):
+def bind_cast(
+    call: Call,
+    parts: dict[tuple[int, torch.dtype], Segment],
+    dtype_of: Callable[[Any], Any],
+    contents: dict[tuple[int, torch.dtype], torch.Tensor] | None = None,
+    written: Collection[int] | None = None,
+) -> Bound:
     """
     Arguments on the CPU with every float in another dtype, strides and aliasing kept.
 
@@ -475,7 +489,7 @@ def bind_cast(call, parts, dtype_of, contents=None, written=None):
     return _bound(call, tensors, bases, dtype_of)
 
 
-def tensors_in(result):
+def tensors_in(result: Any) -> Iterator[torch.Tensor]:
     """Every tensor of a nest of lists and tuples."""
     if isinstance(result, torch.Tensor):
         yield result
@@ -484,7 +498,7 @@ def tensors_in(result):
             yield from tensors_in(item)
 
 
-def flatten(result, path="out"):
+def flatten(result: Any, path: str = "out") -> list[tuple[str, torch.Tensor]]:
     """Tensors (and numbers, as 0-d tensors) of a result, with their paths: a single
     result is out[0], an element of a returned list out[0][1]."""
     if isinstance(result, tuple):
@@ -513,7 +527,7 @@ def _leaves(value, path):
     return []
 
 
-def scales_of(tensor):
+def scales_of(tensor: torch.Tensor) -> tuple[Any, Any, int | None]:
     """Scales and zero points of a quantized tensor and the axis along which they lie, None
     for one of each."""
     if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
@@ -532,7 +546,7 @@ def _quantized(tensor, path):
     ]
 
 
-def outputs_of(call, bound, result):
+def outputs_of(call: Call, bound: Bound, result: Any) -> dict[str, torch.Tensor]:
     """What a run left: its results and its written arguments, by path. A result that the
     schema says is a written argument is that argument and stands once."""
     returns = call.schema.returns if call.schema else []
@@ -553,7 +567,7 @@ def outputs_of(call, bound, result):
     return out
 
 
-def plain(tensor):
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """On the CPU, without lazy conjugation, negation or zeros, complex as pairs of reals."""
     tensor = tensor.detach()
     if is_zerotensor(tensor):  # it has no storage at all
@@ -580,19 +594,19 @@ UNINITIALISED = {
 
 
 @lru_cache(4096)
-def base_name(op):
+def base_name(op: str) -> tuple[str, str]:
     """`ns::name` without the overload, and the bare name."""
     name = op.split(".")[0] if "::" in op else op
     return name, name.rpartition("::")[2] if "::" in name else name.rpartition(".")[2]
 
 
-def promises_nothing(call):
+def promises_nothing(call: Call) -> bool:
     """Whether the call promises nothing about the values it returns."""
     only = call.only[0] if call.composite and call.only else base_name(call.op)[1]
     return only in UNINITIALISED
 
 
-def draws_random(call):
+def draws_random(call: Call) -> bool:
     """Whether the call draws random numbers with these arguments."""
     if torch.Tag.nondeterministic_seeded not in getattr(call.function, "tags", ()):
         return False
@@ -603,25 +617,25 @@ def draws_random(call):
     return not any(call.value(name) is False for name in ("train", "training"))
 
 
-def finite(x):
+def finite(x: float | None) -> float | None:
     """A float for JSON and databases: None where it is no number."""
     return x if x is not None and math.isfinite(x) else None
 
 
-def makes_on_default_device(call):
+def makes_on_default_device(call: Call) -> bool:
     """A factory that was called without a device: it made its tensor on the CPU."""
     if call.views or not any(a.name == "device" for a in call.schema.arguments):
         return False
     return call.value("device") is None
 
 
-def raw_bytes(tensor):
+def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's elements, in their order. To torch one element is contiguous whatever
     its stride, and with a stride of 0 it is not to be seen as bytes."""
     whole = tensor.resolve_conj().resolve_neg().contiguous()
     return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)
 
 
-def is_collective(op):
+def is_collective(op: str) -> bool:
     """Whether an operator moves tensors between ranks."""
     return op.startswith(("c10d::", FUNCTIONAL))

@@ -45,7 +45,7 @@ def _row(values):
     return "<tr>" + "".join(f'<td style="text-align:left">{html.escape(text_of(v))}</td>' for v in values) + "</tr>"
 
 
-def text_of(value):
+def text_of(value: Any) -> str:
     """A value in a table: numbers short, nothing for None."""
     if isinstance(value, float):
         return "" if value != value else f"{value:.6g}"
@@ -61,6 +61,6 @@ def sized(n: float) -> str:
     return f"{n:.3g} TB"
 
 
-def counted(n, word):
+def counted(n: int, word: str) -> str:
     """ "1 call", "2 calls"."""
     return f"{n:,} {word}{'s' * (n != 1)}"

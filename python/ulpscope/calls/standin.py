@@ -2,6 +2,10 @@
 """Stand-ins for tensors whose content was not kept: drawn from the statistics that the trace
 has of them, by `_core.stand_in`. Needs of torch: dtypes by name, `frombuffer`."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .. import _core
@@ -9,7 +13,7 @@ from .read_call import dtype_named
 from .replay import BadCall
 
 
-def stand_in(trace_id, sequence, tensor, call=None):
+def stand_in(trace_id: str, sequence: int, tensor: dict[str, Any], call: dict[str, Any] | None = None) -> torch.Tensor:
     """A tensor of the argument's shape with its statistics. `call` is the row that `tensor` is
     part of: its operator may ask more of it (indices in range). BadCall without statistics."""
     if not tensor.get("stats"):

@@ -9,12 +9,15 @@ storage behind it; {"save": path, "value": ..., "tensors": [...]} with the bytes
 behind it by {}. Either by {"refused": sentence, "kind": "corrupt", "unsupported" or "io"}.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
 import pickle
 import sys
 import zipfile
+from typing import Any, BinaryIO
 
 from .foreign import foreign, theirs
 
@@ -43,7 +46,7 @@ class FileContents:
         self.path = path
         self.tensors, self.storages, self.places = [], [], {}
 
-    def value(self, x):
+    def value(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor):
             return {"tensor": self.tensor(x)}
         if isinstance(x, tuple):
@@ -65,7 +68,7 @@ class FileContents:
             return {"complex": [x.real, x.imag]}
         return x if x is None or isinstance(x, (bool, int, str)) else {"other": type(x).__name__}
 
-    def tensor(self, x):
+    def tensor(self, x: torch.Tensor) -> int:
         if x.layout is not torch.strided or x.is_quantized:
             raise UnknownFile(f"{self.path}: a tensor of layout {x.layout}; only plain ones are read")
         wants_grad = x.requires_grad
@@ -91,14 +94,14 @@ class FileContents:
         return len(self.tensors) - 1
 
 
-def more_than_tensors():
+def more_than_tensors() -> list[Any]:
     """What calls are given and give besides what weights_only=True takes by itself: places in a
     tensor, and results with names, tuples all of them. Making one runs nothing of a file's."""
     results = (value for value in vars(torch.return_types).values() if isinstance(value, type))
     return [slice, (Ellipsis, "builtins.Ellipsis"), *results]
 
 
-def load(path):
+def load(path: str) -> Any:
     """What torch.save wrote, as far as it is tensors and plain values. A file whose parts are
     packed is refused: a few of its bytes could become any number in memory."""
     if zipfile.is_zipfile(path):
@@ -125,7 +128,7 @@ def load(path):
         raise UnreadFile(f"{path}: no file of torch.save, or a damaged one ({str(problem)[:120]})") from None
 
 
-def answer(out, request):
+def answer(out: BinaryIO, request: dict[str, Any]) -> None:
     try:
         contents = FileContents(request["open"])
         value = contents.value(load(request["open"]))
@@ -138,7 +141,7 @@ def answer(out, request):
     out.flush()
 
 
-def save(request, source):
+def save(request: dict[str, Any], source: BinaryIO) -> dict[str, Any]:
     """Writes a value with its tensors, each of them contiguous unless its strides are asked for."""
     tensors = []
     for said in request["tensors"]:
@@ -156,7 +159,7 @@ def save(request, source):
     return {}
 
 
-def made(value, tensors):
+def made(value: Any, tensors: list[torch.Tensor]) -> Any:
     """What `Contents.value` said, once more."""
     if isinstance(value, list):
         return [made(item, tensors) for item in value]
@@ -178,12 +181,12 @@ def made(value, tensors):
     return torch.device(held) if kind == "device" else getattr(torch, str(held).removeprefix("torch."), None)
 
 
-def put(out, message):
+def put(out: BinaryIO, message: dict[str, Any]) -> None:
     out.write(json.dumps(message).encode() + b"\n")
     out.flush()
 
 
-def main():
+def main() -> None:
     out = os.fdopen(int(sys.argv[1]), "wb")
     if torch is None:
         return put(

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,7 +38,7 @@ NAMES = {
 MOST_LEVELS = 100
 
 
-def found(value, name="", level=0):
+def found(value: Any, name: str = "", level: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
     """(name, tensor) of all that a value holds."""
     if level > MOST_LEVELS:
         raise torch_files.UnknownFile("values within values without end")
@@ -50,7 +52,7 @@ def found(value, name="", level=0):
             yield from found(item, f"{name}.{key}" if name else str(key), level + 1)
 
 
-def write(path, tensors):
+def write(path: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """`tensors`: (name, tensor), in order."""
     header, at, parts = {}, 0, []
     for i, (name, tensor) in enumerate(tensors):
@@ -74,7 +76,7 @@ def write(path, tensors):
             file.write(part)
 
 
-def main(source, target):
+def main(source: str, target: str) -> int:
     try:
         tensors = list(found(torch_files.load(source)))
         if not tensors:

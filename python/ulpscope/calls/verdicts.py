@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of a verdict."""
 
+from __future__ import annotations
+
 import re
 
 from .. import _core
@@ -13,7 +15,7 @@ UNTOLD = ("internal", "unjudged", "unsupported")  # which say nothing of numbers
 UNKNOWN = "cause unknown"  # what is said where a verdict accuses and nothing explains it
 
 
-def rank(verdict):
+def rank(verdict: str) -> int:
     """Place of a verdict in the order of precedence, 0 the worst."""
     return PRECEDENCE.index(verdict)
 
@@ -22,7 +24,7 @@ def rank(verdict):
 NO_KERNEL = re.compile(r"Could not run '([^']+)' with arguments from the '([^']+)' backend\b.*", re.DOTALL)
 
 
-def clause(problem):
+def clause(problem: BaseException) -> str:
     """An exception's text on one line, or its kind where it has none."""
     text = NO_KERNEL.sub(r"there is no kernel for \1 with arguments of the backend \2", str(problem))
     text = " ".join(text.split("\n\n")[0].split())

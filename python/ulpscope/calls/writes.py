@@ -2,10 +2,17 @@
 """What calls that overwrite write, and where: of several updates of one place none is promised to
 win. Serves `judges.answers`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from .foreign import foreign
 from .indices import name_of_one, operator_of
+
+if TYPE_CHECKING:
+    from .replay import Call
 
 WRITES = {
     "scatter",
@@ -21,7 +28,7 @@ WRITES = {
 }
 
 
-def updates(call, device):
+def updates(call: Call, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """
     What a call that overwrites writes into an output of the form of `device`: flat places and
     values, one row for each update, and the number of the place that an update goes to. None
