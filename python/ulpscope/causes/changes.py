@@ -4,8 +4,11 @@
 call (`edits`) and the operands of operators inside (`edges`, `inside`). AXIS in words is the axis.
 """
 
+from __future__ import annotations
+
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
@@ -14,7 +17,9 @@ TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MANY_STEPS = 1e9
 
 
-def along(sizes, rows):
+def along(
+    sizes: Sequence[int], rows: Iterable[tuple[str, int, Callable[..., torch.Tensor]]]
+) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of rows for each axis that is long enough."""
     for axis, size in enumerate(sizes):
         for words, least, change in rows:
@@ -25,12 +30,12 @@ def along(sizes, rows):
 # ---- changes of a tensor along an axis -------------------------------------------------------
 
 
-def first(t, axis):
+def first(t: torch.Tensor, axis: int) -> torch.Tensor:
     """The first slice in the place of all."""
     return t.narrow(axis, 0, 1).expand(t.shape)
 
 
-def rolled(by, zeros=False):
+def rolled(by: int, zeros: bool = False) -> Callable[..., torch.Tensor]:
     """The neighbours' slices, with `zeros` where nothing comes from."""
 
     def change(t, axis):
@@ -42,7 +47,7 @@ def rolled(by, zeros=False):
     return change
 
 
-def shared(size, last):
+def shared(size: int, last: bool) -> Callable[..., torch.Tensor]:
     """`size` neighbours share what the first or the last of them has."""
 
     def change(t, axis):
@@ -53,12 +58,12 @@ def shared(size, last):
     return change
 
 
-def fixed(at, value):
+def fixed(at: int, value: bool) -> Callable[..., torch.Tensor]:
     """One slice of a mask is `value`."""
     return lambda t, axis: t.index_fill(axis, torch.tensor([at % t.shape[axis]]), value)
 
 
-def scaled(x, axis, start, count, factor):
+def scaled(x: torch.Tensor, axis: int, start: int, count: int, factor: float) -> torch.Tensor:
     """`x` with some slices along an axis multiplied."""
     x = x.clone()
     part = x.narrow(axis, start % x.shape[axis], count)
@@ -66,7 +71,7 @@ def scaled(x, axis, start, count, factor):
     return x
 
 
-def shifts(what):
+def shifts(what: str) -> list[tuple[str, int, Callable[..., torch.Tensor]]]:
     """Rows: off by one."""
     return [
         (f"{what} is shifted by one along axis AXIS{end}", 2 if by > 0 else 3, rolled(by, bool(end)))
@@ -75,7 +80,7 @@ def shifts(what):
     ]
 
 
-def groups(what):
+def groups(what: str) -> list[tuple[str, int, Callable[..., torch.Tensor]]]:
     """Rows: one mask or index for a group of neighbours."""
     return [
         (f"{what} is shared by groups of {size} along axis AXIS: one for each tile", size + 1, shared(size, last))
@@ -87,17 +92,19 @@ def groups(what):
 # ---- parts that are left out -------------------------------------------------------------------
 
 
-def sizes_to_drop(size):
+def sizes_to_drop(size: int) -> list[int]:
     """How many at the end of an axis a kernel may have left out: one, a tile, a rest."""
     usual = {t for t in TILES if t < size} | {size % t for t in TILES if t < size}
     return sorted(s for s in usual | {size // 2} if 0 < s < size)
 
 
-def last_left_out(x, axis, count):
+def last_left_out(x: torch.Tensor, axis: int, count: int) -> torch.Tensor:
     return x.narrow(axis, 0, x.shape[axis] - count)
 
 
-def left_out(what, axis, size, lost=None, holes=True):
+def left_out(
+    what: str, axis: int, size: int, lost: Callable[..., torch.Tensor] | None = None, holes: bool = True
+) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change): slices of an axis that are missing or count twice. `lost` takes the place of zeros at
     its end."""
     lost = lost or (lambda x, a, count: scaled(x, a, -count, count, 0))
@@ -125,7 +132,7 @@ def left_out(what, axis, size, lost=None, holes=True):
         )
 
 
-def corners(name, rank):
+def corners(name: str, rank: int) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """The last element left out: of all, of each slice along the first axis, of the last two axes."""
     for count in {c for c in (rank, rank - 1, 2) if 1 < c <= rank}:
 
@@ -137,7 +144,7 @@ def corners(name, rank):
         yield f"dropped contribution: the last element over {count} axes of {name} is missing", change
 
 
-def flat(name, sizes):
+def flat(name: str, sizes: Sequence[int]) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """The end, or a quarter, of all axes but one taken as one axis: what a sum over them leaves out."""
     for axis in {1, len(sizes) - 1} if len(sizes) > 2 else ():
         n = math.prod(sizes) // sizes[axis]
@@ -169,14 +176,14 @@ SINGLE = (
 )
 
 
-def single_number(name):
+def single_number(name: str) -> list[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of a single number, which may be a count of steps."""
     if COUNTS.search(name.lower()):
         return STEPS
     return [(words.replace("{}", name), change) for words, (_, change) in zip(SINGLE, STEPS)]
 
 
-def mask(name, sizes):
+def mask(name: str, sizes: Sequence[int]) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of a mask."""
     yield f"the mask is ignored: {name} taken as all true", torch.ones_like
     yield f"the mask is ignored: {name} taken as all false", torch.zeros_like
@@ -197,13 +204,13 @@ def mask(name, sizes):
     )
 
 
-def index(name):
+def index(name: str) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of an index: by one off, held at the ends."""
     yield f"index shifted by one: {name} + 1", lambda t: (t + 1).clamp(max=int(t.max()))
     yield f"index shifted by one: {name} - 1", lambda t: (t - 1).clamp(min=int(t.min()))
 
 
-def whole(name, sizes):
+def whole(name: str, sizes: Iterable[int]) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of whole numbers, which may count among tensors of `sizes`."""
     yield from index(name)
     yield (
@@ -223,7 +230,7 @@ def _range(t, sizes):
     return max(min((s for s in sizes if s >= top), default=top), 1)
 
 
-def of_complex(name):
+def of_complex(name: str) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of complex numbers."""
     yield f"the sign of the imaginary part of {name} is flipped (conjugated, conj)", torch.conj_physical
     yield f"dropped contribution: the imaginary part of {name} is ignored", lambda t: torch.complex(t.real, 0 * t.imag)
@@ -231,7 +238,7 @@ def of_complex(name):
     yield f"the real and imaginary parts of {name} are exchanged", lambda t: torch.complex(t.imag, t.real)
 
 
-def floats(name, view, sizes):
+def floats(name: str, view: Sequence[int], sizes: Iterable[int]) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of numbers; `sizes` are those of tensors beside it, whose roots a formula may have."""
     yield f"the sign of {name} is lost: negated", torch.neg
     known = {
@@ -260,7 +267,7 @@ def floats(name, view, sizes):
         yield f"wrong index: {name} is read flipped (last two axes reversed)", lambda t: t.flip(-1, -2)
 
 
-def strides(name, view):
+def strides(name: str, view: Sequence[int]) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change): read with other strides."""
     for a in range(len(view)):
         for b in range(a + 1, len(view)):
@@ -276,7 +283,7 @@ def strides(name, view):
     yield from along(view, shifts(name))
 
 
-def half(t, axis, second=False):
+def half(t: torch.Tensor, axis: int, second: bool = False) -> torch.Tensor:
     """One half of an axis in the place of both."""
     part = t.chunk(2, axis)[int(second)]
     return torch.cat([part, part], axis)
@@ -297,7 +304,9 @@ HALVES = [
 ]
 
 
-def of_tensor(name, dtype, view, several=False, sizes=()):
+def of_tensor(
+    name: str, dtype: torch.dtype, view: Sequence[int], several: bool = False, sizes: Iterable[int] = ()
+) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     """(words, change) of a tensor of some shape, `view`, or of one of `several` that share an argument;
     `sizes` are those that tensors beside it have."""
     if dtype == torch.bool:

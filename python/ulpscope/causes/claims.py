@@ -4,11 +4,15 @@ that format may be one of the call's; and causes that a finding's own words tell
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.formats import FORMATS, OWN_FORMAT
+
+if TYPE_CHECKING:
+    import torch
+    from ..calls.replay import Call
 
 # Another name that explains as much says more.
 VAGUE = (
@@ -37,7 +41,7 @@ SEEN = "looks like"  # begins what is seen, and no name
 BOTH = "TF32 or float16"  # where the inputs cannot tell
 
 
-def formats_of(call, outputs):
+def formats_of(call: Call, outputs: dict[str, torch.Tensor]) -> set[str]:
     """Formats that a call may be computed in: those of its tensors, and what is narrower."""
     every = {v.dtype for v in call.views.values()} | {t.dtype for t in outputs.values() if t is not None}
     own = {OWN_FORMAT[d] for d in every if d in OWN_FORMAT}
@@ -51,7 +55,7 @@ def formats_of(call, outputs):
     }
 
 
-def vagueness(text, sure):
+def vagueness(text: str, sure: bool) -> int:
     """0 for a name that says what is wrong, more for one that a better may replace."""
     if not sure or text.startswith(SEEN):
         return len(VAGUE) + 1
@@ -66,13 +70,13 @@ def is_of_any(text: str) -> bool:
     return anys or vagueness(text, True) > 0
 
 
-def is_barred(text, formats):
+def is_barred(text: str, formats: set[str]) -> bool:
     """Whether a format is named that no dtype of the call has room for."""
     plain = text.replace("bfloat16", "")
     return any(name in (plain if name == "float16" else text) for name in FORMATS if name not in formats)
 
 
-def stale(text, earlier):
+def stale(text: str, earlier: dict[str, torch.Tensor]) -> str:
     """The words for a result that is one of `earlier` calls, instead of those for an argument that is there
     unchanged."""
     return next(
@@ -85,17 +89,17 @@ def stale(text, earlier):
     )
 
 
-def is_one_sided(text):
+def is_one_sided(text: str) -> bool:
     """Whether a name tells of a rounding that goes one way."""
     return any(way in text for way in ("truncated", "rounded up", "rounded down", "rounded away"))
 
 
-def names_range(text):
+def names_range(text: str) -> bool:
     """Whether a name tells where float16 ends, which TF32 does not."""
     return "65504" in text
 
 
-def format_of(text):
+def format_of(text: str) -> str:
     return next((n for n in ("bfloat16", "float8", BOTH, "TF32", "float16") if n in text), text)
 
 

@@ -4,8 +4,12 @@ what torch takes for simple. Read by `graph`, which records both. Needs of torch
 decompositions.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -114,7 +118,7 @@ OWN = {
 
 
 @functools.cache
-def inside_of(func):
+def inside_of(func: Any) -> Callable[..., Any] | None:
     """What computes an operator from simpler ones, or None."""
     if not hasattr(func, "_schema"):
         return None

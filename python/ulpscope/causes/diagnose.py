@@ -8,9 +8,12 @@ content; noise whose emulation only correlates with it, by its format. docs/refe
 What the result alone shows: `evidence`; the mistakes: `emulate`, `edits`.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import warnings
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +25,10 @@ from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, content, put_right, reals, with_factors
 from .lab import TWINS, Lab
 from .meanings import EPSILONS, MEANINGS, NUMBERS, VARIANTS, WHOLE, made
+
+if TYPE_CHECKING:
+    from .process import Limit
+    from ..calls.replay import Call
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
@@ -41,7 +48,7 @@ BITS = 2.0**-14  # of the error, where one number alone is told
 ALIKE, FACTOR = 0.85, 0.95  # correlations this close cannot be told apart; of a factor, which has no chance
 
 
-def search(call, verdict, limit, known=""):
+def search(call: Call, verdict: Any, limit: Limit, known: str = "") -> tuple[str, str]:
     """(a short clause on why a call does not pass, "" where nothing explains it; another one on which
     places are off). `limit` says how long that may take; with `known` only that mistake is tried. Runs
     what may not survive it: `process` alone calls this."""
@@ -106,7 +113,7 @@ class Search:
                 and 0 < device.numel() <= MOST_ELEMENTS
                 and device.is_floating_point() == truth.is_floating_point())  # fmt: skip
 
-    def truth(self, path):
+    def truth(self, path: str) -> torch.Tensor:
         truth = self.reference.truth.get(path)
         if truth is None or truth.is_floating_point():
             return truth
@@ -122,7 +129,7 @@ class Search:
 
     # ---- the order of questions ----
 
-    def cause(self):
+    def cause(self) -> str:
         """The name, "looks like ..." for one that comes near without giving the same numbers."""
         text = self._answer()
         if text.startswith("epsilon is ") and text == self.text:
@@ -131,7 +138,7 @@ class Search:
         fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
-    def place(self, text):
+    def place(self, text: str) -> str:
         """Which places are off, where that is not most of all and `text` does not say it."""
         evidence = self.accused.get(self.path)
         self.where = self.where or (evidence.place(text) if evidence else "")

@@ -8,12 +8,19 @@ change. Neighbours: `inside` (what hangs on the operator), `neighbours` (operato
 `lab` (runs them). Needs of torch: what `graph` needs.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from . import changes
-from .graph import Given, slots_in
+from .graph import Given, Node, Slot, slots_in
+
+if TYPE_CHECKING:
+    from .lab import Lab
 
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
 MOST_ALIKE = 24  # tensors of one shape that are tried in each other's place
@@ -31,7 +38,7 @@ MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsq
          "full", "full_like", "as_strided", "_to_copy", "to"}  # fmt: skip
 
 
-def sites(lab):
+def sites(lab: Lab) -> list[list[Node]]:
     """Lists of operators that one place of the code runs, as those of a loop."""
     held = {}
     for node in lab.nodes():
@@ -39,7 +46,7 @@ def sites(lab):
     return list(held.values())
 
 
-def leads(lab, slots, first, last):
+def leads(lab: Lab, slots: Iterable[Slot], first: Node, last: Node) -> set[int]:
     """Numbers of the tensors that hang on some, by what runs from `first` up to `last`."""
     seen = {s.number for s in slots}
     for node in lab.graph(torch.float64).top[first.place[0] : last.place[0]]:
@@ -48,7 +55,7 @@ def leads(lab, slots, first, last):
     return seen
 
 
-def is_loop(lab, nodes):
+def is_loop(lab: Lab, nodes: list[Node]) -> bool:
     """Whether operators of one place are the steps of a loop: each hangs on what the one before gave."""
     if len(nodes) <= MOST_CALLS:
         return False
@@ -57,7 +64,7 @@ def is_loop(lab, nodes):
     return not leads(lab, slots_in(before.result), before, last).isdisjoint(top.used)
 
 
-def is_carried(lab, nodes, i):
+def is_carried(lab: Lab, nodes: list[Node], i: int) -> bool:
     """Whether operand `i` of a loop's operator hangs on what it was one step before."""
     if len(nodes) <= MOST_CALLS or nodes[0].name in MOVES:
         return False
@@ -65,7 +72,7 @@ def is_carried(lab, nodes, i):
     return slots_of(old) and slots_of(new) and old != new and new.number in leads(lab, [old], nodes[-3], nodes[-1])
 
 
-def groups(lab):
+def groups(lab: Lab) -> Iterator[list[Node]]:
     """Lists of operators that are changed alike, those of a loop first, then each alone. One step of
     a loop is never changed alone: no code does that, and it may be as good as a step less."""
     held = sites(lab)
@@ -75,7 +82,9 @@ def groups(lab):
         yield from ([node] for nodes in many for node in nodes)
 
 
-def together(make, nodes):
+def together(
+    make: Callable[[Node], Iterable[tuple[str, Any]]], nodes: list[Node]
+) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits) of one change, as `make` gives it with its edit for an operator, of all of a group."""
     if len(nodes) == 1:  # of several edits with one text each counts
         yield from ((text, {nodes[0].place: edit}) for text, edit in make(nodes[0]))
@@ -86,12 +95,12 @@ def together(make, nodes):
             yield text, {node.place: edits[text] for node, edits in zip(nodes, found)}
 
 
-def operand(i, change):
+def operand(i: int, change: Callable[[Any], Any]) -> Callable[..., Any]:
     """An edit that changes the operand `i`."""
     return lambda func, args, kwargs: func(*args[:i], change(args[i]), *args[i + 1 :], **kwargs)
 
 
-def operands(node):
+def operands(node: Node) -> list[tuple[int, Slot]]:
     """(number, float argument as Slot) of an operator that writes nothing."""
     return [(i, a) for i, a in enumerate(node.args) if getattr(a, "floats", False) and not node.writes]
 
@@ -99,7 +108,7 @@ def operands(node):
 # ---- values ----------------------------------------------------------------------------------
 
 
-def values(lab):
+def values(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """An operand that is another number everywhere, or the complement of what it is."""
     for nodes in groups(lab):
         yield from together(_values, nodes)
@@ -120,7 +129,7 @@ def _values(node):
                lambda func, args, kwargs: 1 - func(*args, **kwargs))  # fmt: skip
 
 
-def bounds(lab):
+def bounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """A bound that holds everywhere, as where what is clamped was not computed."""
     for node in lab.nodes():
         for bound in ("min", "max") if node.name.startswith("clamp") and node.floats and not node.writes else ():
@@ -130,7 +139,7 @@ def bounds(lab):
                        {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)})  # fmt: skip
 
 
-def places(lab):
+def places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """An operand read from other places: the first slice for all, the neighbour's."""
     for nodes in groups(lab):
         yield from together(_places, nodes)
@@ -177,22 +186,22 @@ class Wiring:
         self.index = {id(n): at for at, n in enumerate(self.nodes)}
         self.group = {id(n): (nodes, k) for nodes in sites(lab) for k, n in enumerate(nodes)}
 
-    def like(self, slot, before):
+    def like(self, slot: Slot, before: int) -> list[Slot]:
         """Other tensors of its form that are there before an operator runs, the latest first."""
         found = [s for s in self.fixed if s != slot and self.maker[s] < before
                  and (s.shape, s.dtype) == (slot.shape, slot.dtype)]  # fmt: skip
         return sorted(found, key=lambda s: -self.maker[s])[:MOST_ALIKE]
 
-    def is_used(self, node):
+    def is_used(self, node: Node) -> bool:
         """Whether anything hangs on what an operator gives."""
         return any(s in self.users or s in self.outputs for s in slots_in(node.result))
 
-    def is_of_loop(self, slot):
+    def is_of_loop(self, slot: Slot) -> bool:
         """Whether the operator that makes it runs more often than one line of code needs it."""
         made = self.maker[slot]
         return made >= 0 and len(self.group[id(self.nodes[made])][0]) > MOST_ONCE
 
-    def in_step(self, slot, reference, node):
+    def in_step(self, slot: Slot, reference: Node, node: Node) -> Slot | None:
         """What `slot` is to one operator of a loop, to another of it; None where there is none."""
         made = self.maker[slot]
         nodes, k = self.group.get(id(self.nodes[made]), ((), 0)) if made >= 0 else ((), 0)
@@ -209,7 +218,7 @@ class Wiring:
         return found if self.maker.get(found, len(self.nodes)) < self.index[id(node)] else None
 
 
-def slots_of(value):
+def slots_of(value: Any) -> bool:
     return hasattr(value, "storage")
 
 
@@ -225,7 +234,7 @@ def _wired(*new):
     return Given(edit, tuple(slot for _, slot in new))
 
 
-def rewired(lab):
+def rewired(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): an operator is given another tensor of the run that has the same form."""
     wires, held = Wiring(lab), sites(lab)
     single = [[n] for nodes in held if len(nodes) <= MOST_ONCE and not is_loop(lab, nodes) for n in nodes]
@@ -245,7 +254,7 @@ def rewired(lab):
                 yield f"wrong operand: {reference.name.strip('_')} takes {new} instead of {old} (exchanged)", edits
 
 
-def exchanged(lab):
+def exchanged(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): two tensors of one form in each other's place, wherever they are used once both
     are there."""
     wires = Wiring(lab)
@@ -267,7 +276,7 @@ def exchanged(lab):
 # ---- order -----------------------------------------------------------------------------------
 
 
-def bypassed(lab):
+def bypassed(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): an operator is given what its operand was made from, though the operand is
     used elsewhere as well; or it gives that, so that both are left out."""
     wires = Wiring(lab)
@@ -287,7 +296,7 @@ def bypassed(lab):
                            {outer.place: Given(lambda func, args, kwargs, x: x.clone(), (early,))})  # fmt: skip
 
 
-def moved(lab):
+def moved(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): an operator taken later, past some that follow it, or earlier."""
     wires = Wiring(lab)
     for nodes in groups(lab):
@@ -365,7 +374,7 @@ def _beside(wires, node, seen):
         seen = next((a for _, a in inner), None)
 
 
-def spread(lab):
+def spread(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): a function that one operand is taken of, taken of the other as well."""
     wires = Wiring(lab)
     for node in wires.nodes:
@@ -386,7 +395,7 @@ def _again(node):
 # ---- loops -----------------------------------------------------------------------------------
 
 
-def late(lab):
+def late(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): in a loop, an operand that is still the one of the step before."""
     for nodes in groups(lab):
         for i, _ in operands(nodes[0]):
@@ -398,7 +407,7 @@ def late(lab):
                     else _wired((i, old)) for n, old in zip(nodes, before)})  # fmt: skip
 
 
-def rounds(lab):
+def rounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): a loop that ends a round early: what its last round makes is what the one before made."""
     wires = Wiring(lab)
     for nodes in sites(lab):
@@ -415,7 +424,7 @@ def rounds(lab):
                    {nodes[-1].place: Given(lambda func, args, kwargs, x: x.clone(), (before,))})  # fmt: skip
 
 
-def lost(lab):
+def lost(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): in a loop, what is carried over is lost every so many steps."""
     for nodes in groups(lab):
         for i, _ in operands(nodes[0]) if len(nodes) > 4 else ():
@@ -429,7 +438,7 @@ def lost(lab):
 # ---- numbers that belong together --------------------------------------------------------------
 
 
-def shares(lab):
+def shares(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): of two parts that weigh c and 1 - c one alone counts."""
     held = [(n, n.args[1]) for n in lab.nodes() if n.name == "mul" and not n.writes and len(n.args) > 1
             and isinstance(n.args[1], float) and 0 < n.args[1] < 1]  # fmt: skip

@@ -5,13 +5,17 @@ function(tensors by path)}. Neighbours: `changes` (of tensors), `inside` and `ed
 call), `diagnose` (chooses).
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
 from ..calls.replay import View
 from . import changes
-from .lab import leaves
+from .lab import Lab, leaves
 
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
@@ -24,11 +28,11 @@ NAMES = [("none", "tanh"), ("floor", "trunc", None), ("add", "multiply"), ("sum"
 ORDERS = (1.0, 2.0, 3.0, float("inf"))
 
 
-def shown(value):
+def shown(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def phrase(op, name, old, new):
+def phrase(op: str, name: str, old: Any, new: Any) -> str:
     """What it means that the argument `name` of an operator had another value."""
     if name in ("eps", "epsilon") or _is_small_term(op, name, old):
         return f"epsilon is {'missing' if new == 0 else f'{shown(new)} instead of {shown(old)}'}"
@@ -115,7 +119,7 @@ def _is_small_term(op, name, old):
     return op == "add" and name == "other" and isinstance(old, float) and 0 < old <= 1e-2
 
 
-def other_values(name, old, rank=0):
+def other_values(name: str, old: Any, rank: int = 0) -> list[Any]:
     """Values that somebody may have taken instead of `old`."""
     if isinstance(old, bool):
         return [not old]
@@ -155,7 +159,7 @@ def other_values(name, old, rank=0):
 LISTS = {"stride": 1, "dilation": 1, "padding": 0, "output_padding": 0, "kernel_size": None, "pad": 0, "shifts": 0}
 
 
-def other_lists(name, old):
+def other_lists(name: str, old: list[int]) -> list[list[int]]:
     """Lists that somebody may have taken instead: plain, exchanged, negated, by one more or less."""
     if name not in LISTS or not all(isinstance(v, int) for v in old):
         return []
@@ -173,7 +177,7 @@ def other_lists(name, old):
 # ---- arguments of the whole call -----------------------------------------------------
 
 
-def scalars(lab):
+def scalars(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Another number, flag or name among the arguments of the call."""
     op = lab.call.op.rpartition("::")[2].split(".")[0]
     held = [(p, n, v) for p, n, v in leaves(lab.call) if isinstance(v, (bool, int, float, str))]
@@ -198,7 +202,7 @@ def _tensors(call, alone=False):
     return [g for g in groups.values() if not alone or len(g[1]) == 1]
 
 
-def optionals(lab):
+def optionals(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """The call without one of its tensors."""
     for name, paths, _ in _tensors(lab.call):
         kind = "bias is missing" if name in ("bias", "b") else "argument is ignored"
@@ -206,7 +210,7 @@ def optionals(lab):
         yield f"dropped contribution: {name}, the {kind}", dict.fromkeys(paths, lambda _: None)
 
 
-def tensors(lab, kind):
+def tensors(lab: Lab, kind: str) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """A tensor that was read otherwise than it lies there: `kind` are masks and indices, those of a single
     number, as step counts are, or numbers."""
     for name, paths, views in _tensors(lab.call):
@@ -218,7 +222,7 @@ def tensors(lab, kind):
             yield text, {p: lambda t, p=p, c=change: c(t[p]) for p in paths}
 
 
-def pairs(lab):
+def pairs(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Two tensors of one shape, as sines and cosines are, both shifted."""
     written = set(lab.call.written())
     held = [(n, p[0], v[0]) for n, p, v in _tensors(lab.call, alone=True)
@@ -232,7 +236,7 @@ def pairs(lab):
             yield text, {p: lambda t, p=p, c=change: c(t[p]) for p in (p1, p2)}
 
 
-def swaps(lab):
+def swaps(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Two arguments of one shape in each other's place, or the operands of an operator."""
     call = lab.call
     any_size = call.composite and not call.written()
@@ -255,7 +259,7 @@ def _exchanged(func, args, kwargs):
     return func(args[1], args[0], *args[2:], **kwargs)
 
 
-def contiguous(lab):
+def contiguous(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Several tensors read as if they were contiguous: all that are not, and two of them."""
     written = set(lab.call.written())
     odd = [(n, p[0]) for n, p, v in _tensors(lab.call, alone=True) if p[0] not in written
@@ -268,7 +272,7 @@ def contiguous(lab):
                    {p: lambda t, p=p, w=again: as_contiguous(t[p], w) for _, p in some})  # fmt: skip
 
 
-def as_contiguous(t, again=False):
+def as_contiguous(t: torch.Tensor, again: bool = False) -> torch.Tensor:
     """The first elements of the storage in a row, followed by zeros or, `again`, themselves;
     indices stay within those there are."""
     flat = torch.empty(0, dtype=t.dtype).set_(t.untyped_storage())

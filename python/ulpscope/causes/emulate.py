@@ -6,21 +6,28 @@ Each candidate is (text, edit for `Lab.run`); the texts are the causes that a re
 Neighbours: `edits`, `inside` (mistakes of meaning), `diagnose` (decides).
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _core
-from ..calls.replay import base_name, is_write, mapped
+from ..calls.replay import Call, base_name, is_write, mapped
 from ..calls.torch_private import disable_current_modes
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from .edges import MOVES, groups, sites
 from .inside import PRODUCTS, apart
 from .graph import slots_in
-from .lab import doubles
+from .lab import Lab, doubles
 from .neighbours import OVERFLOWS
+
+if TYPE_CHECKING:
+    from ..executors.reference_runs import Reference
 
 # Operators whose `self` is added to a product, as a bias is.
 ADDING = {"addmm", "addmv", "baddbmm", "addbmm", "addr", "_addmm_activation"}
@@ -36,7 +43,7 @@ CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
 MOST_STEPS = 4096  # additions that an accumulator is emulated for
 
 
-def outward(x):
+def outward(x: torch.Tensor) -> torch.Tensor:
     return torch.copysign(torch.ceil(x.abs()), x)
 
 
@@ -57,7 +64,7 @@ def _argument_keys(call, names):
     return inside - {(v.storage, v.dtype) for v in call.views.values() if v.argument not in names}
 
 
-def input_sets(call, reference):
+def input_sets(call: Call, reference: Reference) -> list[list[tuple[int, torch.dtype]]]:
     """Which inputs a device may have rounded: all but biases; all; all it only reads; one
     of them."""
     every = [
@@ -81,13 +88,18 @@ def _of_one(call, keys):
     return f": {names.pop()}" if len(keys) == len(names) == 1 and all(names) else ""
 
 
-def rounded_inputs(lab, keys, name, integer=torch.round):
+def rounded_inputs(
+    lab: Lab,
+    keys: Iterable[tuple[int, torch.dtype]],
+    name: str,
+    integer: Callable[[torch.Tensor], torch.Tensor] = torch.round,
+) -> dict[str, torch.Tensor]:
     """The call on inputs rounded to a format."""
     parts = lab.reference.parts
     return lab.reference.wide({k: lab.rounded(parts[k].data, name, integer) for k in keys})
 
 
-def input_candidates(lab):
+def input_candidates(lab: Lab) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Inputs rounded to, or cut down to, a lower format."""
     sets, parts = input_sets(lab.call, lab.reference), lab.reference.parts
     for keys in sets:
@@ -118,12 +130,12 @@ def _changed(outputs, change):
     return {p: change(t) if t.is_floating_point() else t for p, t in outputs.items()}
 
 
-def smallest_normal(dtype):
+def smallest_normal(dtype: torch.dtype) -> int:
     """The exponent of the smallest normal number of a float dtype, or of a complex one's parts."""
     return math.frexp(torch.finfo(dtype).tiny)[1] - 1
 
 
-def flushed(x, emin):
+def flushed(x: torch.Tensor, emin: int) -> torch.Tensor:
     """Zero for what lies below the smallest normal number."""
     return torch.where(x.abs() < 2.0**emin, x * 0, x)
 
@@ -170,7 +182,7 @@ def _makes_floats(node):
     return not views and any(s.floats for s in slots_in(node.result))
 
 
-def inside_candidates(lab):
+def inside_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """Intermediates in a lower format: all of them, at two depths, or the operands of the
     products alone; the whole call in a lower dtype; one of the intermediates."""
     reference, single = lab.reference, functools.partial(functools.partial, lab.edited, dtype=torch.float32)
@@ -218,7 +230,7 @@ def _native(reference):
     return {p: doubles(t) for p, t in given.items()}
 
 
-def single_candidates(lab):
+def single_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """The intermediates of one place of the code rounded or cut off."""
     places = [nodes for nodes in groups(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
     for way, integer, names in (
@@ -243,7 +255,7 @@ def _at(way, name, places):
     return f"intermediates {way} to {name}: {' and '.join(nodes[0].name.lstrip('_') for nodes in places)}"
 
 
-def several_candidates(lab, follows, spend):
+def several_candidates(lab: Lab, follows: Callable[..., Any], spend: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
     """The results of two or three places rounded, of those that explain some of the noise alone.
     `follows(outputs)` is the correlation with the device's errors, `spend` as in `fit`."""
     places = [nodes for nodes in sites(lab) if _may_be_narrow(lab, nodes)][:MANY_NODES]
@@ -288,7 +300,7 @@ def _functions(lab):
     return [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
 
 
-def function_candidates(lab):
+def function_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """All elementary functions rounded, or what they are given as well."""
     nodes = _functions(lab)
     for name in LOW if len(nodes) > 1 else ():
@@ -299,7 +311,7 @@ def function_candidates(lab):
             )
 
 
-def overflow_candidates(lab):
+def overflow_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """Formulas that overflow where a careful one does not, in the formats that do."""
     single = functools.partial(functools.partial, lab.edited, dtype=torch.float32)
     maxima = {n.place: _no_maximum for n in lab.nodes() if n.name == "amax"}
@@ -388,7 +400,7 @@ def _adding(lab):
     return [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
 
 
-def accumulator_candidates(lab):
+def accumulator_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """Sums and products whose running sum is kept in a lower format, one term or one block
     of terms after the other."""
     nodes = _adding(lab)
@@ -455,7 +467,7 @@ def _summed(lab, func, args, kwargs, kind, name, chunk):
 # ---- results -------------------------------------------------------------------------
 
 
-def result_candidates(lab, device):
+def result_candidates(lab: Lab, device: torch.Tensor) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Results rounded otherwise than to their own dtype, to the nearest."""
     own = FORMATS.get(OWN_FORMAT.get(device.dtype, ""), (53, -1022, 1023))
     for text, change in _results_as(lab, own, _core.significant_bits(device)):

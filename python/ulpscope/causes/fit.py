@@ -5,14 +5,21 @@ find d; the number counts where the run with it gives what the device gave, as f
 Neighbours: `edits` and `inside` (try usual numbers), `diagnose` (weighs).
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..calls.foreign import tried
 from .edges import sites
 from .edits import phrase
 from .inside import with_argument
-from .lab import leaves
+from .lab import Lab, leaves
+
+if TYPE_CHECKING:
+    from .evidence import Evidence
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
@@ -35,7 +42,9 @@ class Dial:
     text: object  # function(value) -> what it means
 
 
-def fitted(lab, evidence, path, spend):
+def fitted(
+    lab: Lab, evidence: Evidence, path: str, spend: Callable[..., Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
     """(text, run) of numbers that bring the output at `path` to what the device gave.
     `spend(n)` is told of every n runs and says whether more may follow."""
     if not evidence.floats:
@@ -51,7 +60,7 @@ def fitted(lab, evidence, path, spend):
             yield ("" if plain else "looks like: ") + dial.text(value), lambda d=dial, v=value: d.run(v)
 
 
-def dials(lab):
+def dials(lab: Lab) -> list[Dial]:
     """Every number of a call that can be turned, its own arguments first, then those of the
     operators inside."""
     op = lab.call.op.rpartition("::")[2].split(".")[0]

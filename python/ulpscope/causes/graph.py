@@ -9,10 +9,14 @@ Everything that looks into a run goes through here: `lab` (edits of a call), `pr
 as its operators). Needs of torch: dispatch modes, schemas, the guard that leaves autograd out.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -44,7 +48,7 @@ class Slot:
     storage: int
 
     @property
-    def floats(self):
+    def floats(self) -> bool:
         return self.dtype.is_floating_point
 
 
@@ -66,26 +70,26 @@ class Node:
     again: bool = False  # what it makes is written later: it runs in every run
 
     @property
-    def name(self):
+    def name(self) -> str:
         return base_name(self.func._schema.name)[1].rstrip("_")
 
     @property
-    def writes(self):
+    def writes(self) -> bool:
         return any(is_write(a) for a in self.func._schema.arguments)
 
     @property
-    def made(self):
+    def made(self) -> list[int]:
         return [s.storage for s in slots_in(self.result)]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         return next((s.shape for s in slots_in(self.result)), ())
 
     @property
-    def floats(self):
+    def floats(self) -> bool:
         return next((s.floats for s in slots_in(self.result)), False)
 
-    def value(self, name):
+    def value(self, name: str) -> Any:
         """What an argument of the schema was."""
         for i, a in enumerate(self.func._schema.arguments):
             if a.name == name:
@@ -105,7 +109,7 @@ class Given:
     slots: tuple
 
 
-def slots_in(value):
+def slots_in(value: Any) -> Iterator[Slot]:
     """Every Slot of a nest of results or arguments."""
     if isinstance(value, Slot):
         yield value
@@ -213,7 +217,7 @@ class Recording(Mode):
     def _slot(self, value):
         return self.slot_of(value) if isinstance(value, torch.Tensor) else value
 
-    def slot_of(self, tensor):
+    def slot_of(self, tensor: torch.Tensor) -> Slot:
         """The slot of a tensor, a new one where it comes from outside."""
         known = self._known(tensor) or self.by_key.get(_key(tensor))
         if known is None:
@@ -289,7 +293,9 @@ class Graph:
         for node in self.nodes:
             node.again = not self.written.isdisjoint(node.made)
 
-    def run(self, edits, inputs):
+    def run(
+        self, edits: dict[tuple[int, ...], Callable[..., Any]], inputs: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """The outputs by path with the edits by place, and some inputs that hold something else;
         all of them, fresh, where the run writes. Unfit where it cannot be told what follows."""
         if not edits.keys() <= self.places:

@@ -3,6 +3,8 @@
 search. The coordinator of a check keeps it for all of its workers (src/run/known.c); this is
 the same for one program that shares with nobody. Neighbour: `host`, which asks."""
 
+from __future__ import annotations
+
 SEARCHES = 3  # after so many different causes a group is left alone
 
 
@@ -12,7 +14,7 @@ class Own:
     def __init__(self):
         self.causes, self.searches = {}, {}
 
-    def ask(self, group, heard):
+    def ask(self, group: str, heard: int) -> tuple[list[str], bool]:
         """(causes that may be this one's as well, whether to search) for a finding of which so
         many causes were heard."""
         new = self.causes.get(group, [])[heard:]
@@ -21,7 +23,7 @@ class Own:
         self.searches[group] = self.searches.get(group, 0) + 1
         return [], True
 
-    def found(self, group, cause):
+    def found(self, group: str, cause: str) -> None:
         """A search ended, "" where it found nothing."""
         if cause:
             self.causes.setdefault(group, []).append(cause)

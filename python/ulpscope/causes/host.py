@@ -9,6 +9,8 @@ One that is gone is replaced at the next question. This process changes nothing 
 signal, no working directory, no generator.
 """
 
+from __future__ import annotations
+
 import atexit
 import gc
 import itertools
@@ -18,7 +20,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from multiprocessing.connection import Pipe
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,6 +32,10 @@ from ..calls.torch_private import private_backend
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from . import claims, parcel, process
 from .groups import Own
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..calls.replay import Call
 
 SECONDS = 2.0  # of the processor that a search may take, if nobody says otherwise
 BY_THE_CLOCK = 10  # times as long as that nothing may move before a search counts as hanging
@@ -111,14 +119,14 @@ class Helper:
         self.desk.close()
         os.close(self.memory)
 
-    def end(self):
+    def end(self) -> None:
         """Ends the process, and with it what it forked."""
         if self.owner == os.getpid():
             self.process.kill()
             self.process.wait()
         self._close()
 
-    def lay_out(self, number, parts):
+    def lay_out(self, number: int, parts: Iterable[bytes | memoryview]) -> None:
         """Puts a finding into the shared memory, where it is not there yet."""
         if self.number == number:
             return
@@ -128,7 +136,7 @@ class Helper:
             file.writelines(parts)
         self.number = number
 
-    def ask(self, request, seconds):
+    def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The answer to a request; Gone where the process ends or takes longer."""
         try:
             self.desk.send_bytes(json.dumps(request).encode())
@@ -138,7 +146,7 @@ class Helper:
         except (EOFError, OSError):
             raise Gone from None
 
-    def wake(self):
+    def wake(self) -> None:
         """Returns once torch is there: nothing of that counts as searching."""
         self.ready = self.ready or self.ask({}, START_SECONDS)["ready"]
 
@@ -150,7 +158,7 @@ def _the_helper():
     return _helper
 
 
-def reserve():
+def reserve() -> bool:
     """Forks a process that searches when it is asked; whether it is there. Only where this process
     is ours, and nothing but torch was loaded: no device, and no thread that was not ended for the
     fork, as numpy's are by handlers of their own."""
@@ -176,7 +184,7 @@ def _is_alone():
     return False
 
 
-def end():
+def end() -> None:
     """Ends the process that searches, if there is one."""
     global _helper
     helper, _helper = _helper, None
@@ -205,12 +213,12 @@ class Inquiry:
         self.number, self._parcel, self._way = next(_numbers), None, 0
         self._places = {}
 
-    def worst_of(self, numbers=None):
+    def worst_of(self, numbers: Iterable[int] | None = None) -> _core.Finding:
         """The finding that decides, of all or of some by their numbers."""
         found = self.verdict.findings
         return found.worst if numbers is None else Findings([found[i] for i in numbers]).worst
 
-    def cause(self, numbers=None, known=""):
+    def cause(self, numbers: Iterable[int] | None = None, known: str = "") -> str:
         """
         A short clause on what is wrong; UNKNOWN where nothing explains it, and "" where nobody
         asks. `numbers`: of these findings only; `known`: whether it is this, and nothing else is tried.
@@ -227,7 +235,7 @@ class Inquiry:
     def _mistaken(self, words):
         self.verdict.internal = words
 
-    def told(self, cause, numbers=None):
+    def told(self, cause: str, numbers: Iterable[int] | None = None) -> str:
         """A cause, or that none is known, with which places are off, as far as a search has seen that."""
         place = self._places.get(tuple(self._numbers(numbers)), "")
         return f"{cause}; {place}" if place and cause else cause
@@ -289,7 +297,7 @@ class Groups:
     def __init__(self, known=None):
         self.known = known or Own()
 
-    def cause(self, inquiry, numbers=None):
+    def cause(self, inquiry: Inquiry, numbers: Iterable[int] | None = None) -> str:
         """The cause of some findings of an inquiry, by their numbers."""
         if inquiry.verdict.operands is None:
             return inquiry.cause(numbers)
@@ -321,12 +329,12 @@ class Groups:
         return f"{inquiry.call.op} {getattr(output, 'dtype', None)} {worst.verdict} {bits}"
 
 
-def is_named(cause):
+def is_named(cause: str) -> bool:
     """Whether a cause says more than that nobody knows."""
     return bool(cause) and not cause.startswith(UNKNOWN)
 
 
-def add_cause(call, verdict, seconds=SECONDS, groups=None):
+def add_cause(call: Call, verdict: Any, seconds: float = SECONDS, groups: Groups | None = None) -> None:
     """Puts the cause into a verdict that accuses. `seconds` 0: none is sought."""
     if verdict.verdict not in FLAGGED or verdict.cause or not seconds:
         return

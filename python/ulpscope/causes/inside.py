@@ -6,8 +6,12 @@ of them into (text, edits for `Lab.run`). Neighbours: `edits` (the arguments of 
 `changes` (of tensors), `neighbours` (operators for operators), `diagnose` (chooses).
 """
 
+from __future__ import annotations
+
 import itertools
 import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
@@ -19,6 +23,10 @@ from . import changes
 from .edges import COMPARING, PARTS, groups, operand, together
 from .edits import other_lists, other_values, phrase
 from .neighbours import TIES, formulas, relatives
+
+if TYPE_CHECKING:
+    from .graph import Node
+    from .lab import Lab
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
@@ -37,7 +45,7 @@ CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "
            "adaptive_max_pool2d", "max_pool1d", "max_pool2d"}  # fmt: skip
 
 
-def apart(function, *args, **kwargs):
+def apart(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Runs as it is, held to no precision."""
     with disable_current_modes():
         return theirs(function, *args, **kwargs)
@@ -46,7 +54,7 @@ def apart(function, *args, **kwargs):
 # ---- arguments -------------------------------------------------------------------------------
 
 
-def with_argument(name, value, shape=()):
+def with_argument(name: str, value: Any, shape: Sequence[int] = ()) -> Callable[..., Any]:
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
     another shape by that is cut to `shape`, with zeros where it ends early."""
 
@@ -65,7 +73,7 @@ def with_argument(name, value, shape=()):
     return edit
 
 
-def fitted(out, shape):
+def fitted(out: Any, shape: Sequence[int]) -> Any:
     """A float result, or the first of several, in the shape of the right one: cut, or zeros behind
     it. A kernel would trust indices that are made up."""
     if isinstance(out, (tuple, list)):
@@ -80,7 +88,7 @@ def fitted(out, shape):
     return functional.pad(out, sides) if any(sides) else out
 
 
-def arguments(node):
+def arguments(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Other numbers, flags and names."""
     for argument in node.func._schema.arguments:
         name, old = argument.name, node.value(argument.name)
@@ -122,7 +130,7 @@ def _over_all(shape):
     return lambda func, args, kwargs: getattr(torch, bare_name(func))(args[0]).expand(shape).clone()
 
 
-def axes(lab):
+def axes(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits): reductions over other axes, each and those that share theirs together."""
     held = {}
     for nodes in groups(lab):
@@ -151,7 +159,7 @@ def _other_axes(dim, rank):
     yield from ([d for d in own if d != lost] for lost in own if len(own) > 1)
 
 
-def exchanged_numbers(lab):
+def exchanged_numbers(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Two constants of a formula in each other's place."""
     held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
             and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
@@ -165,7 +173,7 @@ def exchanged_numbers(lab):
 # ---- another operator ------------------------------------------------------------------------
 
 
-def swaps(node):
+def swaps(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Another operator in its place."""
     for name in relatives(node.name):
         note = " (weight decay coupled as L2 or decoupled)" if "adam" in name else ""
@@ -190,13 +198,13 @@ def _swapped(name):
     return edit
 
 
-def ties(node):
+def ties(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A rounding that takes ties another way: of data that are ties, whatever rounds so explains as much."""
     for text, formula in TIES.get(node.name, ()):
         yield f"wrong variant: {text}", lambda func, args, kwargs, f=formula: apart(f, *args, **kwargs)
 
 
-def forms(node):
+def forms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Another formula in its place; a step that writes in place, left out."""
     if not node.writes:
         for text, formula in formulas(node.name):
@@ -212,7 +220,7 @@ def _instead(made, func, args, kwargs):
     return (made, *func(*args, **kwargs)[1:]) if several else made
 
 
-def terms(node):
+def terms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A sum without one of its terms, a product without one of its factors."""
     kind = "factor" if node.name in ("mul", "div") else "term"
     for i in (1, 0) if node.name in PARTS and not node.writes and len(node.args) > 1 else ():
@@ -240,7 +248,7 @@ UNARY = {"sqrt": "the root", "abs": "the absolute value", "neg": "the sign", "re
                                                "sign", "erf", "silu", "gelu", "_softmax", "_log_softmax")}}  # fmt: skip
 
 
-def without(node):
+def without(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A formula without one of its functions, or with a factor that counts twice."""
     if node.writes or not node.args or not getattr(node.args[0], "floats", False):
         return
@@ -256,7 +264,7 @@ def without(node):
 ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
 
 
-def epsilon_places(lab):
+def epsilon_places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """An epsilon added outside the root instead of inside, or the reverse."""
     nodes, left = lab.nodes(), lambda func, args, kwargs: args[0]
     for a, b in pairwise(nodes):
@@ -272,7 +280,7 @@ def epsilon_places(lab):
 # ---- parts of an operand -----------------------------------------------------------------------
 
 
-def slices(node):
+def slices(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A reduction that leaves out its last elements or counts them twice."""
     if node.name in ("_softmax", "softmax", "logsumexp"):
         yield from _fewer_terms(node)
@@ -322,7 +330,7 @@ def _reduced_axes(node, i, seen):
     return [d % rank for d in dim] if dim else range(rank)
 
 
-def masks(node):
+def masks(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A mask inside that is read otherwise than it lies there, an index that is off by one."""
     yield from unmasked(node)
     for i, seen in enumerate(node.args if not node.writes else ()):
@@ -333,7 +341,7 @@ def masks(node):
             yield text, operand(i, change)
 
 
-def unmasked(node):
+def unmasked(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A mask inside that does not count."""
     for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
         yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
@@ -346,7 +354,7 @@ RELAID = {
 }
 
 
-def layouts(lab):
+def layouts(lab: Lab) -> Iterator[tuple[str, Any]]:
     """(text, edits): halves taken for pairs or the reverse, as two layouts of rotary embeddings have
     it, also where the result is written; steps over an axis ignored."""
     for node in lab.nodes():
@@ -384,7 +392,7 @@ def _relaid(pairs):
 # ---- all operators -----------------------------------------------------------------------------
 
 
-def by_name(lab):
+def by_name(lab: Lab) -> Iterator[list[Node]]:
     """Operators of one name at several places, the gradient's with the function's: a function that
     is called for each operand, a number that several layers share or that its gradient has too."""
     held = {}
@@ -395,21 +403,21 @@ def by_name(lab):
             yield nodes
 
 
-def parts(lab):
+def parts(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Sums without one of their terms: what that explains is nothing else that makes a term vanish."""
     for nodes in groups(lab):
         if len(nodes[0].place) == 1 and nodes[0].name not in ("mul", "div"):
             yield from together(terms, nodes)
 
 
-def masked(lab):
+def masked(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Masks that are ignored, whatever else would come to that."""
     for nodes in groups(lab):
         if len(nodes[0].place) == 1:
             yield from together(unmasked, nodes)
 
 
-def operators(lab, deep=False):
+def operators(lab: Lab, deep: bool = False) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Everything that may be wrong with one operator inside the call: with those that it calls,
     or with `deep` those that these are made of."""
     every = [nodes for nodes in groups(lab) if (len(nodes[0].place) > 1) == deep]
@@ -422,7 +430,7 @@ def operators(lab, deep=False):
             yield from together(make, nodes)
 
 
-def reductions(lab):
+def reductions(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Reductions that leave something out or count it twice, all of a call or one of them."""
     for nodes in (*by_name(lab), *groups(lab)):
         yield from together(slices, nodes)

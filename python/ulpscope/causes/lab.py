@@ -5,16 +5,20 @@ and `edges` say which are worth a try; `diagnose` whether one explains what a de
 of torch: what `graph` needs.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from typing import Any
 
 import torch
 
 from ..calls.flex import in_the_open
 from ..calls.foreign import foreign, theirs, tried
-from ..calls.replay import bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
+from ..calls.replay import Bound, Call, bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
-from .graph import PLAIN, Given, Graph, Recording, slots_in
+from .graph import Given, Graph, Node, PLAIN, Recording, Slot, slots_in
 
 TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
 
@@ -31,7 +35,7 @@ class Lab:
 
     # ---- runs ----
 
-    def run(self, edit):
+    def run(self, edit: dict[Any, Any] | Callable[..., Any]) -> dict[str, torch.Tensor]:
         """The call's outputs with an edit: of operators, {place: what runs there}, of arguments, {path:
         function(tensors by path)}, or a function that gives the outputs."""
         if callable(edit):
@@ -40,7 +44,7 @@ class Lab:
             return self.edited(edit)
         return self.changed(lambda tensors: {path: new(tensors) for path, new in edit.items()})
 
-    def changed(self, make, dtype=None):
+    def changed(self, make: Callable[..., Any], dtype: torch.dtype | None = None) -> dict[str, torch.Tensor]:
         """The call's outputs by path, floats as doubles, with other arguments: those that
         `make(tensors by path)` gives, by path."""
         dtype = dtype or self.dtype
@@ -94,7 +98,12 @@ class Lab:
                     new = new | {path: bound.tensors[path].copy_(new[path].clone())}
         return bound.tensors | new
 
-    def edited(self, edits, dtype=None, contents=None):
+    def edited(
+        self,
+        edits: dict[tuple[int, ...], Callable[..., Any]],
+        dtype: torch.dtype | None = None,
+        contents: dict[tuple[int, torch.dtype], torch.Tensor] | None = None,
+    ) -> dict[str, torch.Tensor]:
         """The call with other operators at some places, and with other contents of its inputs as
         in `bind_cast`. LookupError where that cannot be told."""
         dtype = dtype or self.dtype
@@ -104,7 +113,9 @@ class Lab:
         fresh = self.bound(dtype == torch.float64, contents).tensors if graph.written or contents else {}
         return _finished(graph.run(edits, fresh))
 
-    def rounded(self, x, name, integer=torch.round):
+    def rounded(
+        self, x: torch.Tensor, name: str, integer: Callable[[torch.Tensor], torch.Tensor] = torch.round
+    ) -> torch.Tensor:
         """`x` rounded to a format, as doubles; with `chance` moved as far, to no grid, and with `twin`
         to the other format of as many bits."""
         if self.twin and name in TWINS:
@@ -114,11 +125,11 @@ class Lab:
         return to_format(x, name, lambda y: y + _drawn(y, integer, self.chance))
 
     @property
-    def plain(self):
+    def plain(self) -> bool:
         """Whether roundings are those that an emulation asks for."""
         return self.chance is None and not self.twin
 
-    def in_twin(self, run):
+    def in_twin(self, run: Callable[..., Any]) -> dict[str, torch.Tensor] | None:
         """What a run gives with float16 for TF32 and TF32 for float16; None where it rounds to neither."""
         self.twin, self.twins = True, 0
         try:
@@ -129,23 +140,23 @@ class Lab:
 
     # ---- what is run ----
 
-    def bound(self, wide, contents=None):
+    def bound(self, wide: bool, contents: dict[tuple[int, torch.dtype], torch.Tensor] | None = None) -> Bound:
         """The call's arguments in float64, or in float32."""
         return bind_cast(self.call, self.reference.parts, widened if wide else computed, contents)
 
-    def source(self):
+    def source(self) -> Source:
         """What the truth was computed from."""
         if self.call.composite:
             return Source(self.call.function, held=True)
         chosen = self.reference._chosen.get(widened)
         return chosen or Source(cpu_kernel(self.call), held=True)
 
-    def precision(self, wide):
+    def precision(self, wide: bool) -> Widen:
         """The mode that keeps a run in one precision."""
         whole = any(p.dtype == torch.float64 for p in self.reference.parts.values())
         return Widen(torch.float64 if wide or whole else torch.float32)
 
-    def nodes(self):
+    def nodes(self) -> list[Node]:
         """Every operator inside the call, in the order of their calls, compound ones before what
         they consist of; empty where the call cannot be looked into."""
         graph = self.graph(torch.float64)
@@ -157,17 +168,17 @@ class Lab:
         made = graph.outputs.get(path) if graph else None
         return any(made in slots_in(n.result) for n in self.nodes() if kind in n.name)
 
-    def reaches(self, size):
+    def reaches(self, size: float) -> bool:
         """Whether any number that the call is given is larger."""
         parts = [p.data for p in self.reference.parts.values() if p.dtype.is_floating_point]
         return any(bool((p.abs() > size).any()) for p in parts)
 
-    def is_constant(self, slot):
+    def is_constant(self, slot: Slot) -> bool:
         """Whether a tensor of the run is one number everywhere."""
         found = self.graph(torch.float64).tensors[slot.number].reshape(-1)
         return bool((found == found[:1]).all())
 
-    def graph(self, dtype):
+    def graph(self, dtype: torch.dtype) -> Graph | None:
         """The run in one precision as it was recorded, None where it cannot be."""
         if dtype not in self._graphs:
             self._graphs[dtype] = None
@@ -218,7 +229,7 @@ def _finished(outputs):
     return {p: doubles(plain(t)) for p, t in outputs.items()}
 
 
-def doubles(tensor):
+def doubles(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
@@ -245,7 +256,7 @@ def _replaced(arguments, new):
 # ---- arguments of the call -----------------------------------------------------------
 
 
-def leaves(call):
+def leaves(call: Call) -> list[tuple[str, str, Any]]:
     """(path, name, value) of every argument leaf; tensors as their View."""
     found = []
 
@@ -274,7 +285,7 @@ def _sizes(value):
     return all(isinstance(v, int) and not isinstance(v, bool) for v in value)
 
 
-def names_of(call):
+def names_of(call: Call) -> list[str]:
     """Names of the positional arguments, "" where they are unknown."""
     if call.schema:
         names = [a.name for a in call.schema.arguments]

@@ -4,7 +4,11 @@ written out that it has not, among them those that cancel where a careful one do
 a new neighbour is a row here. Read by `inside` (operators inside a call).
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -123,7 +127,7 @@ NEIGHBOURS = {
 }
 
 
-def relatives(name):
+def relatives(name: str) -> list[str]:
     """Names of operators that may stand in the place of one."""
     return NEIGHBOURS.get(name.lstrip("_") if "softmax" in name else name, "").split()
 
@@ -326,7 +330,7 @@ NAIVE = {
 }
 
 
-def formulas(name):
+def formulas(name: str) -> Iterator[tuple[str, Callable[..., Any]]]:
     """(text, function) of formulas for an operator or a function of that name."""
     for text, formula in FORMULAS.get(name, ()):
         yield f"wrong variant: {text}", formula

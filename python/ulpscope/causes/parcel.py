@@ -7,6 +7,8 @@ the operators that it runs (`Program`); user modules are never imported over the
 Neighbours: `host` (sends), `process` (takes), `graph` (writes a run down).
 """
 
+from __future__ import annotations
+
 import copy
 import ctypes
 import importlib
@@ -15,8 +17,10 @@ import marshal
 import pickle
 import sys
 import types
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 
@@ -24,7 +28,7 @@ from .._core import Finding, Findings
 from ..calls.foreign import foreign, theirs
 from ..calls.older import STANDARD as STDLIB
 from ..calls.older import zip_equal
-from ..calls.replay import bind_cast, computed, mapped, resolve, widened
+from ..calls.replay import Call, bind_cast, computed, mapped, resolve, widened
 from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name, parsed_schema
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference_runs import Reference
@@ -41,7 +45,7 @@ class Unsendable(Exception):
 # ---- what pickle does not know -------------------------------------------------------------
 
 
-def known(value, module):
+def known(value: Any, module: str) -> Any:
     """A value of a module that may be imported over there: torch's, Python's own, ours."""
     if (module or "").partition(".")[0] not in OURS:
         raise Unsendable(f"{module}: {value!r:.80}")
@@ -59,7 +63,7 @@ class Pickler(pickle.Pickler):
         self.buffers.append(buffer.raw())
         return False
 
-    def reducer_override(self, value):
+    def reducer_override(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, OpOverload):
@@ -218,7 +222,7 @@ def _plainly(value):
 # ---- a finding ------------------------------------------------------------------------------
 
 
-def packed(call, verdict, first=0):
+def packed(call: Call, verdict: Any, first: int = 0) -> tuple[bytes, list[memoryview], list[torch.Tensor], int]:
     """
     (bytes, buffers, what keeps them alive, way) of a verdict's findings with all that a search
     needs, the callable in the first of the ways from `first` on that works.
@@ -291,7 +295,7 @@ def _not_here(*args, **kwargs):
     raise LookupError("the callable cannot be run here")
 
 
-def unpacked(data, buffers):
+def unpacked(data: bytes, buffers: Sequence[Any]) -> tuple[Call, Callable[..., Any]]:
     """(call, a verdict on some of the findings by their numbers) of what `packed` gave."""
     content = pickle.loads(data, buffers=buffers)
     call = content["call"]

@@ -7,6 +7,8 @@ It loads torch once, runs no kernel, and searches in a fork of itself: one that 
 milliseconds, and the next goes on behind the mistake that was the end of the last.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import mmap
@@ -15,9 +17,14 @@ import resource
 import signal
 import struct
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, Pipe, wait
+from typing import TYPE_CHECKING, Any
 
 from ..calls.foreign import is_ours, noted, our_words
+
+if TYPE_CHECKING:
+    from ..calls.replay import Call
 
 LOOK_SECONDS = 0.5
 IDLE_SECONDS = 60  # without a question: then this process ends
@@ -28,7 +35,7 @@ DEATHS = 30  # searches that one finding may cost
 HEAD = struct.Struct("qd")  # number of the mistake that is being tried, seconds that were spent until then
 
 
-def forked(desk, memory, parent):
+def forked(desk: int, memory: int, parent: int) -> None:
     """The life of a process that `host` forked: nothing of its parent's is kept open."""
     try:
         os.setsid()
@@ -44,7 +51,7 @@ def forked(desk, memory, parent):
         os._exit(0)
 
 
-def main(desk, memory, parent):
+def main(desk: int, memory: int, parent: int) -> None:
     """Answers `parent`: nothing is done until it says the first word. `desk` and `memory` are descriptors."""
     desk, fork = Connection(desk), None
     with contextlib.suppress(EOFError, OSError):
@@ -59,11 +66,11 @@ def main(desk, memory, parent):
     os._exit(0)
 
 
-def say(connection, **message):
+def say(connection: Connection, **message: Any) -> None:
     connection.send_bytes(json.dumps(message).encode())
 
 
-def ready(connections, parent, seconds):
+def ready(connections: list[Connection], parent: int, seconds: float) -> list[Connection]:
     """Those of some connections that have something to say or were hung up, none after so many
     seconds. Ends this process once `parent` has ended."""
     until = time.monotonic() + seconds
@@ -75,7 +82,7 @@ def ready(connections, parent, seconds):
     os._exit(0)
 
 
-def load():
+def load() -> None:
     """What takes its time at the start. Runs no kernel: a fork has no threads of torch."""
     from ..calls.torch_private import load_decompositions
     from ..executors.uncompiled import leave_compiler_out
@@ -86,7 +93,9 @@ def load():
     from . import diagnose, parcel  # noqa: F401
 
 
-def answer(fork, request, desk, memory, parent):
+def answer(
+    fork: Fork | None, request: dict[str, Any], desk: Connection, memory: int, parent: int
+) -> tuple[Fork | None, dict[str, Any]]:
     """(the fork that may go on, {"cause": text, "ended": whether time was up}), from that fork and
     those that take its place."""
     behind, spent, past = 0, 0.0, []
@@ -121,7 +130,7 @@ class Fork:
             work(theirs, memory, self.head, here)
         theirs.close()
 
-    def asked(self, request, desk, parent):
+    def asked(self, request: dict[str, Any], desk: Connection, parent: int) -> tuple[list[dict[str, Any]], bool]:
         """(what it says to a request, whether it hangs): notes, then an answer, which is missing where it died or
         hangs. Nobody asks in between: `desk` can only be hung up, and then both processes end."""
         found, hangs, start = [], False, self.taken()
@@ -154,7 +163,7 @@ class Fork:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def work(line, memory, head, parent):
+def work(line: Connection, memory: int, head: mmap.mmap, parent: int) -> None:
     """Searches, and does nothing else: the life of a fork."""
     try:
         from ..executors import memory_limit
@@ -182,7 +191,7 @@ def work(line, memory, head, parent):
         os._exit(0)
 
 
-def opened(memory, sizes):
+def opened(memory: int, sizes: list[int]) -> tuple[Call, Callable[..., Any]]:
     """The finding that lies in the shared memory; what is written to it stays here."""
     from . import parcel
 
@@ -192,7 +201,7 @@ def opened(memory, sizes):
     return parcel.unpacked(bytes(parts[0]), parts[1:])
 
 
-def searched(finding, request, limit):
+def searched(finding: tuple[Call, Callable[..., Any]], request: dict[str, Any], limit: Limit) -> dict[str, Any]:
     """The cause of some findings, and whether time was up."""
     import torch
 
@@ -217,16 +226,16 @@ class Limit:
         self.start, self.seconds, self.spent = time.process_time(), request["seconds"], request["spent"]
         self.ended, self.tried = False, 0
 
-    def taken(self):
+    def taken(self) -> float:
         """Seconds of the processor, so that a busy machine names the same causes."""
         return self.spent + time.process_time() - self.start
 
-    def over(self, share=1.0):
+    def over(self, share: float = 1.0) -> bool:
         """Whether the time is spent, or a share of it."""
         self.ended = self.ended or self.taken() > self.seconds
         return self.ended or self.taken() > share * self.seconds
 
-    def begins(self):
+    def begins(self) -> bool:
         """Counts a mistake that is about to be tried; False where another process did."""
         self.tried += 1
         if self.tried <= self.behind:
@@ -234,11 +243,11 @@ class Limit:
         HEAD.pack_into(self.head, 0, self.tried, self.taken())
         return True
 
-    def noted(self):
+    def noted(self) -> Iterator[dict[str, Any]]:
         """What other processes noted up to the mistake that was counted last, in order."""
         while self.past and self.past[0][0] <= self.tried:
             yield self.past.pop(0)[1]
 
-    def note(self, state):
+    def note(self, state: dict[str, Any]) -> None:
         """Keeps what is known so far; its "text" is the best name."""
         say(self.line, note=[self.tried, state])

@@ -5,6 +5,11 @@ Each is (text, edits for `Lab.run`). Neighbours: `inside` (other mistakes in one
 operator), `lab` (runs them), `diagnose` (chooses).
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ..calls.foreign import tried
@@ -13,6 +18,11 @@ from ..executors.noise import Noise
 from .edges import together
 from .inside import apart
 from .neighbours import NAIVE
+
+if TYPE_CHECKING:
+    from .evidence import Evidence
+    from .graph import Node
+    from .lab import Lab
 
 # Which arguments hold the index and what is added.
 ADDING = {
@@ -33,7 +43,7 @@ MOST_TILED = 6  # operators of a call that may share an axis
 BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
 
 
-def scanning(node):
+def scanning(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A running sum and its like in the other direction, in blocks, without the current element."""
     if node.name not in SCANS or node.writes or not isinstance(node.value("dim"), int):
         return
@@ -75,7 +85,7 @@ TILED = {"amax", "amin", "sum", "mean", "var_mean", "linalg_vector_norm", "logsu
 WHOLE = {"native_layer_norm", "_fused_rms_norm", "_softmax", "_log_softmax", "_safe_softmax"}
 
 
-def tiled(lab):
+def tiled(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits): what belongs to a whole axis is taken of each tile of it, as where tiles are not put
     together: reductions that share an axis, or what is made of such."""
     held = {}
@@ -136,7 +146,7 @@ def _of_tiles(axis, size):
     return edit
 
 
-def sums(lab):
+def sums(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits) of all of them."""
     for node in lab.nodes():
         for make in (overwriting, scanning):
@@ -147,7 +157,7 @@ def sums(lab):
 # ---- entries that share a place ------------------------------------------------------
 
 
-def overwriting(node):
+def overwriting(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Where several entries go to one place, one of them is left."""
     for kept, way in (
         ((False, "the place is overwritten"), (True, "only one of them is added")) if node.name in ADDING else ()
@@ -208,7 +218,7 @@ VARIANCES = {"var", "std", "var_mean"}
 ORDERS = 4
 
 
-def one_pass(lab):
+def one_pass(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits): the call with every variance as the mean of the squares less the square of
     the mean, added in another order in each."""
     places = [n.place for n in lab.nodes() if n.name in VARIANCES]
@@ -241,7 +251,7 @@ def _one_pass(seed):
     return edit
 
 
-def noisy(lab, evidence, path):
+def noisy(lab: Lab, evidence: Evidence, path: str) -> str:
     """The name of noise as a formula that cancels gives it, whatever the order and the functions: a
     variance in one pass, exp(x) - 1; "" where it is not."""
     for some in (one_pass(lab), *naive(lab)) if evidence.floats else ():
@@ -253,7 +263,7 @@ def noisy(lab, evidence, path):
     return ""
 
 
-def naive(lab):
+def naive(lab: Lab) -> Iterator[list[tuple[str, dict[Any, Callable[..., Any]]]]]:
     """For each operator with a formula that cancels, (text, edits) of some ways to round inside it."""
     for node in lab.nodes():
         for text, formula in NAIVE.get(node.name, ()) if not node.writes else ():
