@@ -2,8 +2,11 @@
 """What a case asks of one output (docs/background/case.md), answered by running the call on the CPU. Asks
 `executors.operands` and `executors.reference_runs`; serves `outputs` and `kept`. Nothing here decides."""
 
+from __future__ import annotations
+
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,7 +14,7 @@ from .. import _core
 from ..calls.alone import alone, names_in
 from ..calls.foreign import foreign
 from ..calls.indices import choice_fields, choice_of, leaves_none, name_of_one
-from ..calls.replay import promises_nothing
+from ..calls.replay import Call, promises_nothing
 from ..calls.verdicts import clause
 from ..calls.writes import updates
 from ..executors.formats import NATIVE, rounded_inputs
@@ -24,6 +27,9 @@ from ..executors.precision import kernel_is_reference
 from . import corners, discrete, strays
 from .readings import as_held, held_to
 
+if TYPE_CHECKING:
+    from ..executors.operands import Operands
+
 ROUNDING = 2.0**-24  # of float32
 LOW_ROUNDING = 2.0**-8  # of 16 bits
 RUNS_NEARBY = 4  # of those on which a look stands
@@ -31,11 +37,11 @@ ROUNDINGS = 16  # of a callable, otherwise than the device's
 REAL_PART = {torch.complex64: torch.float32, torch.complex128: torch.float64, torch.complex32: torch.float16}
 
 
-def short(dtype):
+def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def captured_dtype(call, path):
+def captured_dtype(call: Call, path: str) -> torch.dtype | None:
     """The dtype that an output had when it was captured, of its parts if it is complex; None where
     nobody knows."""
     views = call.views if path in call.views else call.results
@@ -43,7 +49,7 @@ def captured_dtype(call, path):
     return REAL_PART.get(captured, captured)
 
 
-def known_of(operands, path, device):
+def known_of(operands: Operands, path: str, device: torch.Tensor) -> dict[str, Any]:
     """What is known of an output before anything is asked: keywords of `_core.Case.begin`."""
     call, reference = operands.call, operands.reference
     single = bool(name_of_one(call)) or not call.composite
@@ -83,7 +89,7 @@ class Later:
     def __init__(self, operands):
         self.operands = operands
 
-    def begun(self):
+    def begun(self) -> Operands:
         self.operands = held_to(self.operands)
         return self.operands
 
@@ -121,13 +127,13 @@ class Answers:
         """Runs of ours without those that are nonsense."""
         return (run for run in runs if self._is_sound(run[0] if isinstance(run, tuple) else run, want))
 
-    def of(self, reading):
+    def of(self, reading: int) -> Answers:
         """Those that answer for that reading of the call."""
         return self._others.get(reading, self)
 
     # ---- form ----
 
-    def operands_(self, case, k):
+    def operands_(self, case: _core.Case, k: int) -> None:
         if self.later is not None:
             self._answer_by(self.later.begun())
         truth, yardstick = (of[self.path] for of in (self.reference.truth, self.reference.yardstick))
@@ -135,7 +141,7 @@ class Answers:
         number = list(_core.excuses).index(kind) if kind else 0
         case.give(truth, yardstick, hang.get(self.path), number, self.operands.note)
 
-    def dtype(self, case, k):
+    def dtype(self, case: _core.Case, k: int) -> None:
         """The dtype that the operator gives. Where the reference is a formula of somebody
         else, its float dtype is not the law."""
         native = (self.reference.native() or {}).get(self.path)
@@ -146,7 +152,7 @@ class Answers:
             return case.give()
         return case.tell(text=short(native.dtype))
 
-    def native(self, case, k):
+    def native(self, case: _core.Case, k: int) -> None:
         native = (self.reference.native() or {}).get(self.path)
         if native is None:
             return case.give()
@@ -157,20 +163,20 @@ class Answers:
 
     # ---- other readings of the call ----
 
-    def unread(self, case, k):
+    def unread(self, case: _core.Case, k: int) -> None:
         self._read(case, _core.reading_unread, self.readings.unread())
 
-    def unwritten(self, case, k):
+    def unwritten(self, case: _core.Case, k: int) -> None:
         self._read(case, _core.reading_unwritten, self.readings.unwritten())
 
-    def reading(self, case, k):
+    def reading(self, case: _core.Case, k: int) -> None:
         self._read(case, _core.reading_others + k, self.readings.reading(k))
 
-    def own_step(self, case, k):
+    def own_step(self, case: _core.Case, k: int) -> None:
         run = (self.readings.own_step(k) or {}).get(self.path)
         case.give(run if self._is_sound(run, "own_step", LOW_ROUNDING) else None)
 
-    def chain(self, case, k):
+    def chain(self, case: _core.Case, k: int) -> None:
         """Run k of a callable that rounds to 16 bits between its operators; the second is the CPU's own."""
         if k == 1 and (native := (self.reference.native() or {}).get(self.path)) is not None:
             return case.give(native)
@@ -188,38 +194,38 @@ class Answers:
 
     # ---- looks ----
 
-    def slope(self, case, k):
+    def slope(self, case: _core.Case, k: int) -> None:
         case.give(moved_by_slope(self.reference, self.path))
 
-    def products(self, case, k):
+    def products(self, case: _core.Case, k: int) -> None:
         case.tell(number=n_products(self.reference, self.path))
 
-    def functions(self, case, k):
+    def functions(self, case: _core.Case, k: int) -> None:
         wide, narrow = self.own.raw_replay(k)
         case.give(wide.get(self.path), narrow.get(self.path))
 
-    def replay(self, case, k):
+    def replay(self, case: _core.Case, k: int) -> None:
         wide, narrow = self.operands.replay_of(self.path, k)
         if self.path in wide:
             case.give(wide[self.path], narrow[self.path])
         else:  # the unperturbed result stands in
             case.give(self.reference.truth[self.path], self.reference.yardstick[self.path])
 
-    def fan_in(self, case, k):
+    def fan_in(self, case: _core.Case, k: int) -> None:
         case.tell(number=self.operands.fan_in(self.path), size=self.reference.largest_input)
 
-    def flushed(self, case, k):
+    def flushed(self, case: _core.Case, k: int) -> None:
         case.give(self._next("flushed", k, lambda: self.operands.flushed(self.path)))
 
-    def loss(self, case, k):
+    def loss(self, case: _core.Case, k: int) -> None:
         case.give(*self._next("loss", k, lambda: self.own.far_away(self.path)) or ())
 
-    def noise(self, case, k):
+    def noise(self, case: _core.Case, k: int) -> None:
         run, rough = self._next("noise", k, lambda: self._sound("noise", self.own.noises(self.path))) or (None, False)
         own = run is not None and self.own.same_apart()
         case.give(run, None, None, own * _core.noise_own_steps + rough * _core.noise_rough)
 
-    def run(self, case, k):
+    def run(self, case: _core.Case, k: int) -> None:
         run, kind = self._next("run", k, self._runs_of_float32) or (None, 0)
         case.give(run, None, None, kind)
 
@@ -239,7 +245,7 @@ class Answers:
         run, kind = self._next("lost", k, lambda: runs_in_order(self.own, self.path)) or (None, 0)
         case.give(run, None, None, kind)
 
-    def exact(self, case, k):
+    def exact(self, case: _core.Case, k: int) -> None:
         if self.device.dtype is torch.float32 and self.own.is_rounded_once():  # its result is no number of float32
             return case.give(torch.ones(self.device.shape, dtype=torch.uint8))
         marks = self.own.exact_steps(self.path)
@@ -247,44 +253,44 @@ class Answers:
 
     # ---- excuses ----
 
-    def whole(self, case, k):
+    def whole(self, case: _core.Case, k: int) -> None:
         case.tell(number=is_whole(self.reference, self.path))
 
-    def rounded(self, case, k):
+    def rounded(self, case: _core.Case, k: int) -> None:
         case.give(self._next("rounded", k, lambda: self._sound("noise", self.own.rounded_otherwise(self.path))))
 
-    def infinite(self, case, k):
+    def infinite(self, case: _core.Case, k: int) -> None:
         case.give(self._next("infinite", k, lambda: self.own.infinite(self.path)))
 
-    def overflows(self, case, k):
+    def overflows(self, case: _core.Case, k: int) -> None:
         case.tell(number=self.reference.overflows)
 
-    def steps(self, case, k):
+    def steps(self, case: _core.Case, k: int) -> None:
         jumps = self.reference.jumps.get(self.path)
         if not jumps:
             return case.give()
         return case.give(torch.cat([j.where for j in jumps]), torch.cat([j.values for j in jumps]))
 
-    def near_step(self, case, k):
+    def near_step(self, case: _core.Case, k: int) -> None:
         self._contents = self.reference.moved(FIRST_NEAR + k, _core.near_reach)
         case.give(self.reference.wide(self._contents)[self.path])
 
-    def nearer_step(self, case, k):
+    def nearer_step(self, case: _core.Case, k: int) -> None:
         near = self.reference.drawn_near(self._contents)
         case.give(self.reference.wide(near)[self.path])
 
-    def added(self, case, k):
+    def added(self, case: _core.Case, k: int) -> None:
         case.give(self._next("added", k, lambda: self._sound("order", self.own.added_in_order(self.path))))
 
     # ---- what is not promised ----
 
-    def writes(self, case, k):
+    def writes(self, case: _core.Case, k: int) -> None:
         case.give(*(updates(self.call, self.device) or ()))
 
-    def held(self, case, k):
+    def held(self, case: _core.Case, k: int) -> None:
         case.give(discrete.not_held(self.call, self.device))
 
-    def usual(self, case, k):
+    def usual(self, case: _core.Case, k: int) -> None:
         case.give(discrete.conversions(self.call, self.device))
 
     def _probe(self, case, k, by, settled=False):
@@ -294,21 +300,21 @@ class Answers:
             return case.give()
         return case.give(corners.probe(self.reference, self.path, self._keys, k, by, settled))
 
-    def probe(self, case, k):
+    def probe(self, case: _core.Case, k: int) -> None:
         self._probe(case, k, corners.JITTER)
 
-    def nearer_probe(self, case, k):
+    def nearer_probe(self, case: _core.Case, k: int) -> None:
         self._probe(case, k, corners.JITTER / 2)
 
-    def settled_probe(self, case, k):
+    def settled_probe(self, case: _core.Case, k: int) -> None:
         self._probe(case, k, corners.JITTER, True)
 
-    def nearer_settled(self, case, k):
+    def nearer_settled(self, case: _core.Case, k: int) -> None:
         self._probe(case, k, corners.JITTER / 2, True)
 
     # ---- narrower formats ----
 
-    def narrow(self, case, k):
+    def narrow(self, case: _core.Case, k: int) -> None:
         """The call with roundings to a narrower format. An operator's own kernel is none where it may
         be what is under test."""
         how, name = _core.narrow_runs[k]
@@ -325,17 +331,17 @@ class Answers:
 
     # ---- what chooses ----
 
-    def choice(self, case, k):
+    def choice(self, case: _core.Case, k: int) -> None:
         choice = choice_of(self.call, self.path)
         if choice is None or leaves_none(choice):
             return case.give()
         return case.choose(choice.values, **choice_fields(choice))
 
-    def admissible(self, case, k):
+    def admissible(self, case: _core.Case, k: int) -> None:
         wide, narrow = self.operands.replay_of(self.path, k)
         case.give(wide.get(self.path), narrow.get(self.path))
 
-    def rounding(self, case, k):
+    def rounding(self, case: _core.Case, k: int) -> None:
         if not self.call.composite:
             return case.give()
         outputs = self._next("rounding", k, lambda: self.reference.roundings(ROUNDINGS))
@@ -368,13 +374,13 @@ class Way:
     part: object = None  # function: path -> where that output lies in the whole one (usc_case_part)
 
 
-def judge(way, operands, path, device):
+def judge(way: Way, operands: Operands, path: str, device: torch.Tensor) -> None:
     """Adds what a case finds of one output to its findings."""
     more = dict(part=way.part(path)) if way.part else {}
     answer_all(way, operands, path, device, narrow=way.narrow, carries=way.later is not None, **more)
 
 
-def answer_all(way, operands, path, device, **more):
+def answer_all(way: Way, operands: Operands, path: str, device: torch.Tensor, **more: Any) -> None:
     """Answers what a case asks of one output; `more`: of `_core.Case.begin`."""
     case, timing = way.case, operands.timing
     answers = Answers(operands, path, device, way.readings, way.outputs, way.later)

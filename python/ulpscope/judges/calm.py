@@ -2,12 +2,19 @@
 """The same call with its chances set to zero: what a device computes apart from the dice can
 be judged in full where it can be asked again. Serves `session.judging` and `session.api`."""
 
+from __future__ import annotations
+
 import copy
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..calls.callable import parameters
+
+if TYPE_CHECKING:
+    from ..calls.replay import Call
 
 # Arguments that say how likely an element is dropped, and the value that drops none.
 CHANCES = {
@@ -26,7 +33,7 @@ CHANCES = {
 ENDINGS = ("dropout", "dropout_p", "drop_prob", "dropout_prob", "drop_rate", "drop_path")
 
 
-def calm_call(call):
+def calm_call(call: Call) -> tuple[Call, str] | None:
     """The call of an operator without its chance, and the argument that was set; None where no
     argument is one."""
     if not call.schema:
@@ -36,7 +43,9 @@ def calm_call(call):
     return found and (replace(call, args=found[0], kwargs=found[1], live=None), found[2])
 
 
-def calm_arguments(fn, args, kwargs):
+def calm_arguments(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any], str] | None:
     """The same for the arguments of a Python callable: (args, kwargs, what was set) or None."""
     names = [p.name for p in parameters(fn) or ()]  # of a builtin its keywords are all that is known
     return _calm(names, args, kwargs)
@@ -59,7 +68,7 @@ def _is_chance(name, value):
     return name in CHANCES and isinstance(value, float) and 0 < value < 1
 
 
-def calm_module(module):
+def calm_module(module: Any) -> tuple[torch.nn.Module, str] | None:
     """A copy of a module in which nothing is dropped, and what was set; None where nothing is."""
     if not isinstance(module, torch.nn.Module):
         return None

@@ -2,11 +2,19 @@
 """Calls that carry elements elsewhere and compute nothing: which they are. That the CPU's bytes are right
 there, and what else is, a case decides (`_core.Case.begin`, carries). Serves `outputs` and `kept`."""
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
 from ..calls.exact import carries
 from ..calls.torch_older import real_dtype
 
+if TYPE_CHECKING:
+    from ..executors.operands import Operands
 
-def carried(operands, paths):
+
+def carried(operands: Operands, paths: Collection[str]) -> bool:
     """Whether it is such a call, with outputs at these paths, whose kernel on the CPU is its only reference."""
     if not _only_carries(operands):
         return False

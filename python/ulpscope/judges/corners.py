@@ -6,10 +6,18 @@ A corner is found by moving what is differentiated, and nothing else, by less th
 could show. Labels, masks and saved results belong to the definition: at them nothing is open.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..calls.foreign import theirs
 from ..calls.mode import Mode
+
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+    from ..executors.reference_runs import Reference
 
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 GRID = 2.0**-36  # of the largest: far above what a jitter becomes on its way
@@ -64,7 +72,7 @@ ACTIVATIONS = {
 # ---- what is differentiated ----------------------------------------------------------
 
 
-def differentiated(reference):
+def differentiated(reference: Reference) -> list[tuple[int, torch.dtype]]:
     """Keys of the segments that a gradient is about."""
     call = reference.call
     floats = {k: p for k, p in reference.parts.items() if p.dtype.is_floating_point and not p.steers and p.data.numel()}
@@ -128,7 +136,9 @@ def _on_grid(value):
     return torch.where(value.isfinite(), (value / step).round() * step, value)
 
 
-def probe(reference, path, keys, k, by, settled=False):
+def probe(
+    reference: Reference, path: str, keys: list[tuple[int, torch.dtype]], k: int, by: float, settled: bool = False
+) -> torch.Tensor:
     """Output `path` where what is differentiated is jittered in the k-th way by a share `by`;
     with activations at their captured point where `settled`. Raises where the operator does
     not exist there."""
@@ -158,7 +168,7 @@ def _jittered(reference, keys, k, by):
     return contents
 
 
-def is_gradient(call, path):
+def is_gradient(call: Call, path: str) -> bool:
     """Whether an output of a call may be a gradient."""
     if call.composite:
         return call.differentiates and not (call.op.endswith("with backward") and path.startswith("out[0]"))

@@ -2,21 +2,28 @@
 """Conversions that the integer type does not hold, and what they give; roundings. Serves
 `answers`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..calls.exact import ROUNDINGS
 from ..calls.indices import name_of_one, operator_of
 
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+
 CASTS = {"_to_copy", "to", "copy_", "copy", "type_as", "_copy_from", "int", "long"}
 
 
-def is_rounding(call):
+def is_rounding(call: Call) -> bool:
     """Whether the operator gives the exact value whatever the input."""
     name = name_of_one(call).removeprefix("_foreach_").removesuffix("_")
     return not call.is_complex and name in ROUNDINGS and not operator_of(call)[1].get("decimals")
 
 
-def not_held(call, device):
+def not_held(call: Call, device: torch.Tensor) -> torch.Tensor | None:
     """Where a float is converted that the integer type of the output does not hold; None for
     what is no conversion."""
     name, arguments = operator_of(call)
@@ -31,7 +38,7 @@ def not_held(call, device):
     return ~fits.expand(device.shape)
 
 
-def conversions(call, device):
+def conversions(call: Call, device: torch.Tensor) -> torch.Tensor | None:
     """What conversions to the integer type of `device` give of floats that it does not hold,
     along a first axis: its limits, 0, -1, the low bits of wider integers."""
     _, source = operator_of(call)

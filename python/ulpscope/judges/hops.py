@@ -2,7 +2,10 @@
 """Sums in a narrow dtype that are rounded once at every rank they pass: which values an honest
 order of adding can give. Serves `session.collectives`."""
 
+from __future__ import annotations
+
 import random
+from collections.abc import Sequence
 
 import torch
 
@@ -15,7 +18,7 @@ BLOCK = 1 << 20
 ROUNDING = ("sum", "avg", "product")
 
 
-def strays(how, terms, got):
+def strays(how: str, terms: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[torch.Tensor, bool] | None:
     """
     Which elements of `got` lie where no adding of `terms` in its own narrow dtype leads, and
     whether all of it may be called such a sum: none of them, and not too many beyond the

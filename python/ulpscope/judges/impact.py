@@ -6,14 +6,20 @@ node, which a trace names (`call.state`, docs/reference/trace-format.md). It is 
 not at all: whatever could be another tensor leaves the effect out.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import re
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..calls.read_call import dtype_named, stored
-from ..calls.replay import BadCall, base_name, fit, is_row_major, resolve
+from ..calls.replay import BadCall, Call, base_name, fit, is_row_major, resolve
+
+if TYPE_CHECKING:
+    from .. import _core
 
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}  # their factors
@@ -38,7 +44,13 @@ ALONE = {
 }
 
 
-def loss_effect(trace, call, answer, truth, backward):
+def loss_effect(
+    trace: _core.Trace,
+    call: Call,
+    answer: dict[str, torch.Tensor],
+    truth: dict[str, torch.Tensor],
+    backward: dict[Any, Any],
+) -> float | None:
     """
     |sum(dL/dy * (y - R))| in the loss's units over elements where all are finite.
 

@@ -2,9 +2,12 @@
 """A call with other tensors in it: each as rows of its own. Where tensors lie does not change what is computed. Serves
 `readings` and the relations of `fuzzer`."""
 
-from dataclasses import replace
+from __future__ import annotations
 
-from ..calls.replay import base_name
+from dataclasses import replace
+from typing import Any
+
+from ..calls.replay import Call, base_name
 from ..calls.trusting import TRUSTING
 from .rows import put, tensor_of
 
@@ -27,7 +30,7 @@ OF_STRIDES = {
 }
 
 
-def varied(call, **changes):
+def varied(call: Call, **changes: Any) -> Call:
     """A copy whose arguments can be given other contents; what the trace knows of results is left."""
     changes.setdefault("args", list(call.args))
     return replace(
@@ -42,7 +45,7 @@ def varied(call, **changes):
     )
 
 
-def fits(call):
+def fits(call: Call) -> bool:
     """Whether arguments of a call may be given storages of their own: it asks for no memory beyond
     them, and nothing that it writes is seen by another argument."""
     written = {call.views[p].storage for p in call.written()}
@@ -51,7 +54,7 @@ def fits(call):
     return not call.whole and not call.composite and not trusts and all(shared.count(s) == 1 for s in written)
 
 
-def in_rows(call):
+def in_rows(call: Call) -> Call | None:
     """The call with each tensor as rows of its own; None where all are so, or must lie where they do."""
     shared = [v.storage for v in call.views.values()]
     plain = all(v.is_contiguous() and v.offset == 0 and shared.count(v.storage) == 1 for v in call.views.values())
@@ -63,5 +66,5 @@ def in_rows(call):
     return made
 
 
-def may_move(call):
+def may_move(call: Call) -> bool:
     return fits(call) and base_name(call.op)[1] not in OF_STRIDES and not any(v.form for v in call.views.values())

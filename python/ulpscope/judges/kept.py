@@ -6,11 +6,12 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .. import _core
 from ..calls.foreign import foreign
 from ..calls.freedom import freedom_of
-from ..calls.replay import draws_random, promises_nothing
+from ..calls.replay import Call, draws_random, promises_nothing
 from ..executors.device import TorchDevice, learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference_runs import FAR_REPLAYS, Reference
@@ -19,6 +20,9 @@ from .carried import carried
 from .own_steps import steps_of
 from .refused import without_reference
 from .readings import Readings, held_to
+
+if TYPE_CHECKING:
+    import torch
 
 RANDOM = "draws random numbers, which takes a device that can be asked again"
 
@@ -39,13 +43,13 @@ class Shared(Reference):
         return self._far[key]
 
 
-def shared_operands(call, timing):
+def shared_operands(call: Call, timing: Timing) -> Operands:
     operands = Operands(call, timing)
     operands.reference = Shared(call)
     return operands
 
 
-def form_of(operands, path):
+def form_of(operands: Operands, path: str) -> torch.Tensor:
     """An output of the form that a right one has: the truth in the dtype that was captured, or
     that the CPU gives."""
     reference = operands.reference
@@ -71,7 +75,7 @@ class Kept:
     undefined: tuple = ()  # paths of those that are promised nothing
 
 
-def outputs_of_call(call):
+def outputs_of_call(call: Call) -> Kept:
     """What is kept of the outputs of a call."""
     kept = Kept()
     case = kept.case

@@ -5,6 +5,8 @@ either from tile to tile. So the call may be held to the form that reads no hidd
 one reaches NaN is as good. Serves `readings`. Of torch it needs its softmax and `einsum`.
 """
 
+from __future__ import annotations
+
 import copy
 import math
 
@@ -13,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..calls.arguments import arguments_of
 from ..calls.callable import learn
-from ..calls.replay import base_name, bind_exact
+from ..calls.replay import Call, base_name, bind_exact
 
 OWN = (
     torch.ops.aten.scaled_dot_product_attention,
@@ -24,7 +26,7 @@ MOST = 1 << 26  # products of weights and values
 NOTE = "NaN or Inf of a hidden key: one form of attention multiplies it by 0, another does not read it"
 
 
-def unread(call):
+def unread(call: Call) -> tuple[Call, dict[str, torch.Tensor]] | None:
     """(the call in the form that reads no hidden key, path -> which elements a hidden one may reach); None where
     nothing hidden is NaN."""
     if call.composite and call.function not in OWN:

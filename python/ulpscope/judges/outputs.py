@@ -2,18 +2,36 @@
 """Findings over the outputs of one call: a case in C asks (docs/background/case.md), `answers` tells, and `rows` and
 `products` have the pieces of large calls. Serves `session.judging`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.exact import carries
 from ..calls.foreign import foreign
 from ..calls.verdicts import clause
-from ..executors.operands import Operands
+from ..executors.operands import Operands, Timing
 from . import answers, products, rows
 from .carried import carried
 from .readings import Readings, as_held, clear_of_memory, held_to
 
+if TYPE_CHECKING:
+    import torch
+    from .answers import Way
+    from ..calls.replay import Call
+    from ..executors.device import Answer
 
-def judge_answer(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+
+def judge_answer(
+    call: Call,
+    answer: Answer,
+    timing: Timing,
+    operands: Operands | None = None,
+    narrow: bool = True,
+    steps: Callable[[int], dict[str, torch.Tensor] | None] = lambda k: None,
+) -> tuple[_core.Findings, Operands, Any]:
     """(findings, the operands that the one that decides is of, the Piece that they are of or None)."""
     case = _core.Case(Findings(), large=rows.LARGE, work=products.WORK, fewest=products.FEWEST)
     found = _in_pieces(case, call, answer, timing, steps)
@@ -96,7 +114,7 @@ def _taken(steps, take):
     return of_piece
 
 
-def judge_outputs(operands, answer, way=None):
+def judge_outputs(operands: Operands, answer: Answer, way: Way | None = None) -> _core.Findings:
     """Findings for every output of an answer, by operands that have begun; `way`: how it is judged."""
     way = way or answers.Way(_core.Case(Findings()))
     truth, promised = operands.reference.truth, answer.outputs.keys() - operands.reference.undefined
@@ -114,7 +132,7 @@ def judge_outputs(operands, answer, way=None):
     return found
 
 
-def judge_output(way, operands, device, path):
+def judge_output(way: Way, operands: Operands, device: torch.Tensor, path: str) -> None:
     """Adds the finding on one output; `unjudged` where its reference fails."""
     try:
         answers.judge(way, operands, path, device)

@@ -3,13 +3,17 @@
 between these steps is torch's, not the device's. The device's own way through the steps is taken,
 each step correctly rounded. Serves `readings`."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
 
 from ..calls.mode import Mode
 from ..calls.older import zip_equal
-from ..calls.replay import BadCall, is_write, mapped, outputs_of, plain, tensors_in
+from ..calls.replay import BadCall, Call, is_write, mapped, outputs_of, plain, tensors_in
 from ..calls.torch_private import DispatchKey, OpOverload, has_kernel, key_for_device
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen
@@ -73,7 +77,7 @@ def _run(func, given, dtype):
 # ---- runs ------------------------------------------------------------------------------
 
 
-def taken_apart_by_torch(call, device):
+def taken_apart_by_torch(call: Call, device: Any) -> bool:
     """Whether torch itself takes the operator apart on that device."""
     function, key = call.function, DispatchKey.CompositeImplicitAutograd
     if type(device) is not TorchDevice or not isinstance(function, OpOverload):
@@ -87,7 +91,7 @@ def taken_apart_by_torch(call, device):
         return False
 
 
-def steps_of(call, device):
+def steps_of(call: Call, device: Any) -> Callable[[int], dict[str, torch.Tensor] | None]:
     """A function k -> (path -> what run k of the device's own steps gives, each correctly rounded; of run 0
     without noise), or None where torch does not take the call apart there."""
     return cache(lambda k: _run_in_steps(call, device, k) if taken_apart_by_torch(call, device) else None)

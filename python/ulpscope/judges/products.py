@@ -4,13 +4,20 @@ them, some by a checksum of every row (src/case/case_piece.c). D w against A (B 
 costs no more than reading the matrices. Serves `outputs`.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
-from ..calls.replay import base_name
+from ..calls.replay import Call, base_name
 from .rows import Piece, put, tensor_of
+
+if TYPE_CHECKING:
+    from ..executors.device import Answer
 
 WORK = 0.0  # products of two numbers, from which rows are chosen; 0: the rule's own
 FEWEST = 0  # rows by chance; the same
@@ -39,7 +46,7 @@ class Product:
     width: int
     fan_in: int
 
-    def matrices(self):
+    def matrices(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """The two, what is added, and the result, as matrices or batches of them."""
         call, out = self.call, self.answer.outputs["out[0]"]
         a, b = tensor_of(call, self.left), tensor_of(call, self.right)
@@ -48,7 +55,7 @@ class Product:
             a, out, b = a.reshape(-1, a.shape[-1]), out.reshape(-1, out.shape[-1]), b.t()
         return a, b, bias, out
 
-    def checksums(self):
+    def checksums(self) -> torch.Tensor | None:
         """How far the checksum of each row is off, measured by the row; of the worst batch. None where the
         matrices do not make the result."""
         a, b, bias, out = self.matrices()
@@ -56,7 +63,7 @@ class Product:
             return None
         return _checksums(self.call, a, b, bias, out)
 
-    def pieces(self, rows):
+    def pieces(self, rows: Sequence[int]) -> Iterator[Piece]:
         """Yields the pieces of these rows."""
         a, _, bias, out = self.matrices()
         rows, first = torch.tensor(rows), 0
@@ -80,7 +87,7 @@ class Product:
         return Piece(part, given, take, lambda path: where, share)
 
 
-def product_of(call, answer):
+def product_of(call: Call, answer: Answer) -> Product | None:
     """The Product that a call is; None for all others."""
     name = base_name(call.op)[1]
     if call.composite or name not in PRODUCTS or not call.op.startswith("aten::") or answer.trespass:

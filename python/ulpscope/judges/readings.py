@@ -2,7 +2,11 @@
 """Other readings of one call, which are as right as its own: the operands of each, made when a case
 first asks for it (docs/background/case.md). Serves `answers`; nothing here decides."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..calls.contents import LARGE
 from ..calls.foreign import foreign
@@ -15,10 +19,14 @@ from .refused import beside
 from .in_rows import in_rows
 from .unwritten import unwritten
 
+if TYPE_CHECKING:
+    import torch
+    from ..calls.replay import Call
+
 IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"
 
 
-def rows_of(call):
+def rows_of(call: Call) -> Call | None:
     """The call with the same numbers in rows; None where they are, or are many."""
     n_bytes = sum(math.prod(v.sizes) * v.dtype.itemsize for v in call.views.values())
     return in_rows(call) if n_bytes < LARGE else None
@@ -43,11 +51,11 @@ class Readings:
         self._made = []  # (note, Operands that have begun, or what they raised)
         self._once = {}  # want -> what is made for it
 
-    def made(self, name):
+    def made(self, name: str) -> Any:
         """What was made for a want, None where it was not asked for."""
         return self._once.get(name)
 
-    def unread(self):
+    def unread(self) -> tuple[str, Operands, dict[str, torch.Tensor]] | None:
         """(note, operands, path -> elements) of attention that reads nothing hidden, and of those that may be
         NaN beside; None where nothing is hidden that is NaN."""
         if "unread" not in self._once:
@@ -55,7 +63,7 @@ class Readings:
             self._once["unread"] = found and (masked.NOTE, self._begun(found[0]), found[1])
         return _or_raise(self._once["unread"])
 
-    def unwritten(self):
+    def unwritten(self) -> tuple[str, Operands, dict[str, torch.Tensor]] | None:
         """(note, operands, path -> elements) of what the CPU's kernel writes, and of those that it leaves; None
         where it leaves none."""
         if "unwritten" not in self._once:
@@ -63,7 +71,7 @@ class Readings:
             self._once["unwritten"] = ("", self._begun(self.call, marks), marks) if marks else None
         return _or_raise(self._once["unwritten"])
 
-    def reading(self, k):
+    def reading(self, k: int) -> tuple[str, Operands, dict[str, torch.Tensor]] | None:
         """(note, operands, {}) of reading k; None where there are no more. Raises what its operators raise."""
         while len(self._made) <= k:
             found = next(self._calls, None)
@@ -91,7 +99,7 @@ def _or_raise(made):
     return made
 
 
-def held_to(operands, make=Operands):
+def held_to(operands: Operands, make: Callable[..., Operands] = Operands) -> Operands:
     """The operands, which have begun; where the call's own reference fails those of the same call with
     something else in the places that it refuses, or of the same numbers in rows. Raises what that raises where
     these fail, too."""
@@ -122,7 +130,7 @@ def _begins(operands):
     return True
 
 
-def clear_of_memory(operands):
+def clear_of_memory(operands: Operands) -> Operands:
     """The operands; where a reading was asked for that leaves out what nobody writes, and there is one, its."""
     readings = operands.readings
     made = readings and readings.made("unwritten")
@@ -132,6 +140,6 @@ def clear_of_memory(operands):
     return made[1]
 
 
-def as_held(operands, outputs):
+def as_held(operands: Operands, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Outputs in the order and the gauge in which the operands have theirs."""
     return brought(freedom_of(operands.call), outputs, operands.reference.truth)

@@ -3,9 +3,13 @@
 call is run with something else in these places, twice; what comes out the same at both runs
 does not hang on them and is judged. Serves `readings`, `session.judging` and `kept`."""
 
+from __future__ import annotations
+
 import copy
 import re
+from collections.abc import Callable
 from itertools import product
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,13 +20,17 @@ from ..calls.mode import Mode
 from ..calls.verdicts import clause
 from ..executors.conventions import is_rejection
 
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+    from ..executors.operands import Operands
+
 DIVIDED, OUT_OF_RANGE = "zero_division", "bad_index"
 MARKS = (17, 91, 53)  # every integer type holds them
 RANGE = re.compile(r"out of (range|bounds)|index .* (invalid|negative)|Expected .*index", re.IGNORECASE)
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
-def kind_of(problem):
+def kind_of(problem: BaseException) -> str:
     """The excuse that an exception stands for, "" for none."""
     text = str(problem)
     if "ZeroDivisionError" in text:
@@ -113,7 +121,7 @@ def _filled(call, turn):
     return other
 
 
-def beside(call, problem, make):
+def beside(call: Call, problem: BaseException, make: Callable[[Call], Operands]) -> Operands | None:
     """Operands of the call with something else in the places that the CPU refuses (`refused`: the excuse, and
     path -> which elements hang on these); None where no element is left, or the CPU refuses it all."""
     kind = kind_of(problem)
@@ -140,7 +148,7 @@ def beside(call, problem, make):
     return runs[0]
 
 
-def without_reference(call, problem):
+def without_reference(call: Call, problem: BaseException) -> tuple[str, str]:
     """(verdict, reason) of a call of which the CPU refuses everything, or has no reference."""
     text = clause(problem)
     if kind_of(problem) == DIVIDED:

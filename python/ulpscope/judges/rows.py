@@ -5,14 +5,21 @@ all that memory has to hold. Where an output is a product of large matrices, the
 `products`. Serves `outputs`.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 
-from ..calls.replay import base_name, fit, raw_bytes
+from ..calls.replay import Call, View, base_name, fit, raw_bytes
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
+
+if TYPE_CHECKING:
+    from ..executors.device import Answer
 
 LARGE = 0  # elements of an output, from which it is judged in pieces; 0: the rule's own
 PIECE = 1 << 18  # elements of a piece
@@ -30,7 +37,7 @@ class Piece:
     share: float = 1.0  # of the elements that is judged at all
 
 
-def pieces(call, answer):
+def pieces(call: Call, answer: Answer) -> Iterator[Piece] | None:
     """Yields pieces that make up the call, None where its rows hang together."""
     outputs = answer.outputs
     if not outputs:
@@ -45,7 +52,7 @@ def pieces(call, answer):
     return None if rows >= cut.length else _each(call, answer, cut, rows)
 
 
-def largest_input(call):
+def largest_input(call: Call) -> int:
     """Elements of its largest argument."""
     return max((math.prod(v.sizes) for v in call.views.values()), default=0)
 
@@ -119,7 +126,7 @@ def _read_rows(part, path, start, end):
     _replaced(part, path, content, replace(view, offset=view.offset - start))
 
 
-def gathered(call, answer):
+def gathered(call: Call, answer: Answer) -> Iterator[Piece] | None:
     """The one Piece of a loss that reads one element of each row of a large input, with these alone;
     None for all others."""
     if base_name(call.op)[1] not in ("nll_loss_forward", "nll_loss2d_forward") or call.composite:
@@ -151,7 +158,7 @@ def gathered(call, answer):
     return iter([Piece(part, answer, lambda outputs: outputs)])
 
 
-def places(call, answer):
+def places(call: Call, answer: Answer) -> Iterator[Piece] | None:
     """Yields a Piece for each place of a call over lists of much; None for all others."""
     length = length_of_lists(call)
     if length is None or answer.trespass:
@@ -167,13 +174,13 @@ def _at_place(call, answer, i, length):
     return Piece(call_at_place(call, i, length), given, here)
 
 
-def tensor_of(call, path, view=None):
+def tensor_of(call: Call, path: str, view: View | None = None) -> torch.Tensor:
     """An argument as it was captured, or the part of it that `view` shows."""
     view = view or call.views[path]
     return fit(call.storages[view.storage], view.dtype).as_strided(view.sizes, view.strides, view.offset)
 
 
-def put(call, path, tensor):
+def put(call: Call, path: str, tensor: torch.Tensor) -> None:
     """Gives an argument of a call a content of its own."""
     tensor = tensor.contiguous()
     view = replace(call.views[path], sizes=tuple(tensor.shape), strides=tensor.stride(), offset=0)

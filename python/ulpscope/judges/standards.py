@@ -6,15 +6,24 @@ and the worst of it. The rules are C (`_core.Standard`); docs/reference/metrics.
 standard that cannot say anything says `unjudged`; nothing here raises.
 """
 
+from __future__ import annotations
+
 import json
 import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.foreign import foreign
-from ..calls.replay import draws_random, plain, promises_nothing
+from ..calls.replay import Call, draws_random, plain, promises_nothing
 from ..calls.verdicts import clause
+
+if TYPE_CHECKING:
+    import torch
+    from ..executors.device import Answer
+    from ..executors.operands import Operands
 
 OWN = "ulpscope"
 
@@ -37,7 +46,7 @@ COMPARED = (
 )
 
 
-def parsed(name):
+def parsed(name: str | None) -> _core.Standard | None:
     """The standard of that name, None for our own rule. ValueError lists the known ones."""
     if name in (None, OWN):
         return None
@@ -47,7 +56,7 @@ def parsed(name):
         raise ValueError(str(problem)) from None
 
 
-def chosen(rule=None, compare=False):
+def chosen(rule: str | None = None, compare: bool = False) -> tuple[_core.Standard | None, list[_core.Standard]]:
     """The standard that decides (None: our own) and those that are only asked as well: all,
     or the one that `compare` names."""
     names = (compare,) if isinstance(compare, str) else COMPARED if compare else ()
@@ -66,14 +75,14 @@ class Opinion:
     path: str = ""  # the output that decided
     outputs: dict = field(default_factory=dict)  # path -> what `_core.Standard.judge` gives
 
-    def about(self, path):
+    def about(self, path: str) -> Opinion:
         """The opinion on one output; the whole where nothing is known of that one."""
         judged = self.outputs.get(path)
         if judged is None:
             return self
         return Opinion(self.standard, **words(judged), path=path, outputs={path: judged})
 
-    def text(self):
+    def text(self) -> str:
         """One clause: the standard, its status, why, and what stood in."""
         if self.verdict == "unjudged" and not self.path:
             return self.reason
@@ -87,7 +96,7 @@ class Sources:
         self.operands, self.reference = operands, operands.reference
         self._had = {"benchmark": benchmark or {}}
 
-    def of(self, name, path):
+    def of(self, name: str, path: str) -> torch.Tensor | None:
         if name not in self._had:
             self._had[name] = self._compute(name)
         return self._had[name].get(path)
@@ -103,7 +112,7 @@ class Sources:
             foreign(problem)
             return {}
 
-    def paths(self):
+    def paths(self) -> Collection[str] | None:
         """Paths of what the operator gives; None where nobody knows."""
         self.of("reference", ""), self.of("native", "")
         known = self._had["reference"] or self._had["native"]
@@ -121,7 +130,7 @@ def _judged(standard, call, path, device, sources):
     return said | {"form": f"{str(device.dtype).removeprefix('torch.')}{list(device.shape)}"}
 
 
-def opinion(standard, call, answer, sources):
+def opinion(standard: _core.Standard, call: Call, answer: Answer, sources: Sources) -> Opinion:
     """What a standard says of a call."""
     if promises_nothing(call):
         return without(standard, "no_values")
@@ -137,16 +146,22 @@ def opinion(standard, call, answer, sources):
     return replace(Opinion(standard, outputs=outputs).about(worst), outputs=outputs)
 
 
-def words(said):
+def words(said: dict[str, Any]) -> dict[str, Any]:
     return {k: said[k] for k in ("verdict", "status", "reason", "stand_in")}
 
 
-def without(standard, why):
+def without(standard: _core.Standard, why: str) -> Opinion:
     """What is said of a call of which no output is held to the standard."""
     return Opinion(standard, **words(standard.without(why)))
 
 
-def opinions(standards, call, answer, operands, benchmark=None):
+def opinions(
+    standards: Iterable[_core.Standard],
+    call: Call,
+    answer: Answer | None,
+    operands: Operands | None,
+    benchmark: dict[str, torch.Tensor] | None = None,
+) -> list[Opinion]:
     """What each standard says of an answer (None: the device gave none); operands are
     computed once for all of them."""
     if answer is None:
@@ -171,7 +186,7 @@ def _draws_unsaid(call, operands):
         return False
 
 
-def benchmark_of(call, device):
+def benchmark_of(call: Call, device: Any) -> dict[str, torch.Tensor]:
     """What a second device gave, by path: the captured run's own results, where it ran on
     an accelerator of another type."""
     if device.home in (device.type, "cpu") or call.live is None or call.made_up:
@@ -181,7 +196,7 @@ def benchmark_of(call, device):
     return {path: plain(tensor) for path, tensor in found.items() if tensor is not None}
 
 
-def findings(said, answer):
+def findings(said: Opinion, answer: Answer) -> _core.Findings:
     """An opinion as findings, one for each output."""
     return Findings(
         [
@@ -200,7 +215,7 @@ def findings(said, answer):
     )
 
 
-def metric_rows(said):
+def metric_rows(said: Iterable[Opinion]) -> list[tuple[int, str, float, str | None]]:
     """(output, name, value, text) of opinions, for result.db: `standard:NAME` of the call
     with 1 for pass, 0 for wrong, and of each output NAME.status,
     NAME.form (dtype and shape) and NAME.METRIC."""

@@ -4,6 +4,8 @@ the targets in ctc_loss's log_alpha). Nobody promises them. They are found by wh
 with, once with one byte and once with another. Serves `readings`. Of torch it needs that its memory comes
 from malloc; elsewhere nothing is found."""
 
+from __future__ import annotations
+
 import ctypes
 import threading
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from ..calls.foreign import foreign
-from ..calls.replay import bind_exact, outputs_of, plain
+from ..calls.replay import Call, bind_exact, outputs_of, plain
 
 M_PERTURB = -6  # mallopt(3): new memory holds the byte's complement
 FILLS = 0x01, 0x55
@@ -19,7 +21,7 @@ MOST = 1 << 24  # elements of an output
 _lock = threading.Lock()
 
 
-def unwritten(call):
+def unwritten(call: Call) -> dict[str, torch.Tensor]:
     """path -> which elements of an output the CPU's kernel leaves as the memory was, where any."""
     if call.composite or call.schema is None:
         return {}

@@ -2,7 +2,10 @@
 """Whether a device that is accused on float16 or bfloat16 does no worse than torch's own CPU kernel
 in these dtypes: right, and yet usual in the field. Serves `worker`."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,11 +14,14 @@ from ..calls.foreign import foreign
 from ..calls.verdicts import FLAGGED
 from .outputs import judge_outputs
 
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+
 LOW = (torch.float16, torch.bfloat16)
 ABOUT_PRECISION = ("reduced", "wrong")
 
 
-def is_usual(call, verdict):
+def is_usual(call: Call, verdict: Any) -> bool:
     """Whether every output that is accused is no worse than what the CPU gives in the very
     dtypes captured. Runs the CPU's kernel once; of what has no low precision, never."""
     accused = [f for f in verdict.findings if f.verdict in FLAGGED]

@@ -2,22 +2,26 @@
 """A verdict as a row of result.db: what its findings say (usc_findings_row), a summary of the
 arguments, what is odd about the inputs. Neighbours: `session.judging` (makes verdicts), `_core.Result`."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from .. import _core
-from ..calls.replay import all_finite, base_name, fit
+from ..calls.replay import Call, all_finite, base_name, fit
 from .standards import metric_rows
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
 
 
-def sentence(op, verdict):
+def sentence(op: str, verdict: Any) -> str:
     """One English sentence on the verdict of a call."""
     left_out = verdict.findings.left_out
     return _core.sentence(op, verdict.verdict, verdict.reason, verdict.culprit, verdict.cause, verdict.worst, left_out)
 
 
-def describe_arguments(call):
+def describe_arguments(call: Call) -> str:
     """One line: dtypes and shapes of tensors, other arguments as they are."""
     parts = [_describe(call, a) for a in call.args]
     parts += [f"{k}={_describe(call, a)}" for k, a in call.kwargs.items()]
@@ -38,7 +42,7 @@ def _describe(call, value):
     return str(getattr(value, "device", value))
 
 
-def row(call, verdict, timing, brief=False):
+def row(call: Call, verdict: Any, timing: dict[str, Any], brief: bool = False) -> dict[str, Any]:
     """The verdict as a row for `_core.Result.put`, without what a trace tells of the call; `brief` without
     metrics."""
     whole = verdict.operands and not verdict.part
@@ -72,7 +76,7 @@ def _share(verdict):
     return [(-1, "sampled", verdict.part.share, None)] if sampled else []
 
 
-def odd_inputs(call, parts=None):
+def odd_inputs(call: Call, parts: dict[Any, Any] | None = None) -> list[tuple[int, str, float, None]]:
     """Metrics that count NaN and Inf among the inputs, for calls that have any: where the
     truth is one of them a pass says little. `parts` are its segments, where they are known."""
     if all(map(_is_finite, _contents_of(call) if parts is None else (p.data for p in parts.values()))):

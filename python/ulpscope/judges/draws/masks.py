@@ -8,9 +8,12 @@ attention's weights (`_core.draw_find_masks`). Whether the search can be trusted
 CPU whose masks are known; where it cannot, nobody is accused and nothing claimed.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,7 +23,7 @@ from ..._core import Findings
 from ...calls.foreign import foreign
 from ...calls.mode import Mode
 from ...calls.older import zip_equal
-from ...calls.replay import base_name
+from ...calls.replay import Call, base_name
 from ...calls.torch_private import overload_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
@@ -111,7 +114,7 @@ class GivenReference(Reference):
             raise LookupError(ANOTHER_NUMBER)
         return out
 
-    def native(self):
+    def native(self) -> dict[str, torch.Tensor]:
         if self._native is None:
             try:
                 self._native = (self._run_plain(lambda dtype: dtype, None, self.call.function),)
@@ -151,19 +154,19 @@ class MaskSearch:
     left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
     rates: dict = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
 
-    def run(self, masks):
+    def run(self, masks: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The outputs in float64 with these masks."""
         return GivenReference(self.call, masks).wide()
 
-    def unknown(self):
+    def unknown(self) -> list[int]:
         return [i for i in range(len(self.shapes)) if i not in self.seen]
 
-    def honest(self):
+    def honest(self) -> list[torch.Tensor]:
         """Masks as they should be drawn."""
         return [torch.rand(s, dtype=torch.float64).lt(c).double() for s, c in zip_equal(self.shapes, self.chances)]
 
 
-def search(call, answer):
+def search(call: Call, answer: Answer) -> MaskSearch | None:
     """The Search for a call's masks that can be trusted; None where there is none."""
     start = time.perf_counter()
     watch = GivenMasks()
@@ -209,7 +212,7 @@ class Blocks:
     outputs: torch.Tensor  # (blocks, equations) flat places
     masks: list  # for every unknown mask (blocks, elements)
 
-    def spread(self, found, values):
+    def spread(self, found: MaskSearch, values: torch.Tensor) -> list[torch.Tensor]:
         """Unknowns (blocks, unknowns) as masks; what is seen stays as ones."""
         out = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
         parts = values.split([m.shape[1] for m in self.masks], 1)
@@ -330,7 +333,7 @@ def _in_blocks(found, output):
 # ---- the masks of one output ---------------------------------------------------------
 
 
-def masks_of(found, outputs):
+def masks_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> FoundMask:
     """The masks that explain the outputs of an answer best: a Found."""
     masks = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
     shown = [torch.ones(s, dtype=torch.bool) for s in found.shapes]
@@ -407,7 +410,7 @@ def _is_sound(found, answer):
 # ---- the verdict ---------------------------------------------------------------------
 
 
-def judge(call, answer, again=None):
+def judge(call: Call, answer: Answer, again: Answer | None = None) -> _core.Findings | None:
     """
     Findings on the values of an answer and on the masks, None where these cannot be found.
     """

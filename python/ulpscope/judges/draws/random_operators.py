@@ -7,6 +7,10 @@ Of torch it needs the call's own arguments only: known operators are judged by t
 inside (`masks`) or against draws of the CPU (`sampling`). What is promised: docs/reference/operators.md.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ... import _core
@@ -18,8 +22,12 @@ from ...calls.verdicts import clause
 from ...executors.streams import kept_state
 from . import masks, sampling
 
+if TYPE_CHECKING:
+    from ...calls.callable import Composite
+    from ...executors.device import Answer
 
-def judge_draws(call, answer, again=None):
+
+def judge_draws(call: Composite, answer: Answer, again: Answer | None = None) -> _core.Findings:
     """
     Findings for every output of a call that draws random numbers.
 

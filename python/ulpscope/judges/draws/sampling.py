@@ -6,6 +6,10 @@ an answer of the device must look as one of them does (`_core.draw_judge_crowd`)
 Of torch it needs the CPU's generator, seeded anew for each draw.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ... import _core
@@ -15,8 +19,12 @@ from ...executors.reference_runs import Reference
 from ..answers import Way
 from ..outputs import judge_output
 
+if TYPE_CHECKING:
+    from ...calls.callable import Composite
+    from ...executors.device import Answer
 
-def forms(call, answer):
+
+def forms(call: Composite, answer: Answer) -> _core.Findings:
     """Findings where shapes, dtypes or the number of outputs are wrong already."""
     reference = Reference(call)
     native, found = reference.native() or reference.narrow(), Findings()
@@ -28,7 +36,7 @@ def forms(call, answer):
     return found
 
 
-def judge(call, answer, again=None):
+def judge(call: Composite, answer: Answer, again: Answer | None = None) -> _core.Findings:
     """Findings for every output, from draws of the CPU."""
     reference = Reference(call)
     draws = []
