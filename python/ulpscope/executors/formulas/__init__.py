@@ -99,7 +99,7 @@ def load():
     """Loads the formulas, which the first search for one does otherwise."""
     if not _loaded:
         # Each fills the table; one that somebody imported before must not hide the others.
-        from . import aten, attention, norms, quantized, recurrent, scaled_products  # noqa: F401
+        from . import aten, attention, norms, npu_attention, quantized, recurrent, scaled_products  # noqa: F401
 
         _loaded.append(True)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References of fused attention, forward and backward: aten's accelerator kernels, torch_npu,
-torch_musa and flash_attn. One formula on [batch, heads, sequence, width] serves them all;
+"""References of fused attention, forward and backward: aten's accelerator kernels, torch_musa
+and flash_attn, and those of torch_npu in `npu_attention`. One formula on [batch, heads, sequence, width] serves them all;
 what differs is the layout, the alignment of the mask and what else is returned.
 
 A backward uses the output and the row statistics that it is given, as a kernel does.
@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import torch
 
 from . import NoReference, builtin, no_dropout
-
-EVERYTHING = 2147483647
 
 
 @dataclass
@@ -103,12 +101,15 @@ def _aten_scores(q, k, attn_bias, is_causal, scale):
     return Scores(_scale(scale, q), hidden, attn_bias)
 
 
-@builtin("aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_cudnn_attention",
-         "aten::_scaled_dot_product_fused_attention_overrideable", n_returns=9)  # fmt: skip
+@builtin(
+    "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_fused_attention_overrideable",
+    n_returns=9,
+)
 @builtin("aten::_scaled_dot_product_efficient_attention", n_returns=4)
 @builtin("aten::_scaled_dot_product_attention_flash_musa", n_returns=3)
-def sdpa(query, key, value, attn_bias=None, attn_mask=None, dropout_p=0.0, is_causal=False,
-         scale=None, n_returns=9):  # fmt: skip
+def sdpa(query, key, value, attn_bias=None, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, n_returns=9):
     """Log-sum-exp where its form is the same everywhere; efficient and cudnn pad it."""
     no_dropout(dropout_p)
     bias = attn_bias if attn_bias is not None else attn_mask
@@ -118,13 +119,31 @@ def sdpa(query, key, value, attn_bias=None, attn_mask=None, dropout_p=0.0, is_ca
     return (out, lse if attn_bias is None else None, *[None] * 7)
 
 
-@builtin("aten::_scaled_dot_product_flash_attention_backward",
-         "aten::_scaled_dot_product_cudnn_attention_backward", n_returns=3)  # fmt: skip
-@builtin("aten::_scaled_dot_product_efficient_attention_backward",
-         "aten::_scaled_dot_product_fused_attention_overrideable_backward", n_returns=4)  # fmt: skip
-def sdpa_backward(query, key, value, out, logsumexp, grad_out=None, grad_out_=None, attn_bias=None,
-                  dropout_p=0.0, is_causal=False, grad_input_mask=None, scale=None,
-                  n_returns=3):  # fmt: skip
+@builtin(
+    "aten::_scaled_dot_product_flash_attention_backward",
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+    n_returns=3,
+)
+@builtin(
+    "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_scaled_dot_product_fused_attention_overrideable_backward",
+    n_returns=4,
+)
+def sdpa_backward(
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    grad_out=None,
+    grad_out_=None,
+    attn_bias=None,
+    dropout_p=0.0,
+    is_causal=False,
+    grad_input_mask=None,
+    scale=None,
+    n_returns=3,
+):
     no_dropout(dropout_p)
     scores = _aten_scores(query, key, attn_bias, is_causal, scale)
     lse = logsumexp.reshape(*query.shape[:2], -1)[..., : query.shape[-2]]
@@ -145,8 +164,18 @@ def sdpa_math(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
 
 
 @builtin("aten::_flash_attention_forward")
-def aten_flash(query, key, value, dropout_p, is_causal, cum_seq_q=None, cum_seq_k=None, scale=None,
-               window_size_left=None, window_size_right=None):  # fmt: skip
+def aten_flash(
+    query,
+    key,
+    value,
+    dropout_p,
+    is_causal,
+    cum_seq_q=None,
+    cum_seq_k=None,
+    scale=None,
+    window_size_left=None,
+    window_size_right=None,
+):
     """[batch, sequence, heads, width]; its causal mask begins at the first key."""
     no_dropout(dropout_p)
     _no_packing(cum_seq_q, cum_seq_k)
@@ -158,9 +187,21 @@ def aten_flash(query, key, value, dropout_p, is_causal, cum_seq_q=None, cum_seq_
 
 
 @builtin("aten::_flash_attention_backward")
-def aten_flash_backward(grad_out, query, key, value, out, logsumexp, dropout_p, is_causal,
-                        cum_seq_q=None, cum_seq_k=None, scale=None, window_size_left=None,
-                        window_size_right=None):  # fmt: skip
+def aten_flash_backward(
+    grad_out,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    dropout_p,
+    is_causal,
+    cum_seq_q=None,
+    cum_seq_k=None,
+    scale=None,
+    window_size_left=None,
+    window_size_right=None,
+):
     no_dropout(dropout_p)
     _no_packing(cum_seq_q, cum_seq_k)
     left, right = _window(is_causal, window_size_left, window_size_right)
@@ -184,9 +225,19 @@ def _efficient_scores(q, k, bias, custom_mask_type, scale):
 
 
 @builtin("aten::_efficient_attention_forward")
-def efficient(query, key, value, bias=None, cu_seqlens_q=None, cu_seqlens_k=None,
-              max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0, custom_mask_type=0,
-              scale=None):  # fmt: skip
+def efficient(
+    query,
+    key,
+    value,
+    bias=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    max_seqlen_q=None,
+    max_seqlen_k=None,
+    dropout_p=0.0,
+    custom_mask_type=0,
+    scale=None,
+):
     no_dropout(dropout_p)
     _no_packing(cu_seqlens_q, cu_seqlens_k)
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
@@ -195,9 +246,23 @@ def efficient(query, key, value, bias=None, cu_seqlens_q=None, cu_seqlens_k=None
 
 
 @builtin("aten::_efficient_attention_backward")
-def efficient_backward(grad_out_, query, key, value, out, logsumexp, bias=None, cu_seqlens_q=None,
-                       cu_seqlens_k=None, max_seqlen_q=None, max_seqlen_k=None, dropout_p=0.0,
-                       custom_mask_type=0, bias_requires_grad=False, scale=None):  # fmt: skip
+def efficient_backward(
+    grad_out_,
+    query,
+    key,
+    value,
+    out,
+    logsumexp,
+    bias=None,
+    cu_seqlens_q=None,
+    cu_seqlens_k=None,
+    max_seqlen_q=None,
+    max_seqlen_k=None,
+    dropout_p=0.0,
+    custom_mask_type=0,
+    bias_requires_grad=False,
+    scale=None,
+):
     no_dropout(dropout_p)
     _no_packing(cu_seqlens_q, cu_seqlens_k)
     dout, q, k, v, o = (t.transpose(1, 2) for t in (grad_out_, query, key, value, out))
@@ -227,22 +292,37 @@ def _flash_scores(q, k, softmax_scale, causal, window, softcap, slopes):
 
 
 @builtin("flash_attn::_flash_attn_forward")
-def flash(q, k, v, dropout_p, softmax_scale, causal, window_size_left=-1, window_size_right=-1,
-          softcap=0.0, alibi_slopes=None):  # fmt: skip
+def flash(
+    q, k, v, dropout_p, softmax_scale, causal, window_size_left=-1, window_size_right=-1, softcap=0.0, alibi_slopes=None
+):
     """[batch, sequence, heads, width]. With slopes the log-sum-exp is promised nothing: a
     kernel may leave out what a whole row has in common."""
     no_dropout(dropout_p)
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     window = window_size_left, window_size_right
-    out, lse = attend(q, k, v, _flash_scores(q, k, softmax_scale, causal, window, softcap,
-                                             alibi_slopes))  # fmt: skip
+    out, lse = attend(q, k, v, _flash_scores(q, k, softmax_scale, causal, window, softcap, alibi_slopes))
     return out.transpose(1, 2), lse if alibi_slopes is None else None, None, None
 
 
 @builtin("flash_attn::_flash_attn_backward")
-def flash_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, dropout_p, softmax_scale, causal,
-                   window_size_left=-1, window_size_right=-1, softcap=0.0,
-                   alibi_slopes=None):  # fmt: skip
+def flash_backward(
+    dout,
+    q,
+    k,
+    v,
+    out,
+    softmax_lse,
+    dq,
+    dk,
+    dv,
+    dropout_p,
+    softmax_scale,
+    causal,
+    window_size_left=-1,
+    window_size_right=-1,
+    softcap=0.0,
+    alibi_slopes=None,
+):
     """Writes dq, dk and dv; what is returned is a work space."""
     no_dropout(dropout_p)
     if alibi_slopes is not None:
@@ -258,15 +338,27 @@ def flash_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, dropout_p, softm
 
 def _pieces(lengths_q, lengths_k):
     """(queries, keys) of every packed sequence, as slices."""
-    ends = zip(lengths_q.tolist(), lengths_q.tolist()[1:], lengths_k.tolist(),
-               lengths_k.tolist()[1:])  # fmt: skip
+    ends = zip(lengths_q.tolist(), lengths_q.tolist()[1:], lengths_k.tolist(), lengths_k.tolist()[1:])
     return [(slice(a, b), slice(c, d)) for a, b, c, d in ends]
 
 
 @builtin("flash_attn::_flash_attn_varlen_forward")
-def flash_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p,
-                 softmax_scale, causal, window_size_left=-1, window_size_right=-1, softcap=0.0,
-                 alibi_slopes=None):  # fmt: skip
+def flash_packed(
+    q,
+    k,
+    v,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p,
+    softmax_scale,
+    causal,
+    window_size_left=-1,
+    window_size_right=-1,
+    softcap=0.0,
+    alibi_slopes=None,
+):
     """[all sequences, heads, width]; the log-sum-exp is [heads, all sequences]."""
     no_dropout(dropout_p)
     out, lse = torch.zeros_like(q), q.new_zeros(q.shape[1], q.shape[0])
@@ -281,9 +373,27 @@ def flash_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
 
 
 @builtin("flash_attn::_flash_attn_varlen_backward")
-def flash_packed_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k,
-                          max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
-                          window_size_left=-1, window_size_right=-1, softcap=0.0):  # fmt: skip
+def flash_packed_backward(
+    dout,
+    q,
+    k,
+    v,
+    out,
+    softmax_lse,
+    dq,
+    dk,
+    dv,
+    cu_seqlens_q,
+    cu_seqlens_k,
+    max_seqlen_q,
+    max_seqlen_k,
+    dropout_p,
+    softmax_scale,
+    causal,
+    window_size_left=-1,
+    window_size_right=-1,
+    softcap=0.0,
+):
     no_dropout(dropout_p)
     window = window_size_left, window_size_right
     for rows, keys in _pieces(cu_seqlens_q, cu_seqlens_k):
@@ -293,95 +403,3 @@ def flash_packed_backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlen
         for target, where, grad in zip((dq, dk, dv), (rows, keys, keys), grads):
             if target is not None:
                 target[where] = grad.transpose(0, 1)
-
-
-# ---- torch_npu -----------------------------------------------------------------------
-
-
-def _heads_first(x, layout, heads):
-    """[batch, heads, sequence, width] of any of torch_npu's layouts."""
-    if layout == "BNSD":
-        return x
-    if layout == "BSND":
-        return x.transpose(1, 2)
-    if layout == "SBH":
-        x = x.transpose(0, 1)
-    elif layout != "BSH":
-        raise NoReference(f"input_layout={layout} is not in the built-in reference")
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
-def _as_layout(x, layout):
-    """The inverse of _heads_first."""
-    if layout == "BNSD":
-        return x
-    x = x.transpose(1, 2)
-    if layout == "BSND":
-        return x
-    return x.flatten(-2).transpose(0, 1) if layout == "SBH" else x.flatten(-2)
-
-
-def _npu_hidden(mask, n_q, n_k, mode, before, after):
-    """Hidden scores by sparse mode: 0 the mask and a band, 1 the mask, 2 and 3 a triangle
-    from the first or the last key, 4 a band that ends at the last key."""
-    if mask is None:
-        return None
-    if mode == 2:
-        return band(n_q, n_k, -1, 0, 0)
-    if mode == 3:
-        return band(n_q, n_k, -1, 0, n_k - n_q)
-    if mode == 4:
-        return band(n_q, n_k, before, after, n_k - n_q)
-    if mode not in (0, 1):
-        raise NoReference(f"sparse_mode={mode} is not in the built-in reference")
-    return mask.bool()
-
-
-def _npu_operands(query, key, value, head_num, layout, pse, mask, scale, mode, tokens):
-    q = _heads_first(query, layout, head_num)
-    heads = key.shape[-1] // (query.shape[-1] // head_num) if layout in ("BSH", "SBH") else 0
-    k, v = (_heads_first(t, layout, heads) for t in (key, value))
-    hidden = _npu_hidden(mask, q.shape[2], k.shape[2], mode, *tokens)
-    if hidden is not None and bool(hidden.all(-1).any()):
-        raise NoReference("a row that is masked wholly is not in the built-in reference")
-    return q, k, v, Scores(scale, hidden, pse)
-
-
-def _limits(a, b):
-    return b if b is not None else a
-
-
-@builtin("npu::npu_fusion_attention", "npu::npu_fusion_attention_v2", n_returns=7)
-@builtin("npu::npu_fusion_attention_v3", n_returns=6)
-def npu_attention(query, key, value, head_num, input_layout, pse=None, atten_mask=None, scale=1.0,
-                  keep_prob=1.0, pre_tockens=EVERYTHING, next_tockens=EVERYTHING, pre_tokens=None,
-                  next_tokens=None, sparse_mode=0, n_returns=7):  # fmt: skip
-    """Output, row maximum and row sum; the latter two eight times over."""
-    no_dropout(1 - keep_prob)
-    tokens = _limits(pre_tockens, pre_tokens), _limits(next_tockens, next_tokens)
-    q, k, v, scores = _npu_operands(query, key, value, head_num, input_layout, pse, atten_mask,
-                                    scale, sparse_mode, tokens)  # fmt: skip
-    s, _ = scores.of(q, shared(k, q.shape[1]))
-    top = s.amax(-1, keepdim=True)
-    p = (s - top).exp()
-    total = p.sum(-1, keepdim=True)
-    out = _as_layout(p / total @ shared(v, q.shape[1]), input_layout)
-    stats = (t.expand(*t.shape[:-1], 8) for t in (top, total))
-    return (out, *stats, *[None] * (n_returns - 3))
-
-
-@builtin("npu::npu_fusion_attention_grad", "npu::npu_fusion_attention_grad_v3", n_returns=5)
-@builtin("npu::npu_fusion_attention_grad_v2", n_returns=7)
-def npu_attention_grad(query, key, value, dy, head_num, input_layout, pse=None, atten_mask=None,
-                       softmax_max=None, softmax_sum=None, attention_in=None, scale_value=1.0,
-                       keep_prob=1.0, pre_tockens=EVERYTHING, next_tockens=EVERYTHING,
-                       pre_tokens=None, next_tokens=None, sparse_mode=0, n_returns=5):  # fmt: skip
-    no_dropout(1 - keep_prob)
-    tokens = _limits(pre_tockens, pre_tokens), _limits(next_tockens, next_tokens)
-    q, k, v, scores = _npu_operands(query, key, value, head_num, input_layout, pse, atten_mask,
-                                    scale_value, sparse_mode, tokens)  # fmt: skip
-    dout, out = (_heads_first(t, input_layout, head_num) for t in (dy, attention_in))
-    lse = softmax_max[..., 0] + softmax_sum[..., 0].log()
-    *grads, ds = attend_backward(dout, q, k, v, out, lse, scores)
-    grads = [_as_layout(g, input_layout) for g in grads]
-    return (*grads, None if pse is None else _reduced_to(ds, pse.shape), *[None] * (n_returns - 4))
