@@ -4,8 +4,12 @@ first term to the last, or back; a Fourier transform by its matrix. Where terms 
 that makes partial sums large, or drops small ones, these lose far more than roundings that fall
 by chance, and no device can be blamed for it. Serves `noise`."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -29,7 +33,7 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 # ---- sums ----------------------------------------------------------------------------
 
 
-def accumulated(func, args, kwargs, order):
+def accumulated(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], order: Any) -> Any:
     """The float32 result of an operator that adds, with every sum in one accumulator, from its "first"
     term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
     compute it; or with accumulators that are "cut" off instead of rounded; or ("drift") those of products as well,
@@ -158,12 +162,14 @@ def _cut_off(a, b):
 # ---- transforms ----------------------------------------------------------------------
 
 
-def n_points(x, dims):
+def n_points(x: torch.Tensor, dims: Iterable[int]) -> int:
     """How many numbers a transform adds up."""
     return math.prod(x.shape[d] for d in dims)
 
 
-def by_matrix(func, args, like, back=False):
+def by_matrix(
+    func: Callable[..., Any], args: Sequence[Any], like: torch.Tensor, back: bool = False
+) -> torch.Tensor | None:
     """A Fourier transform in float32 as products with its matrix, shaped as its result `like`;
     None where that would be large."""
     name = func._schema.name.split("::")[1]

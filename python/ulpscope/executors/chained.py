@@ -3,6 +3,11 @@
 is rounded to them, to nearest or to either side by chance. Serves `reference`; `module_call` does the same with the
 calls of a captured forward."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -19,7 +24,7 @@ LOW = {dtype: name for name, dtype in NATIVE.items()}
 OFTEN = 64  # operators, between two looks for numbers that nobody holds any more
 
 
-def rounded_by_chance(x, name, draw):
+def rounded_by_chance(x: torch.Tensor, name: str, draw: torch.Generator | None) -> torch.Tensor:
     """Numbers rounded to 16 bits: to the nearest, or with a generator to one of the two next to it, where it is
     none itself."""
     nearest = rounded_once(x, name)
@@ -69,7 +74,7 @@ class Chain(Mode):
                 self.lost.add(number)
                 self.before.setdefault(number, (StorageWeakRef(tensor.untyped_storage()), None))
 
-    def in_full(self, tensor):
+    def in_full(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the run with the numbers that it had before it was rounded last."""
         known = self.before.get(_number(tensor)) if tensor.dtype in LOW else None
         return tensor.float() if known is None else _seen_in(known[1], tensor)
@@ -191,7 +196,7 @@ def _seen_in(flat, tensor):
     return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def chained(function, mode):
+def chained(function: Callable[..., Any], mode: Chain) -> Callable[..., Any]:
     """The function run under a mode."""
 
     def run(*args, **kwargs):

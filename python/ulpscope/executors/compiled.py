@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..calls.foreign import theirs
-from ..calls.replay import Unsupported, base_name, is_write, substitute
+from ..calls.replay import Bound, Call, Unsupported, base_name, is_write, substitute
 from ..calls.torch_private import (
     generated_kernels,
     in_this_process_only,
@@ -110,7 +110,7 @@ class CompiledDevice(TorchDevice):
         in_this_process_only()
         self.compiler = compiler_of(via, self.name)
 
-    def compute(self, call, bound):
+    def compute(self, call: Call, bound: Bound) -> Any:
         key = signature(call)
         if key not in self.made:
             self.made[key] = self._build(call)
@@ -121,7 +121,7 @@ class CompiledDevice(TorchDevice):
             return self._first_run(made, bound)
         return self._compiled(made, bound)
 
-    def notes(self, call):
+    def notes(self, call: Call) -> list[str]:
         made = self.made[signature(call)]
         own = "the CPU's own kernel" if self.name == "cpu" else "the device's own kernel"
         if not made.graphs:
@@ -195,7 +195,7 @@ class CompiledDevice(TorchDevice):
         return ()
 
 
-def without_writes(call):
+def without_writes(call: Call) -> Callable[..., Any] | None:
     """The form of an operator on lists that returns what this one writes, where torch.compile
     does not make it that form itself: it takes an empty list among those that are written
     (a fused step without amsgrad) for a tensor that it does not know. Else None."""
@@ -207,7 +207,7 @@ def without_writes(call):
     return getattr(packet, call.schema.overload_name or "default", None)
 
 
-def signature(call):
+def signature(call: Call) -> tuple[Any, ...]:
     """What one compilation serves: the function, everything about its tensors but their
     contents, which of them share memory, and its other arguments."""
     storages = list(dict.fromkeys(v.storage for v in call.views.values()))
@@ -218,7 +218,7 @@ def signature(call):
     return call.identity, views, repr(call.args), repr(call.kwargs)
 
 
-def first_line(problem):
+def first_line(problem: BaseException) -> str:
     """The first line of what a compiler raised, without the frames of dynamo around it."""
     problem = getattr(problem, "inner_exception", None) or problem
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]

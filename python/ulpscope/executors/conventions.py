@@ -2,15 +2,19 @@
 """Where an operator leaves something open: numbers that are rounded to the tensors' dtype
 first or are not, and calls that the CPU rejects. Serves `session.judging`."""
 
+from __future__ import annotations
+
 import copy
 import math
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
 from ..calls.foreign import theirs
 from ..calls.mode import Mode
-from ..calls.replay import LEFT_ALONE, base_name, is_write, mapped
+from ..calls.replay import Call, LEFT_ALONE, base_name, is_write, mapped
 from .precision import opens
 
 NOTE = "numbers among the arguments rounded to {} first"
@@ -26,14 +30,14 @@ ABOUT_US = re.compile(
 # ---- numbers -----------------------------------------------------------------------
 
 
-def readings(call):
+def readings(call: Call) -> Iterator[tuple[str, Call]]:
     """Other readings of a call that are as right: pairs of the note on a verdict by it, and the
     call so read."""
     yield from with_rounded_scalars(call)
     yield from with_its_casts(call)
 
 
-def with_rounded_scalars(call):
+def with_rounded_scalars(call: Call) -> list[tuple[str, Call]]:
     """(note, call) for every low dtype of its tensors, with each number rounded to that dtype
     first, as eager kernels may do (alpha, bounds of a clamp, what is added); only where that
     changes something."""
@@ -84,7 +88,7 @@ class Numbers:
         self.order = [a.name for a in declared]
         self.dtype, self.changed = dtype, False
 
-    def of(self, args, kwargs):
+    def of(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Positional and named arguments with their numbers rounded."""
         return (
             [mapped(a, self._rounder(self.order[i] if i < len(self.order) else "")) for i, a in enumerate(args)],
@@ -180,7 +184,7 @@ def _round_stored(call, view, dtype):
     return True
 
 
-def with_its_casts(call):
+def with_its_casts(call: Call) -> list[tuple[str, Call]]:
     """(note, call) of a callable of wider numbers, or of an extension's operator whose kernel is written in torch's,
     that itself rounds to 16 bits inside, held to these roundings; nothing for every other call."""
     if not (opens(call) or _gives_low(call)):
@@ -199,7 +203,7 @@ def _gives_low(call):
 # ---- refusals ----------------------------------------------------------------------
 
 
-def is_rejection(call, problem):
+def is_rejection(call: Call, problem: BaseException) -> bool:
     """Whether the CPU's complaint is about the call itself: an index out of range, shapes
     that do not fit."""
     if call.composite or base_name(call.op)[0].partition("::")[0] != "aten":

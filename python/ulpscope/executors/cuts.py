@@ -2,6 +2,8 @@
 """Along which dimensions a call falls apart into calls that know nothing of each other: one
 table by operator. Serves `judges.rows`."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field
 
@@ -9,7 +11,7 @@ import torch
 
 from ..calls.callable import form_of
 from ..calls.exact import CARRY
-from ..calls.replay import base_name
+from ..calls.replay import Call, View, base_name
 
 
 @dataclass
@@ -85,7 +87,7 @@ SAMPLES = {
 COUNTS = {"native_group_norm": (3,)}
 
 
-def cut_of(call, shapes):
+def cut_of(call: Call, shapes: dict[str, tuple[int, ...]]) -> Cut | None:
     """The Cut of a call whose outputs have these shapes, by path; None where it hangs together."""
     if call.composite:
         return _of_callable(call, shapes)
@@ -211,7 +213,7 @@ def _pointwise(call, name, shapes):
     return Cut(shape[0], dict.fromkeys(paths, 0), dict.fromkeys(shapes, 0))
 
 
-def weight(cut, views, shapes):
+def weight(cut: Cut, views: dict[str, View], shapes: dict[str, tuple[int, ...]]) -> int:
     """Elements that one place along the cut stands for, of the largest tensor."""
     cuts = [views[p].sizes for p in cut.arguments] + [shapes[p] for p in cut.outputs]
     return max(math.prod(sizes) for sizes in cuts) // max(1, cut.length)

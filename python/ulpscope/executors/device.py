@@ -2,10 +2,14 @@
 """The device under test: whatever runs a call and gives an answer. A torch device, or a
 Python callable that stands for one. Knows nothing of references and verdicts."""
 
+from __future__ import annotations
+
 import importlib
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,7 +18,10 @@ from ..calls.callable import as_numbers
 from ..calls.contents import CHUNK, LARGE
 from ..calls.foreign import foreign, theirs
 from ..calls.replay import (
+    Bound,
+    Call,
     Unsupported,
+    View,
     bind_exact,
     equal_bytes,
     fit,
@@ -28,6 +35,9 @@ from ..calls.verdicts import clause
 from .left_behind import PutBack
 from .placement import asked_on_host, known_on_host, only_of_the_cpu
 from .precision import STANDARD, sources_of, space_of
+
+if TYPE_CHECKING:
+    from ..calls.operator_call import OperatorCall
 
 # Device types whose torch support is a package of its own.
 PACKAGES = {
@@ -76,36 +86,36 @@ class TorchDevice:
         self.home = home  # device type that captured the trace
         self.added_up = adds_up(name)
 
-    def place(self, captured):
+    def place(self, captured: str) -> str:
         """Where a tensor of the captured device belongs: what lived on the capturing
         accelerator goes to the device under test, the CPU's own tensors stay."""
         return self.name if captured.split(":")[0] == self.home else "cpu"
 
-    def bind(self, call, on_host=()):
+    def bind(self, call: Call, on_host: Iterable[str] = ()) -> Bound:
         bound = bind_exact(call, self.place, on_host)
         bound.kwargs |= self.defaults(call)
         return bound
 
-    def defaults(self, call):
+    def defaults(self, call: Call) -> dict[str, Any]:
         """Arguments to add to those of a call: the device of a factory that named none."""
         if call.schema and self.home == "cpu" and makes_on_default_device(call):
             return {"device": torch.device(self.name)}
         return {}
 
-    def compute(self, call, bound):
+    def compute(self, call: Call, bound: Bound) -> Any:
         """What the call returns."""
         return bound.run(call.on(self.place))
 
-    def again(self, call):
+    def again(self, call: Call) -> Callable[[], Any]:
         """A function that runs the call once more on the same tensors, for its time alone."""
         bound = self.bind(call, known_on_host(call) if self.home == "cpu" and self.type != "cpu" else set())
         return lambda: self.compute(call, bound)
 
-    def notes(self, call):
+    def notes(self, call: Call) -> list[str]:
         """What is to be said of how a call that ran was computed."""
         return []
 
-    def run(self, call):
+    def run(self, call: Call) -> Answer:
         """Runs the call. Unsupported where the device refuses it, DeviceDied."""
         if only_of_the_cpu(call, self.type):
             raise Unsupported(f"{call.op} is not supported on {self.type}: it belongs to a library of the CPU")
@@ -153,12 +163,12 @@ class PythonDevice:
     def __init__(self, function, name="python", home="cpu"):
         self.name, self.type, self.home, self.function = name, "python", home, function
 
-    def again(self, call):
+    def again(self, call: Call) -> Callable[[], Any]:
         """As a TorchDevice's."""
         bound, function = bind_exact(call, lambda captured: "cpu"), call.on(lambda captured: "cpu")
         return lambda: theirs(self.function, function, bound.args, bound.kwargs)
 
-    def run(self, call):
+    def run(self, call: Call) -> Answer:
         bound = bind_exact(call, lambda captured: "cpu")
         before = {p: plain(bound.tensors[p]).clone() for p in call.written()}
         try:
@@ -180,7 +190,7 @@ def _detached(outputs, private=(), fresh=False):
     return {path: t if alone(t) else t.clone() for path, t in outputs.items()}
 
 
-def adds_up(name):
+def adds_up(name: str) -> bool:
     """Whether a device that torch knows by name adds two numbers: whether it is there, and lives."""
     if name.startswith("python:") or name == "cpu":
         return True
@@ -191,7 +201,7 @@ def adds_up(name):
         return False
 
 
-def refusal(problem):
+def refusal(problem: BaseException) -> Exception:
     """The exception that tells what kind of failure a device's own one is."""
     text = clause(problem)
     if DEAD.search(text):
@@ -201,12 +211,12 @@ def refusal(problem):
     return refused
 
 
-def lacks(text):
+def lacks(text: str) -> bool:
     """Whether a refusal says that the operator is missing, rather than disliking the call."""
     return bool(REFUSALS.search(text))
 
 
-def trespass(call, bound):
+def trespass(call: Call | OperatorCall, bound: Bound) -> str:
     """What a run wrote that it must not: a read-only argument, or bytes of a storage
     outside the views that it may write. A clause, "" for nothing."""
     written = set(call.written())
@@ -258,7 +268,7 @@ def _differing(after, before):
     return int((after != before).sum()) if not equal_bytes(after, before) else 0
 
 
-def learn_writes(call):
+def learn_writes(call: Call) -> bool:
     """Marks as written the arguments that the CPU's own kernel writes although the schema
     does not say so (native_batch_norm's running statistics); True where there are any."""
     hidden = unsaid_writes(call)
@@ -266,7 +276,7 @@ def learn_writes(call):
     return bool(hidden)
 
 
-def unsaid_writes(call, kernel=None):
+def unsaid_writes(call: Call, kernel: Callable[..., Any] | None = None) -> dict[str, View]:
     """Path -> view of the arguments that the CPU's own kernel writes, on copies, beside those that
     the call is known to write."""
     bound = bind_exact(call, lambda captured: "cpu")
@@ -300,7 +310,7 @@ def _overlay(before, after, view):
 # ---- finding one ---------------------------------------------------------------------
 
 
-def present():
+def present() -> list[str]:
     """Names of the device types that this torch has, for messages."""
     found = ["cpu"]
     for kind in ("cuda", "xpu", "mps"):
@@ -314,7 +324,7 @@ def present():
     return found
 
 
-def open_device(name, home="cpu", via="", mark=lambda phase: None):
+def open_device(name: str, home: str = "cpu", via: str = "", mark: Callable[[str], Any] = lambda phase: None) -> Any:
     """The device under test of that name: "npu:0", "sim:1", or "python:MODULE:FUNCTION";
     with `via` what that backend of torch.compile generates for it, `mark` is then told when
     it compiles.

@@ -4,6 +4,8 @@ gradient for a random cotangent along a random direction, and differences of the
 direction. What differences know is told by themselves: three steps, each half of the one before, and both
 sides of the point. Needs of torch autograd and float64."""
 
+from __future__ import annotations
+
 import torch
 
 from ..calls.foreign import theirs
@@ -82,7 +84,7 @@ class Gradient:
         self.call, self.where = call, getattr(device, "name", "cpu") if hasattr(device, "place") else "cpu"
         self.seed = torch.Generator().manual_seed(0)
 
-    def held(self, number):
+    def held(self, number: int) -> str | None:
         """ "" where slope and gradient agree, a clause where they do not, None where that cannot be told."""
         if not self._asks():
             return None

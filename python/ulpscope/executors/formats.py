@@ -2,12 +2,19 @@
 """Numbers of narrower formats: doubles rounded to them, by whatever rounding to integers.
 Neighbours: `judges.answers` (runs in them), `causes.emulate` (causes)."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
 from .. import _core
 from ..calls import large
+
+if TYPE_CHECKING:
+    from .reference_runs import Reference
 
 # name -> significand bits, smallest normal exponent, largest exponent
 FORMATS = {
@@ -22,7 +29,13 @@ LOW = ("TF32", "float16", "bfloat16")
 OWN_FORMAT = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 
 
-def quantize(x, bits, emin=-126, emax=127, integer=torch.round):
+def quantize(
+    x: torch.Tensor,
+    bits: int,
+    emin: int = -126,
+    emax: int = 127,
+    integer: Callable[[torch.Tensor], torch.Tensor] = torch.round,
+) -> torch.Tensor:
     """Doubles with `bits` significand bits; `integer` is torch.round (nearest, ties to
     even), torch.trunc or another rounding to integers."""
     if integer is torch.round and 1 < bits < 53 and emin > -900 and emax < 1023:
@@ -46,7 +59,7 @@ def _as_it_lies(x):
 NATIVE = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-def rounded_once(x, name):
+def rounded_once(x: torch.Tensor, name: str) -> torch.Tensor:
     """`x` rounded to a named format, in its own dtype: quickly where torch can."""
     if x.dtype == torch.float32 and name in NATIVE:
         return x.to(NATIVE[name]).to(x.dtype)
@@ -56,13 +69,15 @@ def rounded_once(x, name):
     return to_format(x, name).to(x.dtype)
 
 
-def rounded_inputs(reference, name):
+def rounded_inputs(reference: Reference, name: str) -> dict[tuple[int, torch.dtype], torch.Tensor]:
     """The floats among its inputs, rounded to a format; none that steer."""
     return {
         k: to_format(p.data, name) for k, p in reference.parts.items() if p.dtype.is_floating_point and not p.steers
     }
 
 
-def to_format(x, name, integer=torch.round):
+def to_format(
+    x: torch.Tensor, name: str, integer: Callable[[torch.Tensor], torch.Tensor] = torch.round
+) -> torch.Tensor:
     """`x` rounded to a named format, as doubles."""
     return quantize(x, *FORMATS[name], integer)

@@ -2,6 +2,8 @@
 """Replays freed of steps that a moved input happened to cross (usc_judge_free_steps). Serves
 `reference` and `judges.answers`; what a device may have crossed is decided by a case."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +21,9 @@ class Jump:
     values: torch.Tensor  # what the replay gave there
 
 
-def freed(truth, yardstick, moved, narrow, nearer):
+def freed(
+    truth: torch.Tensor, yardstick: torch.Tensor, moved: torch.Tensor, narrow: torch.Tensor, nearer: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, Jump | None]:
     """A pair of replays of one output with every step replaced by the slope beside it, and
     the Jump that it made (None for none)."""
     wide, low = torch.empty(2, *truth.shape, dtype=torch.float64)

@@ -3,13 +3,17 @@
 went through numpy, raw pointers or a kernel in C++. Told from what rounds on purpose, a grid or a format of 8 bits,
 by this: there every operator is seen. And what to do about it. Serves `reference`."""
 
+from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..calls.kernels import STANDARD, is_extension
-from ..calls.replay import base_name, is_write
+from ..calls.replay import Call, base_name, is_write
 from ..calls.torch_private import disable_current_modes
 from . import registered
 from .precision import Widen, space_of
@@ -54,7 +58,7 @@ class Seen(Widen):
         if not filled or base_name(func._schema.name)[1] not in FILLS:
             self.foreign.append(tensor.detach().clone())
 
-    def end(self, result):
+    def end(self, result: Any) -> None:
         """Looks at what came out of it, too."""
         with disable_current_modes():
             self.foreign += [t.detach().clone() for t in tensors_in([result]) if not self._is(self.made, t)]
@@ -71,7 +75,7 @@ class Seen(Widen):
             return True
 
 
-def tensors_in(values):
+def tensors_in(values: Iterable[Any]) -> list[torch.Tensor]:
     found = []
     for value in values:
         if isinstance(value, torch.Tensor):
@@ -89,7 +93,7 @@ def _written(func, args, kwargs):
     return tensors_in([named.get(a.name) for a in declared if is_write(a)])
 
 
-def same_constants(first, then):
+def same_constants(first: Sequence[torch.Tensor], then: Sequence[torch.Tensor]) -> bool:
     """Whether two runs on different inputs took up the same numbers besides what was given."""
     return len(first) == len(then) and all(
         a.shape == b.shape and a.dtype == b.dtype and bool(((a == b) | ((a != a) & (b != b))).all())
@@ -97,7 +101,7 @@ def same_constants(first, then):
     )
 
 
-def remedy(call):
+def remedy(call: Call) -> str:
     """What to do where a call's reference is no reference, as a clause."""
     if registered.registered(call.op) is not None:
         return f"let the formula registered for {call.op} keep the dtype that it is given"

@@ -8,10 +8,18 @@ one replay and without the luck of a draw. Weights are squared along with an arg
 Float32 will do: squares that it does not hold only leave the question to replays.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..calls.older import zip_equal
-from ..calls.replay import all_finite, computed
+from ..calls.replay import Call, all_finite, computed
+
+if TYPE_CHECKING:
+    from ..calls.operator_call import OperatorCall
+    from .reference_runs import Reference
 
 DELTA = 2.0**-20
 
@@ -52,7 +60,7 @@ WEIGHED = {
 }
 
 
-def is_sum_of_products(call):
+def is_sum_of_products(call: Call | OperatorCall) -> bool:
     """Whether the closed form holds for a call."""
     name = call.op.partition(".")[0]
     if call.composite or name.removesuffix("_") in WEIGHED:
@@ -94,7 +102,7 @@ def _squares(reference):
     return contents
 
 
-def moved_by_slope(reference, path):
+def moved_by_slope(reference: Reference, path: str) -> torch.Tensor | None:
     """The truth moved by S * 2^-20, as a replay would be that hits every slope; None where
     there is no closed form or it does not fit into float32."""
     truth = reference.truth[path]
@@ -108,7 +116,7 @@ def moved_by_slope(reference, path):
     return moved if all_finite(moved) else None
 
 
-def n_products(reference, path):
+def n_products(reference: Reference, path: str) -> float:
     """How many products the smallest element of an output adds, at least 1."""
     call = reference.call
     name = call.op.partition("::")[2].partition(".")[0]

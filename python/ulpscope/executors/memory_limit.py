@@ -3,6 +3,8 @@
 allocation error, which becomes a verdict, instead of taking the machine along. Only a
 worker of a check calls this: the limit is the whole process's. Linux."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import resource
@@ -23,12 +25,12 @@ _statm = [None, None]  # of which process, and the descriptor
 _room = [0]  # bytes that the call in work may take; 0: what is free is all that counts
 
 
-def share(room):
+def share(room: int) -> None:
     """Bounds what the next calls may take besides."""
     _room[0] = room
 
 
-def limit(phase):
+def limit(phase: str) -> None:
     """Bounds the address space while references are computed, and frees it for the device,
     whose drivers map far more than they use."""
     most = _free
@@ -51,7 +53,7 @@ def _mapped():
     return int(os.pread(_statm[1], 64, 0).split()[0]) * PAGE
 
 
-def die_with_parent():
+def die_with_parent() -> None:
     """A killed coordinator takes its workers along, also those that hang (Linux)."""
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import operator
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,6 +23,7 @@ from ..calls.foreign import theirs
 from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
 from ..calls.replay import (
     BadCall,
+    Call,
     TensorAt,
     draws_random,
     is_collective,
@@ -62,7 +64,7 @@ class ModuleCall(Composite):
     wrote: dict = field(default_factory=dict)  # path -> row, of inputs that it writes and others read behind it
 
     @property
-    def identity(self):
+    def identity(self) -> tuple[str, str]:
         """What makes two forwards the same code."""
         return "module", repr(
             [
@@ -80,16 +82,22 @@ class ModuleCall(Composite):
             + self.kept
         )
 
-    def on(self, place):
+    def on(self, place: Callable[[str], Any]) -> Callable[..., Any]:
         """The forward as a function of its tensors, on the device that `place` names."""
         return lambda *tensors: self.replay(tensors, place)
 
-    def on_host(self):
+    def on_host(self) -> Callable[..., Any]:
         """The forward as a function of its tensors on the CPU, an extension's operators by their formulas: those
         round what they give, and nothing inside."""
         return lambda *tensors: self.replay(tensors, function_of=_rounds_once)
 
-    def replay(self, tensors, place=lambda captured: "cpu", apply=None, function_of=None):
+    def replay(
+        self,
+        tensors: Iterable[Any],
+        place: Callable[[str], Any] = lambda captured: "cpu",
+        apply: Callable[..., Any] | None = None,
+        function_of: Callable[..., Any] | None = None,
+    ) -> tuple[Any, ...] | None:
         """Takes the steps on tensors, or on nodes of a graph that `apply(function, args,
         kwargs)` adds to."""
         apply = apply or _plainly
@@ -174,7 +182,7 @@ class Builder:
         self.together = []  # numbers of what one call made
         self.read = set()  # versions that a step computes with
 
-    def add(self, row):
+    def add(self, row: dict[str, Any]) -> None:
         """One call. Values are told apart by kind until all inputs are known, see `number`."""
         call = None if is_collective(row["op"]) else bare_call(row)
         if call is None or draws_random(call) or promises_nothing(call):
@@ -241,12 +249,12 @@ class Builder:
             for m in self.made
         ]
 
-    def number(self, value):
+    def number(self, value: tuple[str, int]) -> int:
         """Inputs come before what is made."""
         kind, n = value
         return n if kind == "input" else len(self.inputs) + n
 
-    def kept(self, wanted):
+    def kept(self, wanted: set[int]) -> list[int]:
         """Of every version that others read (where none is, that no step reads) the widest
         tensor; without those that only show an input, unless there is nothing else."""
         shown = {t["storage"] for t in self.inputs}
@@ -269,7 +277,7 @@ class Builder:
             beside |= versions & unread if versions & self.read else set()
         return unread - beside or unread
 
-    def written(self, wanted):
+    def written(self, wanted: set[int] | None) -> dict[str, dict[str, Any]]:
         """Of the inputs that were written those that others read, as they are behind the last write."""
         return {
             f"args[{n}]": {**self.inputs[n], "writes": rows}
@@ -298,7 +306,7 @@ def _expanded(t):
     return any(step == 0 and size > 1 for size, step in zip(t["sizes"], t["strides"]))
 
 
-def arguments(call):
+def arguments(call: Call) -> list[tuple[int, str, float, str]]:
     """The metric that keeps how the inputs of a module were laid out and what their statistics
     are, as a list; a trace alone does not tell what they are."""
     names = "path", "role", "dtype", "sizes", "strides", "offset", "device"
@@ -309,7 +317,12 @@ def arguments(call):
     return [(-1, "arguments", 0.0, json.dumps(told))] if told else []
 
 
-def module_call(request, row_of, read_blob, stand_in=None):
+def module_call(
+    request: dict[str, Any],
+    row_of: Callable[[int], dict[str, Any]],
+    read_blob: Callable[[int], Any],
+    stand_in: Callable[..., Any] | None = None,
+) -> ModuleCall:
     """
     The forward that a request of `_modules` names, as a Composite call.
 

@@ -4,7 +4,11 @@ elementary steps, and every inexact result of one moved by an ulp, of an element
 by two, up or down within the function's range, or flushed to zero. What a formula loses by that, no device can be blamed for.
 Serves `reference`."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -104,7 +108,7 @@ ATTENTION = {
 }
 
 
-def taken_apart(func):
+def taken_apart(func: Any) -> Callable[..., Any] | None:
     """The formula of an operator in smaller steps, or None for one that is a step itself."""
     name = func._schema.name.split("::")[1]
     if name in LEFT_WHOLE or adds(name) or hasattr(torch.ops.prims, name):
@@ -114,7 +118,7 @@ def taken_apart(func):
     return ATTENTION.get(name) or decomposition_table().get(func)
 
 
-def is_one_rounding(func):
+def is_one_rounding(func: Any) -> bool:
     """Whether an operator computes each element by itself, and rounds it once."""
     if not isinstance(func, OpOverload):
         return False
@@ -123,13 +127,13 @@ def is_one_rounding(func):
     return moves or (torch.Tag.pointwise in func.tags and name not in APPROXIMATED)
 
 
-def is_transform(func):
+def is_transform(func: Any) -> bool:
     """Whether an operator is a Fourier transform. Its honest error is one of the whole: what
     cancels to zero in one algorithm does not in another."""
     return func._schema.name.startswith("aten::_fft_")
 
 
-def is_softmax_gradient(func):
+def is_softmax_gradient(func: Any) -> bool:
     """Whether an operator is the gradient of a softmax: p (g - sum p g). Fused attention has that
     sum from its output instead, do . o, so what cancels here to nothing does not there."""
     return func._schema.name == "aten::_softmax_backward_data"

@@ -6,6 +6,8 @@ A call over lists of tensors (a fused or foreach optimizer's step) is as many ca
 lists are long: an output that needs replays gets those of its own place in the lists.
 """
 
+from __future__ import annotations
+
 import copy
 import re
 import time
@@ -15,7 +17,7 @@ from functools import cached_property, lru_cache
 import torch
 
 from ..calls.foreign import set_aside
-from ..calls.replay import base_name
+from ..calls.replay import Call, base_name
 from .precision import FUSED
 from .reference_runs import Reference
 
@@ -33,12 +35,12 @@ class Timing:
         self.wide = 0  # of the float64 replay alone, with the reading of its arguments
         self.start = time.perf_counter_ns()
 
-    def add(self, part, since):
+    def add(self, part: str, since: int) -> int:
         now = time.perf_counter_ns()
         setattr(self, part, getattr(self, part) + now - since)
         return now
 
-    def row(self):
+    def row(self) -> dict[str, int]:
         total = time.perf_counter_ns() - self.start
         return {
             "t_device": self.device,
@@ -68,7 +70,7 @@ class Operands:
         self.refused = "", {}  # what the CPU refuses of it: an excuse, path -> elements that hang on that
         self.readings = None  # other readings of the call, where any were asked for
 
-    def begin(self):
+    def begin(self) -> None:
         """Computes truth and yardstick, unless they are there."""
         if self.reference.yardstick is not None:
             return
@@ -77,12 +79,12 @@ class Operands:
         self.timing.wide += self.reference.t_wide
         self.timing.add("reference", now)
 
-    def replay(self, k):
+    def replay(self, k: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Truth and yardstick on perturbed input k. The first is kept, as it is what every
         look begins with; others while they are small and several outputs may want them."""
         return self._kept(k, None, self.reference)
 
-    def replay_of(self, path, k):
+    def replay_of(self, path: str, k: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """The same as far as it is about one output."""
         if path in self._judged:  # another answer is asked for
             return self._timed(k, self._at(path)[1])
@@ -103,7 +105,7 @@ class Operands:
     def _rest(self, pair):
         return tuple({p: t for p, t in results.items() if p not in self._judged} for results in pair)
 
-    def reference_of(self, path):
+    def reference_of(self, path: str) -> Reference:
         """What replays one output: of a call over lists its own place, the call for all others."""
         return self._at(path)[1]
 
@@ -149,7 +151,7 @@ class Operands:
         self.timing.add("perturbed", now)
         return pair
 
-    def flushed(self, path):
+    def flushed(self, path: str) -> dict[str, torch.Tensor] | list[torch.Tensor]:
         """What devices that flush subnormals may give, as far as it differs from the
         yardstick; the first is this CPU's own."""
         place, reference = self._at(path)
@@ -162,7 +164,7 @@ class Operands:
         given = [torch.where(plain.isnan(), plain, f) for f in given]  # zeros make no NaN right
         return [f for f in given if bool(((f != plain) & ~plain.isnan()).any())]
 
-    def chain(self, k):
+    def chain(self, k: int) -> dict[str, torch.Tensor] | None:
         """Run k of a callable that rounds to 16 bits between its operators, kept for its other outputs."""
         if k not in self._chains:
             now = time.perf_counter_ns()
@@ -174,7 +176,7 @@ class Operands:
             self._held += sum(t.nbytes for t in (run or {}).values())
         return self._chains[k]
 
-    def fan_in(self, path):
+    def fan_in(self, path: str) -> float:
         now = time.perf_counter_ns()
         fan = self._at(path)[1].fan_in(path)
         self.timing.add("perturbed", now)
@@ -195,13 +197,13 @@ def _bytes_of(pair):
 
 
 @lru_cache(4096)
-def place_of(path):
+def place_of(path: str) -> int | None:
     """The place in a list that an argument has, None where it is in none."""
     found = re.fullmatch(r"args\[\d+\]\[(\d+)\]", path)
     return int(found[1]) if found else None
 
 
-def call_at_place(call, place, length):
+def call_at_place(call: Call, place: int, length: int) -> Call:
     """The call over lists of `length` for one place alone."""
     cut = lambda v: [v[place]] if isinstance(v, list) and len(v) == length else v  # noqa: E731
     views = {p: v for p, v in call.views.items() if place_of(p) in (place, None)}
@@ -215,7 +217,7 @@ def call_at_place(call, place, length):
     )
 
 
-def at_place(reference, place, length):
+def at_place(reference: Reference, place: int, length: int) -> Reference:
     """The reference of a call over lists for one place, perturbed as the whole is."""
     out = copy.copy(reference)
     out.call = call_at_place(reference.call, place, length)
@@ -229,7 +231,7 @@ def at_place(reference, place, length):
     return out
 
 
-def length_of_lists(call):
+def length_of_lists(call: Call) -> int | None:
     """How long the lists of a call are that computes place by place; None for all others, of one
     place, and where places share memory."""
     name = base_name(call.op)[1]

@@ -3,7 +3,11 @@
 sizes is below 2^24 times that. Elsewhere a sum that a CPU gives exactly is luck. Serves
 `judges.answers` and `noise`."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +17,9 @@ from ..calls import large
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
 from .precision import sound
+
+if TYPE_CHECKING:
+    from .reference_runs import Reference
 
 # Operators that add, each term with weight 1, by how a term is made of their arguments.
 SUMS = {
@@ -70,7 +77,9 @@ class _Whole(Mode):
         return out
 
 
-def is_whole(reference, path, dtypes=frozenset({torch.float32}), cast=False):
+def is_whole(
+    reference: Reference, path: str, dtypes: frozenset[torch.dtype] = frozenset({torch.float32}), cast: bool = False
+) -> bool:
     """Whether every order of computing one output gives its exact value; False of a call without float
     arguments, and of one with any of none of the `dtypes`. With `cast` the value may be rounded at the end."""
     truth, yardstick = reference.truth[path], reference.yardstick[path]
@@ -110,17 +119,17 @@ MULTIPLIES = (
 )
 
 
-def multiplies(name):
+def multiplies(name: str) -> bool:
     """Whether an operator may multiply matrices, on units that cut off what they add."""
     return any(part in name for part in MULTIPLIES)
 
 
-def adds(name):
+def adds(name: str) -> bool:
     """Whether an operator adds terms, in an order of its own."""
     return name in SUMS or name in PRODUCTS or name in BIASED or name in WEIGHTED
 
 
-def is_whole_step(func, args, kwargs, out):
+def is_whole_step(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> bool:
     """Whether no order of adding rounds the result of one operator."""
     try:
         return _is_whole(func, args, kwargs, out)
@@ -129,7 +138,7 @@ def is_whole_step(func, args, kwargs, out):
         return False
 
 
-def tensors(args, kwargs):
+def tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """The float tensors among arguments."""
     return [t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and t.is_floating_point()]
 

@@ -2,11 +2,13 @@
 """What no device computes: operators that exist for the CPU alone, and arguments that operators
 want on the host whatever the device (lengths of packed sequences). Serves `device`."""
 
+from __future__ import annotations
+
 import re
 
 import torch
 
-from ..calls.replay import base_name
+from ..calls.replay import Call, base_name
 from ..calls.torch_private import has_kernel, key_for_device
 
 # What torch has for the CPU's own libraries: their kernels read memory, and some keep
@@ -26,7 +28,7 @@ INTEGERS = (torch.int64, torch.int32, torch.bool)
 FEW = 1 << 16  # elements: lengths and offsets, never a batch of indices
 
 
-def only_of_the_cpu(call, device_type):
+def only_of_the_cpu(call: Call, device_type: str) -> bool:
     """Whether the operator is one of a library of the CPU's, and the device has no kernel of its
     own for it."""
     if device_type == "cpu" or call.composite or not CPU_LIBRARY.match(call.op):
@@ -39,13 +41,13 @@ def only_of_the_cpu(call, device_type):
         return True
 
 
-def known_on_host(call):
+def known_on_host(call: Call) -> set[str]:
     """Paths of the arguments that are known to stay on the host."""
     name = base_name(call.op)[1]
     return {p for p, v in call.views.items() if v.argument in ON_HOST or (name, v.argument) in ON_HOST_OF}
 
 
-def asked_on_host(call, text):
+def asked_on_host(call: Call, text: str) -> set[str]:
     """Paths of the arguments to try on the host where a device refuses a call with words that
     speak of it: small integers that are not written. Empty where that is no way."""
     if not ASKS_FOR_HOST.search(text):

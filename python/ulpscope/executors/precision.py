@@ -4,9 +4,12 @@ registered reference, a built-in one, the operator's own kernel, a decomposition
 `reference`, which takes the first that works.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -16,11 +19,14 @@ from ..calls.foreign import foreign, theirs
 from ..calls.kernels import STANDARD, kernel_of
 from ..calls.meaning import Meant, resolved
 from ..calls.mode import Mode
-from ..calls.replay import LEFT_ALONE, base_name, is_write, rebuilt
+from ..calls.replay import Call, LEFT_ALONE, base_name, is_write, rebuilt
 from ..calls.torch_private import DispatchKey, OpOverload, bare_name, decomposition_table
 from . import formulas, registered
 from .attention_steps import IN_FLOAT64 as ATTENTION
 from .formulas.quantized import IN_FLOAT64 as FAKE_QUANTIZED
+
+if TYPE_CHECKING:
+    from ..calls.operator_call import OperatorCall
 
 # torch has float32 kernels only, or rounds inside, or is off in float64
 IN_FLOAT64 = {**OF_QUANTIZED, **FAKE_QUANTIZED, **ATTENTION}
@@ -187,19 +193,19 @@ def _kept_by(func):
     return [a.name for a in declared], kept, bool(func._schema.returns and kept - LEFT_ALONE)
 
 
-def space_of(op):
+def space_of(op: str) -> str:
     """The namespace of an operator, "" for a Python function."""
     return op.partition("::")[0] if "::" in op else ""
 
 
-def schema_tells(call, known=()):
+def schema_tells(call: Call, known: Iterable[str] = ()) -> bool:
     """Whether what a schema says of what is written is all: not of extensions, of which nobody has looked at it,
     nor of batch norms, but for the paths that are `known`."""
     statistics = (p for p, v in call.views.items() if v.argument.startswith("running_") and p not in known)
     return space_of(call.op) in STANDARD and not any(statistics)
 
 
-def cpu_kernel(call):
+def cpu_kernel(call: Call) -> Callable[..., Any]:
     """The operator's own kernel on the CPU, callable under a dispatch mode that then sees
     the operators inside it. The operator itself where it has no such kernel."""
     if space_of(call.op) in STANDARD:
@@ -225,7 +231,7 @@ class Source:
     own: bool = False  # an extension's kernel, of which nobody knows how it is written
 
 
-def sources_of(call):
+def sources_of(call: Call | OperatorCall) -> list[Source]:
     """The sources of a call, best first; at least one."""
     own = registered.registered(call.op)
     if own is not None:
@@ -246,7 +252,7 @@ def opens(call: object) -> bool:
     return not call.composite and any(source.own for source in sources_of(call))
 
 
-def kernel_is_reference(call):
+def kernel_is_reference(call: Call | OperatorCall) -> bool:
     """Whether the operator's own kernel is no less to be trusted than what its results are held
     to: torch's, or that reference itself. Of other operators it may be the very kernel under
     test."""
@@ -266,7 +272,7 @@ def _as_it_stands(call):
     return Source(resolved(call, call.function), held=False, steady=True)
 
 
-def sound(function):
+def sound(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, or for torch's fused optimizers one that runs them on contiguous copies: on
     the CPU they take as many elements as a tensor has from where it begins, whatever its
     strides."""
@@ -313,7 +319,7 @@ def _or_formula(func):
     return run
 
 
-def decompositions(function):
+def decompositions(function: Any) -> tuple[Callable[..., Any], ...]:
     """Other formulas that torch has for one of its operators: of which one may exist in
     float64 where the kernel does not."""
     return _formulas(function) if isinstance(function, OpOverload) else ()

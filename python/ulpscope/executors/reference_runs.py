@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -24,6 +26,7 @@ from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
 from ..calls.replay import (
     BadCall,
+    Segment,
     bind_cast,
     computed,
     outputs_of,
@@ -98,6 +101,10 @@ TRIFLE = 2.0**-20  # of what float32 loses
 MUCH_AS = 8  # times that
 LOST, HAS = 2.0**-4, 2.0**-10  # of a result: nothing of it is left; float32 has it
 FINE = 1 + 2.0**-33  # makes a float32 number one that is none
+
+
+Outputs = dict[str, torch.Tensor]  # by path
+Inputs = dict[tuple[int, torch.dtype], torch.Tensor]  # contents of segments, by storage and dtype
 
 
 class DrawsUnsaid(BadCall):
@@ -290,12 +297,12 @@ class Reference:
                     self._made = (made.dtype,)
         return self._made[0]
 
-    def wide(self, contents=None, function=None):
+    def wide(self, contents: Inputs | None = None, function: Callable[..., Any] | None = None) -> Outputs:
         """The call in float64, or what `function` makes of it."""
         out = self._run(widened, contents, function)
         return {p: t.double() if t.is_floating_point() else t for p, t in out.items()}
 
-    def narrow(self, contents=None):
+    def narrow(self, contents: Inputs | None = None) -> Outputs:
         """The call in float32 (float64 where the call is in float64)."""
         return self._in_low(self._run(computed, contents))
 
@@ -303,7 +310,7 @@ class Reference:
         low = self.call.numbers
         return with_noise(self.call, {p: t.float() if _is_low(t.dtype) or p in low else t for p, t in out.items()})
 
-    def chain(self, k):
+    def chain(self, k: int) -> Outputs | None:
         """Run k of a callable, or of an extension's own kernel, whose operators round to 16 bits what they give in
         these, to nearest in the first and by chance in the others; None where nothing is rounded so between two of
         them."""
@@ -317,16 +324,16 @@ class Reference:
         outputs = self._run_plain(_as_given, None, chained(function, mode))
         return {p: mode.in_full(t) for p, t in outputs.items()} if mode.any else None
 
-    def in_float32(self, mode):
+    def in_float32(self, mode: Any) -> Outputs:
         """The call in float32, step by step under a mode."""
         return self._flat(self._run(computed, None, self._in_steps(mode)))
 
-    def in_dtype(self, dtype):
+    def in_dtype(self, dtype: torch.dtype) -> Outputs:
         """The call on the CPU with every float in another dtype."""
         low = self._run_plain(lambda d: dtype if d.is_floating_point else d, None, self.call.function)
         return {p: t.double() if t.is_floating_point() else t for p, t in low.items()}
 
-    def begin(self):
+    def begin(self) -> None:
         """Computes truth and yardstick; whatever the operator raises is passed on. BadCall
         where they cannot be trusted. Integers are what the CPU gives."""
         start = time.perf_counter_ns()
@@ -452,7 +459,7 @@ class Reference:
             return False
         return self._lifts and not any(r.narrowed for r in runs) and same_constants(*(r.foreign for r in runs))
 
-    def native(self):
+    def native(self) -> Outputs | None:
         """The call on the CPU in the very dtypes captured; None where the CPU refuses."""
         if self.call.composite:
             return self.call.native
@@ -476,7 +483,7 @@ class Reference:
     # ---- perturbed runs ----
 
     @cached_property
-    def moving(self):
+    def moving(self) -> dict[tuple[int, torch.dtype], Segment]:
         """Segments that replays perturb: floats, but not labels and the like unless there
         is nothing else."""
         floats = {k: p for k, p in self.parts.items() if _is_float(p) and not p.steers and p.data.numel()}
@@ -484,12 +491,12 @@ class Reference:
         return real or floats
 
     @cached_property
-    def n_moving(self):
+    def n_moving(self) -> int:
         """How many numbers replays perturb."""
         return sum(part.data.numel() for part in self.moving.values())
 
     @cached_property
-    def largest_input(self):
+    def largest_input(self) -> float:
         """The size of the largest input that replays perturb."""
         return max((_largest(p.data) for p in self.moving.values()), default=0.0)
 
@@ -516,16 +523,16 @@ class Reference:
             contents[key] = torch.view_as_complex(target) if part.data.is_complex() else target
         return contents
 
-    def moved(self, k, delta):
+    def moved(self, k: int, delta: float) -> Inputs:
         """Input k, perturbed by `delta`."""
         return self._perturbed(k, delta)
 
-    def drawn_near(self, contents):
+    def drawn_near(self, contents: Inputs) -> Inputs:
         """Perturbed inputs, with only a part of the way gone."""
         part = _core.nearer_part
         return {key: _in_full(self.parts[key].data).lerp(_in_full(t), part) for key, t in contents.items()}
 
-    def replay(self, k):
+    def replay(self, k: int) -> tuple[Outputs, Outputs]:
         """Truth and yardstick on perturbed input k, freed of jumps. Inputs that leave the
         operator's domain are drawn back into the range of the captured ones."""
         wide, narrow = self._pair(k)
@@ -573,11 +580,11 @@ class Reference:
         bytes_of = sum(4 * part.data.numel() for part in self.moving.values())
         return bytes_of >= large.LARGE and self._written is not None
 
-    def raw_replay(self, k):
+    def raw_replay(self, k: int) -> tuple[Outputs, Outputs]:
         """Truth and yardstick on perturbed input k, jumps and all."""
         return self._pair(k)
 
-    def far_away(self, path):
+    def far_away(self, path: str) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Truth and yardstick of one output, and both on inputs further away: where a formula
         cancels, all replays close by may repeat one lucky rounding."""
         truth = self.truth[path]
@@ -609,14 +616,14 @@ class Reference:
             return taken_apart(function) is not None or is_transform(function)
         return True
 
-    def noises(self, path):
+    def noises(self, path: str) -> Iterator[tuple[torch.Tensor, bool]]:
         """One output of float32 when every rounding inside a call falls otherwise, and whether
         functions miss their limits, where there is one."""
         for rough in (False, True):
             if not rough or self._settled:
                 yield from ((run, rough) for run in self.rounded_otherwise(path, rough))
 
-    def same_apart(self):
+    def same_apart(self) -> bool:
         """Whether the call's steps compute the same as the call: torch's formula of an
         attention may keep other statistics than its kernel for the backward reads."""
         if self._apart is None:
@@ -642,7 +649,7 @@ class Reference:
             return False
         return _apart(steps, truth) <= TRIFLE * _apart(narrow, truth)
 
-    def rounded_otherwise(self, path, rough=True):
+    def rounded_otherwise(self, path: str, rough: bool = True) -> Iterator[torch.Tensor]:
         """One output of float32 when every rounding inside a call falls otherwise; functions
         are held to their limits unless `rough`."""
         if not self._has_steps() or getattr(self.call, "keeps_low", False):
@@ -685,7 +692,7 @@ class Reference:
         lost = has & ~((steps.double() - truth).abs() <= LOST * truth.abs())
         return torch.where(lost, self.yardstick[path].double(), run)
 
-    def exact_steps(self, path):
+    def exact_steps(self, path: str) -> torch.Tensor | None:
         """Marks the elements of one output at which no step rounds in float32, but for a cast at the end; None
         where that cannot be told."""
         truth = self.truth[path]
@@ -697,13 +704,13 @@ class Reference:
             return None
         return torch.stack([same, *runs]).all(0).to(torch.uint8)
 
-    def is_whole(self, path):
+    def is_whole(self, path: str) -> bool:
         """Whether no order of computing one output rounds, but for a cast at the end."""
         if path not in self._whole:
             self._whole[path] = is_whole(self, path, WHOLE_IN, cast=True)
         return self._whole[path]
 
-    def added_in_order(self, path):
+    def added_in_order(self, path: str) -> Iterator[torch.Tensor]:
         """One output of float32 with one accumulator in every sum inside, from its first term on (or in
         some parts, or as matrix units cut it off: each element what is furthest from the truth) and from
         its last; nothing of a call that adds nothing."""
@@ -725,7 +732,7 @@ class Reference:
         """Whether whole numbers come of steps that compute each element by itself, in one way."""
         return not truth.is_floating_point() and self.call.names <= SETTLING
 
-    def is_rounded_once(self):
+    def is_rounded_once(self) -> bool:
         """Whether the call is one operator that every machine rounds correctly in float32."""
         name = self.call.only[0] if self.call.composite and self.call.only else ""
         if not self.call.composite and is_one_rounding(self._own or self.call.function):
@@ -734,7 +741,7 @@ class Reference:
             s for s in (self.call.kwargs.get("alpha"),) if s not in (None, 1)
         )
 
-    def orders(self, path):
+    def orders(self, path: str) -> Iterator[torch.Tensor]:
         """One output of float32 with the sums inside in each order that kernels use, and with roundings
         that fall otherwise in these; nothing of a call that adds nothing."""
         for order in (FIRST, LAST, *PARTS, UNITS):
@@ -767,7 +774,7 @@ class Reference:
             return None
         return self._in_range(path, narrow.double()) if ranged else narrow
 
-    def infinite(self, path):
+    def infinite(self, path: str) -> Iterator[torch.Tensor]:
         """One output in steps, with the sums inside in the orders of adding that make them infinite: to one
         side, to the other, and NaN where both are possible. Nothing more where no sum leaves the range."""
         function = self._own or cpu_kernel(self.call)
@@ -788,7 +795,7 @@ class Reference:
             run = outputs[path].double()
             yield run if bool(run.isfinite().all()) else self._in_range(path, run)
 
-    def roundings(self, n):
+    def roundings(self, n: int) -> Iterator[Outputs]:
         """A callable's results in the dtypes given, with every rounding fallen otherwise."""
         for k in range(n):
 
@@ -799,7 +806,7 @@ class Reference:
             with set_aside():
                 yield self._run_plain(_as_given, None, noisy)
 
-    def fan_in(self, path):
+    def fan_in(self, path: str) -> float:
         """How many inputs one element of output `path` depends on, at least 1: perturbs a
         share of the inputs and counts the outputs that do not move. A sum of products hangs on two
         inputs for each term: where there are many, those of the argument with the most count."""
@@ -862,7 +869,7 @@ class Reference:
 
         return self._shared_run(("share", i, draw, alone), path, made)[0]
 
-    def flushed(self):
+    def flushed(self) -> Iterator[Outputs]:
         """What devices that flush subnormals to zero may give, one result after the other:
         this CPU's own flushing; inputs flushed and nothing else; every step's result flushed.
         What differs from the yardstick does so by the flushing of a number, never by another
@@ -902,7 +909,7 @@ class Reference:
         return torch.where(same, yardstick.to(flushed.dtype), flushed)
 
     @cached_property
-    def overflows(self):
+    def overflows(self) -> bool:
         """Whether a step inside the call overflows float32 on these inputs."""
         function = self._own or cpu_kernel(self.call)
         watch = Overflowing()
@@ -914,13 +921,13 @@ class Reference:
         self._run(computed, None, standing_for(function, watched))
         return watch.overflowed
 
-    def never_rounds(self):
+    def never_rounds(self) -> bool:
         """Whether the call gives the only right value, to the last bit."""
         if self.call.composite:
             return not self.call.rounds
         return self._own is None and never_rounds(self.call.op, self.call.is_complex)
 
-    def is_random(self, numbers=DRAWN):
+    def is_random(self, numbers: int = DRAWN) -> bool:
         """Whether runs with different seeds differ, and two with one seed do not: an operator
         that draws random numbers without saying so in its schema. One whose answers differ
         anyway reads what it must not, or adds up in no order. Of a few results, which by chance

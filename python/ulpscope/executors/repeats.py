@@ -3,15 +3,23 @@
 kernel that is wrong now and then (a race, recycled memory) shows in no single run. Serves
 `session.judging`; torch only compares bytes here."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
 from .. import _core
 from ..calls.contents import Brief, brief
 from ..calls.older import zip_equal
 from ..calls.replay import same_bytes
 
+if TYPE_CHECKING:
+    from .device import Answer
+
 FIRST, REPLAY, CAPTURED, ONCE_MORE = range(4)  # usc_run_kind
 
 
-def settle(first, answers, judge):
+def settle(first: Any, answers: Iterable[tuple[str, Any]], judge: Callable[[Answer], Any]) -> Any:
     """
     One verdict from all answers to one call, the first of which is `first.answer`.
 
@@ -38,12 +46,12 @@ def settle(first, answers, judge):
     return stands
 
 
-def same_answer(a, b):
+def same_answer(a: Answer, b: Answer) -> bool:
     """Whether two answers hold the same bits and write the same places."""
     return a.trespass == b.trespass and same_bits(a, b)
 
 
-def same_bits(a, b):
+def same_bits(a: Answer, b: Answer) -> bool:
     """Whether the outputs of two answers are equal in every bit."""
     return all(p in b.outputs and _same(t, b.outputs[p]) for p, t in a.outputs.items())
 
@@ -57,6 +65,6 @@ def _same(a, b):
     return same_bytes(a, b)
 
 
-def make_brief(answer):
+def make_brief(answer: Answer) -> None:
     """Leaves of an answer what it can be compared by, which takes no memory."""
     answer.outputs, answer.before = {p: brief(t) for p, t in answer.outputs.items()}, {}

@@ -2,10 +2,13 @@
 """The random numbers of the host program: judging draws and seeds, and leaves every stream
 as it was; and its threads. Serves `judges.draws.random_operators`, `reference_runs`, `session.judging` and `session.api`."""
 
+from __future__ import annotations
+
 import contextlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -14,7 +17,7 @@ from .device import present
 
 
 @contextlib.contextmanager
-def kept_state(arguments=()):
+def kept_state(arguments: Iterable[Any] = ()) -> Iterator[None]:
     """Leaves all random streams as they were: those of the CPU and of every device, of numpy
     and of Python, and of the generators among the arguments."""
     undo = [_cpu(), _python(), *_numpy(), *_devices()]
@@ -27,7 +30,7 @@ def kept_state(arguments=()):
 
 
 @contextlib.contextmanager
-def one_thread():
+def one_thread() -> Iterator[None]:
     """torch's operators on the CPU in the calling thread alone, so that none races itself."""
     n = torch.get_num_threads()
     if n == 1:

@@ -3,12 +3,15 @@
 a second thread that waits for work costs it far more than it brings, above all where other
 programs have the cores. Needs no torch until a call is worked on."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 SMALL = 1 << 20  # elements of all tensors of a call, below which one thread does it
 
 
-def elements_of(row):
+def elements_of(row: dict[str, Any]) -> int:
     """Elements of all tensors that a row of a call names."""
     return sum(math.prod(tensor["sizes"]) for tensor in row["tensors"])
 
@@ -19,7 +22,7 @@ class Threads:
     def __init__(self, most):
         self.most, self.now = most, None
 
-    def suit(self, row):
+    def suit(self, row: dict[str, Any]) -> None:
         """As many as a call of that row is worth; all of them where there is no row."""
         wanted = 1 if row is not None and elements_of(row) < SMALL else self.most
         if wanted != self.now:

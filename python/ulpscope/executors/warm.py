@@ -3,6 +3,8 @@
 oneMKL chooses a function's kernel at its first call, and a first call by several threads may return what another,
 less accurate one gives (pytorch issue 188792). Serves whatever runs a reference."""
 
+from __future__ import annotations
+
 import contextlib
 
 import torch
@@ -54,7 +56,7 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.com
 _done = []
 
 
-def warm():
+def warm() -> None:
     """Calls each of them once in this process; what a fork inherits is warm already."""
     if _done:
         return

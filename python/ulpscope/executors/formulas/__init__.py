@@ -8,8 +8,12 @@ names the arguments that it understands; another one must be at its default, so 
 variant without a reference is `unjudged` and not judged by the wrong formula.
 """
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 # Arguments that change how a result is computed, or what else is returned, but not its value.
 IDLE = {
@@ -55,7 +59,7 @@ class NoReference(Exception):
     """A form of an operator that its reference does not cover; the text is a clause."""
 
 
-def builtin(*operators, **fixed):
+def builtin(*operators: str, **fixed: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorator: the function is the formula of these operators (`ns::name`, or
     `ns::name.overload`); `fixed` are arguments that it gets besides theirs."""
 
@@ -67,7 +71,7 @@ def builtin(*operators, **fixed):
     return bind
 
 
-def find(op):
+def find(op: str) -> Callable[..., Any] | None:
     """The built-in reference of `ns::name.overload` as a function of (schema, args,
     kwargs), or None."""
     load()
@@ -89,17 +93,18 @@ def _parameters(function):
     return inspect.signature(function).parameters.keys()
 
 
-def known():
+def known() -> list[str]:
     """Names of all operators with a built-in reference, sorted."""
     load()
     return sorted(_table)
 
 
-def load():
+def load() -> None:
     """Loads the formulas, which the first search for one does otherwise."""
     if not _loaded:
         # Each fills the table; one that somebody imported before must not hide the others.
-        from . import aten, attention, norms, npu_attention, quantized, recurrent, scaled_products  # noqa: F401
+        from . import activations, aten, attention, norms, npu_attention  # noqa: F401
+        from . import quantized, recurrent, scaled_products  # noqa: F401
 
         _loaded.append(True)
 
@@ -118,7 +123,7 @@ def _named(schema, wanted, args, kwargs):
     return {name: value for name, value in given.items() if name in wanted}
 
 
-def no_dropout(probability):
+def no_dropout(probability: float) -> None:
     """Refuses a formula whose result is random."""
     if probability:
         raise NoReference("it drops out at random")

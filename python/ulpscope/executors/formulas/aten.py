@@ -4,7 +4,13 @@ MIOpen's convolutions and norms, fused recurrent cells, synchronised batch norm.
 `__init__`; products that are scaled, grouped or packed are in `products`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from . import builtin
@@ -17,34 +23,77 @@ _CONV_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_tran
 
 
 @builtin("aten::cudnn_convolution", "aten::miopen_convolution", "aten::miopen_depthwise_convolution")
-def convolution(self, weight, padding, stride, dilation, groups, bias=None):
+def convolution(
+    self,
+    weight: Tensor,
+    padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    bias: Tensor | None = None,
+) -> Tensor:
     return _CONV[self.dim() - 2](self, weight, bias, stride, padding, dilation, groups)
 
 
 @builtin("aten::cudnn_convolution_relu", "aten::miopen_convolution_relu")
-def convolution_relu(self, weight, bias, stride, padding, dilation, groups):
+def convolution_relu(
+    self,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
     return convolution(self, weight, padding, stride, dilation, groups, bias).relu()
 
 
 @builtin("aten::cudnn_convolution_add_relu", "aten::miopen_convolution_add_relu")
-def convolution_add_relu(self, weight, z, alpha, bias, stride, padding, dilation, groups):
+def convolution_add_relu(
+    self,
+    weight: Tensor,
+    z: Tensor,
+    alpha: float | None,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Tensor:
     y = convolution(self, weight, padding, stride, dilation, groups, bias)
     return (y + (1 if alpha is None else alpha) * z).relu()
 
 
 @builtin("aten::cudnn_convolution_transpose", "aten::miopen_convolution_transpose")
-def convolution_transpose(self, weight, padding, output_padding, stride, dilation, groups, bias=None):
+def convolution_transpose(
+    self,
+    weight: Tensor,
+    padding: Sequence[int],
+    output_padding: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    bias: Tensor | None = None,
+) -> Tensor:
     return _CONV_TRANSPOSED[self.dim() - 2](self, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 @builtin("aten::_conv_depthwise2d", "aten::conv_depthwise3d")
-def depthwise(self, weight, kernel_size, bias, stride, padding, dilation):
+def depthwise(
+    self,
+    weight: Tensor,
+    kernel_size: Sequence[int],
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
     groups = self.shape[1]
     return _CONV[self.dim() - 2](self, weight, bias, stride, padding, dilation, groups)
 
 
 @builtin("aten::cudnn_grid_sampler")
-def grid_sampler(self, grid):
+def grid_sampler(self, grid: Tensor) -> Tensor:
     return F.grid_sample(self, grid, align_corners=True)
 
 
@@ -57,14 +106,23 @@ def _channels(x):
 
 
 @builtin("aten::miopen_batch_norm")
-def miopen_batch_norm(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon):
+def miopen_batch_norm(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    exponential_average_factor: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
     return torch.ops.aten.native_batch_norm(
         input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon
     )
 
 
 @builtin("aten::batch_norm_stats")
-def batch_norm_stats(input, eps):
+def batch_norm_stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     sides, dims = _channels(input)
     mean = input.mean(dims)
     variance = (input - mean.view(sides)).square().mean(dims)
@@ -72,7 +130,9 @@ def batch_norm_stats(input, eps):
 
 
 @builtin("aten::batch_norm_elemt")
-def batch_norm_elemt(input, weight, bias, mean, invstd, eps):
+def batch_norm_elemt(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
+) -> Tensor:
     sides, _ = _channels(input)
     y = (input - mean.view(sides)) * invstd.view(sides)
     y = y if weight is None else y * weight.view(sides)
@@ -80,13 +140,31 @@ def batch_norm_elemt(input, weight, bias, mean, invstd, eps):
 
 
 @builtin("aten::batch_norm_gather_stats")
-def batch_norm_gather_stats(input, mean, invstd, running_mean, running_var, momentum, eps, count):
+def batch_norm_gather_stats(
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    count: int,
+) -> tuple[Tensor, Tensor]:
     counts = torch.full((mean.shape[0],), float(count), dtype=mean.dtype)
     return _gathered(mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
 @builtin("aten::batch_norm_gather_stats_with_counts")
-def batch_norm_gather_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts):
+def batch_norm_gather_counts(
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:
     return _gathered(mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
@@ -105,7 +183,16 @@ def _gathered(mean, invstd, running_mean, running_var, momentum, eps, counts):
 
 
 @builtin("aten::batch_norm_backward_reduce")
-def batch_norm_backward_reduce(grad_out, input, mean, invstd, weight, input_g, weight_g, bias_g):
+def batch_norm_backward_reduce(
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    input_g: bool,
+    weight_g: bool,
+    bias_g: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
     sides, dims = _channels(input)
     sum_dy = grad_out.sum(dims)
     sum_dy_xmu = (grad_out * (input - mean.view(sides))).sum(dims)
@@ -118,7 +205,16 @@ def batch_norm_backward_reduce(grad_out, input, mean, invstd, weight, input_g, w
 
 
 @builtin("aten::batch_norm_backward_elemt")
-def batch_norm_backward_elemt(grad_out, input, mean, invstd, weight, sum_dy, sum_dy_xmu, count):
+def batch_norm_backward_elemt(
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    sum_dy: Tensor,
+    sum_dy_xmu: Tensor,
+    count: Tensor,
+) -> Tensor:
     sides, _ = _channels(input)
     total = count.sum()
     factor = invstd if weight is None else invstd * weight
@@ -137,7 +233,13 @@ def _gate_sum(input_gates, hidden_gates, input_bias, hidden_bias):
 
 
 @builtin("aten::_thnn_fused_lstm_cell")
-def lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
+def lstm_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    cx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """hy, cy and the activated gates [batch, 4 hidden]: in, forget, cell, out."""
     x, h = _gate_sum(input_gates, hidden_gates, input_bias, hidden_bias)
     i, f, g, o = (x + h).chunk(4, 1)
@@ -147,7 +249,9 @@ def lstm_cell(input_gates, hidden_gates, cx, input_bias=None, hidden_bias=None):
 
 
 @builtin("aten::_thnn_fused_lstm_cell_backward_impl")
-def lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
+def lstm_cell_backward(
+    grad_hy: Tensor | None, grad_cy: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
     i, f, g, o = workspace.chunk(4, 1)
     bent = cy.tanh()
     hy = torch.zeros_like(cy) if grad_hy is None else grad_hy
@@ -159,7 +263,13 @@ def lstm_cell_backward(grad_hy, grad_cy, cx, cy, workspace, has_bias):
 
 
 @builtin("aten::_thnn_fused_gru_cell")
-def gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
+def gru_cell(
+    input_gates: Tensor,
+    hidden_gates: Tensor,
+    hx: Tensor,
+    input_bias: Tensor | None = None,
+    hidden_bias: Tensor | None = None,
+) -> tuple[Tensor, None]:
     """hy, and a work space of which the layout is the kernel's own."""
     x, h = _gate_sum(input_gates, hidden_gates, input_bias, hidden_bias)
     (xr, xz, xn), (hr, hz, hn) = x.chunk(3, 1), h.chunk(3, 1)
@@ -172,31 +282,50 @@ def gru_cell(input_gates, hidden_gates, hx, input_bias=None, hidden_bias=None):
 
 
 @builtin("aten::mm.dtype", "aten::bmm.dtype")
-def product(self, mat2, out_dtype):
+def product(self, mat2: Tensor, out_dtype: torch.dtype) -> Tensor:
     return self @ mat2
 
 
 @builtin("aten::addmm.dtype")
 @builtin("aten::baddbmm.dtype")
-def add_product(self, out_dtype, mat1=None, batch1=None, mat2=None, batch2=None, beta=1, alpha=1):
+def add_product(
+    self,
+    out_dtype: torch.dtype,
+    mat1: Tensor | None = None,
+    batch1: Tensor | None = None,
+    mat2: Tensor | None = None,
+    batch2: Tensor | None = None,
+    beta: float = 1,
+    alpha: float = 1,
+) -> Tensor:
     left, right = (mat1, mat2) if mat1 is not None else (batch1, batch2)
     return beta * self + alpha * (left @ right)
 
 
 @builtin("aten::_masked_scale")
-def masked_scale(self, mask, scale):
+def masked_scale(self, mask: Tensor, scale: float) -> Tensor:
     return self * mask * scale
 
 
 @builtin("aten::linear_backward")
-def linear_backward(self, grad_output, weight, output_mask):
+def linear_backward(
+    self, grad_output: Tensor, weight: Tensor, output_mask: Sequence[bool]
+) -> tuple[Tensor | None, ...]:
     flat, x = grad_output.reshape(-1, grad_output.shape[-1]), self.reshape(-1, self.shape[-1])
     grads = lambda: (grad_output @ weight, flat.T @ x, flat.sum(0))  # noqa: E731
     return tuple(g if wanted else None for g, wanted in zip(grads(), output_mask))
 
 
 @builtin("aten::max_pool2d_backward")
-def max_pool_backward(grad_output, self, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
+def max_pool_backward(
+    grad_output: Tensor,
+    self,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
     indices = F.max_pool2d(self, kernel_size, stride or None, padding, dilation, ceil_mode, return_indices=True)[1]
     return torch.ops.aten.max_pool2d_with_indices_backward(
         grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices
@@ -207,7 +336,7 @@ def max_pool_backward(grad_output, self, kernel_size, stride=(), padding=0, dila
 
 
 @builtin("aten::_amp_foreach_non_finite_check_and_unscale_")
-def unscale(self, found_inf, inv_scale):
+def unscale(self, found_inf: Tensor, inv_scale: Tensor) -> None:
     for gradient in self:
         if not gradient.isfinite().all():
             found_inf.fill_(1)
@@ -215,7 +344,14 @@ def unscale(self, found_inf, inv_scale):
 
 
 @builtin("aten::_amp_update_scale_")
-def update_scale(self, growth_tracker, found_inf, scale_growth_factor, scale_backoff_factor, growth_interval):
+def update_scale(
+    self,
+    growth_tracker: Tensor,
+    found_inf: Tensor,
+    scale_growth_factor: float,
+    scale_backoff_factor: float,
+    growth_interval: int,
+) -> Tensor:
     """The scale falls after gradients that are not finite, and grows after so many steps with
     none; not beyond the largest float32."""
     if found_inf.item():

@@ -9,9 +9,11 @@ A backward uses the output and the row statistics that it is given, as a kernel 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from . import NoReference, builtin, no_dropout
 
@@ -22,11 +24,11 @@ class Scores:
     bias; nothing where `hidden`."""
 
     scale: float
-    hidden: torch.Tensor | None = None
-    bias: torch.Tensor | None = None
+    hidden: Tensor | None = None
+    bias: Tensor | None = None
     cap: float = 0.0
 
-    def of(self, q, k):
+    def of(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor | None]:
         """Scores and the slope of the soft cap."""
         s, slope = q @ k.transpose(-1, -2) * self.scale, None
         if self.cap:
@@ -37,17 +39,17 @@ class Scores:
         return (s if self.hidden is None else s.masked_fill(self.hidden, -math.inf)), slope
 
 
-def shared(x, heads):
+def shared(x: Tensor, heads: int) -> Tensor:
     """Keys or values with every head repeated for the queries that share it."""
     return x if x.shape[-3] == heads else x.repeat_interleave(heads // x.shape[-3], -3)
 
 
-def unshared(x, heads):
+def unshared(x: Tensor, heads: int) -> Tensor:
     """Gradients summed over the heads that were repeated."""
     return x if x.shape[-3] == heads else x.unflatten(-3, (heads, -1)).sum(-3)
 
 
-def attend(q, k, v, scores):
+def attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> tuple[Tensor, Tensor]:
     """Output and log-sum-exp; a row that is hidden wholly gives 0 and +inf."""
     s, _ = scores.of(q, shared(k, q.shape[-3]))
     lse = s.logsumexp(-1)
@@ -55,7 +57,9 @@ def attend(q, k, v, scores):
     return (s - lse.unsqueeze(-1)).exp() @ shared(v, q.shape[-3]), lse
 
 
-def attend_backward(dout, q, k, v, out, lse, scores):
+def attend_backward(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, scores: Scores
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of q, k, v and of the scores' bias (not yet reduced to its shape)."""
     heads = q.shape[-3]
     wide_k, wide_v = shared(k, heads), shared(v, heads)
@@ -68,7 +72,7 @@ def attend_backward(dout, q, k, v, out, lse, scores):
     return raw @ wide_k * scores.scale, dk, dv, ds
 
 
-def band(n_q, n_k, left, right, shift):
+def band(n_q: int, n_k: int, left: int, right: int, shift: int) -> Tensor | None:
     """What lies outside the band of keys that a query may see, None where nothing does.
     `shift` is the key of query 0; a negative side is open."""
     if left < 0 and right < 0:
@@ -109,7 +113,17 @@ def _aten_scores(q, k, attn_bias, is_causal, scale):
 )
 @builtin("aten::_scaled_dot_product_efficient_attention", n_returns=4)
 @builtin("aten::_scaled_dot_product_attention_flash_musa", n_returns=3)
-def sdpa(query, key, value, attn_bias=None, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, n_returns=9):
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_bias: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    n_returns: int = 9,
+) -> tuple[Tensor | None, ...]:
     """Log-sum-exp where its form is the same everywhere; efficient and cudnn pad it."""
     no_dropout(dropout_p)
     bias = attn_bias if attn_bias is not None else attn_mask
@@ -130,20 +144,20 @@ def sdpa(query, key, value, attn_bias=None, attn_mask=None, dropout_p=0.0, is_ca
     n_returns=4,
 )
 def sdpa_backward(
-    query,
-    key,
-    value,
-    out,
-    logsumexp,
-    grad_out=None,
-    grad_out_=None,
-    attn_bias=None,
-    dropout_p=0.0,
-    is_causal=False,
-    grad_input_mask=None,
-    scale=None,
-    n_returns=3,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    grad_out: Tensor | None = None,
+    grad_out_: Tensor | None = None,
+    attn_bias: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    grad_input_mask: Sequence[bool] | None = None,
+    scale: float | None = None,
+    n_returns: int = 3,
+) -> tuple[Tensor | None, ...]:
     no_dropout(dropout_p)
     scores = _aten_scores(query, key, attn_bias, is_causal, scale)
     lse = logsumexp.reshape(*query.shape[:2], -1)[..., : query.shape[-2]]
@@ -156,7 +170,15 @@ def sdpa_backward(
 
 
 @builtin("aten::_scaled_dot_product_attention_math_musa")
-def sdpa_math(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
+def sdpa_math(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, None]:
     no_dropout(dropout_p)
     scores = _aten_scores(query, key, attn_mask, is_causal, scale)
     weights = scores.of(query, shared(key, query.shape[-3]))[0].softmax(-1)
@@ -165,17 +187,17 @@ def sdpa_math(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False,
 
 @builtin("aten::_flash_attention_forward")
 def aten_flash(
-    query,
-    key,
-    value,
-    dropout_p,
-    is_causal,
-    cum_seq_q=None,
-    cum_seq_k=None,
-    scale=None,
-    window_size_left=None,
-    window_size_right=None,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    cum_seq_q: Tensor | None = None,
+    cum_seq_k: Tensor | None = None,
+    scale: float | None = None,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+) -> tuple[Tensor | None, ...]:
     """[batch, sequence, heads, width]; its causal mask begins at the first key."""
     no_dropout(dropout_p)
     _no_packing(cum_seq_q, cum_seq_k)
@@ -188,20 +210,20 @@ def aten_flash(
 
 @builtin("aten::_flash_attention_backward")
 def aten_flash_backward(
-    grad_out,
-    query,
-    key,
-    value,
-    out,
-    logsumexp,
-    dropout_p,
-    is_causal,
-    cum_seq_q=None,
-    cum_seq_k=None,
-    scale=None,
-    window_size_left=None,
-    window_size_right=None,
-):
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    cum_seq_q: Tensor | None = None,
+    cum_seq_k: Tensor | None = None,
+    scale: float | None = None,
+    window_size_left: int | None = None,
+    window_size_right: int | None = None,
+) -> tuple[Tensor, ...]:
     no_dropout(dropout_p)
     _no_packing(cum_seq_q, cum_seq_k)
     left, right = _window(is_causal, window_size_left, window_size_right)
@@ -226,18 +248,18 @@ def _efficient_scores(q, k, bias, custom_mask_type, scale):
 
 @builtin("aten::_efficient_attention_forward")
 def efficient(
-    query,
-    key,
-    value,
-    bias=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    dropout_p=0.0,
-    custom_mask_type=0,
-    scale=None,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dropout_p: float = 0.0,
+    custom_mask_type: int = 0,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
     no_dropout(dropout_p)
     _no_packing(cu_seqlens_q, cu_seqlens_k)
     q, k, v = (t.transpose(1, 2) for t in (query, key, value))
@@ -247,22 +269,22 @@ def efficient(
 
 @builtin("aten::_efficient_attention_backward")
 def efficient_backward(
-    grad_out_,
-    query,
-    key,
-    value,
-    out,
-    logsumexp,
-    bias=None,
-    cu_seqlens_q=None,
-    cu_seqlens_k=None,
-    max_seqlen_q=None,
-    max_seqlen_k=None,
-    dropout_p=0.0,
-    custom_mask_type=0,
-    bias_requires_grad=False,
-    scale=None,
-):
+    grad_out_: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    bias: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    dropout_p: float = 0.0,
+    custom_mask_type: int = 0,
+    bias_requires_grad: bool = False,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
     no_dropout(dropout_p)
     _no_packing(cu_seqlens_q, cu_seqlens_k)
     dout, q, k, v, o = (t.transpose(1, 2) for t in (grad_out_, query, key, value, out))
@@ -293,8 +315,17 @@ def _flash_scores(q, k, softmax_scale, causal, window, softcap, slopes):
 
 @builtin("flash_attn::_flash_attn_forward")
 def flash(
-    q, k, v, dropout_p, softmax_scale, causal, window_size_left=-1, window_size_right=-1, softcap=0.0, alibi_slopes=None
-):
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None, None, None]:
     """[batch, sequence, heads, width]. With slopes the log-sum-exp is promised nothing: a
     kernel may leave out what a whole row has in common."""
     no_dropout(dropout_p)
@@ -306,23 +337,23 @@ def flash(
 
 @builtin("flash_attn::_flash_attn_backward")
 def flash_backward(
-    dout,
-    q,
-    k,
-    v,
-    out,
-    softmax_lse,
-    dq,
-    dk,
-    dv,
-    dropout_p,
-    softmax_scale,
-    causal,
-    window_size_left=-1,
-    window_size_right=-1,
-    softcap=0.0,
-    alibi_slopes=None,
-):
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+) -> None:
     """Writes dq, dk and dv; what is returned is a work space."""
     no_dropout(dropout_p)
     if alibi_slopes is not None:
@@ -344,21 +375,21 @@ def _pieces(lengths_q, lengths_k):
 
 @builtin("flash_attn::_flash_attn_varlen_forward")
 def flash_packed(
-    q,
-    k,
-    v,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    dropout_p,
-    softmax_scale,
-    causal,
-    window_size_left=-1,
-    window_size_right=-1,
-    softcap=0.0,
-    alibi_slopes=None,
-):
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None, None, None]:
     """[all sequences, heads, width]; the log-sum-exp is [heads, all sequences]."""
     no_dropout(dropout_p)
     out, lse = torch.zeros_like(q), q.new_zeros(q.shape[1], q.shape[0])
@@ -374,26 +405,26 @@ def flash_packed(
 
 @builtin("flash_attn::_flash_attn_varlen_backward")
 def flash_packed_backward(
-    dout,
-    q,
-    k,
-    v,
-    out,
-    softmax_lse,
-    dq,
-    dk,
-    dv,
-    cu_seqlens_q,
-    cu_seqlens_k,
-    max_seqlen_q,
-    max_seqlen_k,
-    dropout_p,
-    softmax_scale,
-    causal,
-    window_size_left=-1,
-    window_size_right=-1,
-    softcap=0.0,
-):
+    dout: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    softmax_lse: Tensor,
+    dq: Tensor,
+    dk: Tensor,
+    dv: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float,
+    softmax_scale: float,
+    causal: bool,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+) -> None:
     no_dropout(dropout_p)
     window = window_size_left, window_size_right
     for rows, keys in _pieces(cu_seqlens_q, cu_seqlens_k):

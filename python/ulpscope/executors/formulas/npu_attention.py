@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from torch import Tensor
 
 from . import NoReference, builtin, no_dropout
 from .attention import Scores, _reduced_to, attend_backward, band, shared
@@ -66,22 +67,22 @@ def _limits(a, b):
 @builtin("npu::npu_fusion_attention", "npu::npu_fusion_attention_v2", n_returns=7)
 @builtin("npu::npu_fusion_attention_v3", n_returns=6)
 def npu_attention(
-    query,
-    key,
-    value,
-    head_num,
-    input_layout,
-    pse=None,
-    atten_mask=None,
-    scale=1.0,
-    keep_prob=1.0,
-    pre_tockens=EVERYTHING,
-    next_tockens=EVERYTHING,
-    pre_tokens=None,
-    next_tokens=None,
-    sparse_mode=0,
-    n_returns=7,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    scale: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = EVERYTHING,
+    next_tockens: int = EVERYTHING,
+    pre_tokens: int | None = None,
+    next_tokens: int | None = None,
+    sparse_mode: int = 0,
+    n_returns: int = 7,
+) -> tuple[Tensor | None, ...]:
     """Output, row maximum and row sum; the latter two eight times over."""
     no_dropout(1 - keep_prob)
     tokens = _limits(pre_tockens, pre_tokens), _limits(next_tockens, next_tokens)
@@ -100,26 +101,26 @@ def npu_attention(
 @builtin("npu::npu_fusion_attention_grad", "npu::npu_fusion_attention_grad_v3", n_returns=5)
 @builtin("npu::npu_fusion_attention_grad_v2", n_returns=7)
 def npu_attention_grad(
-    query,
-    key,
-    value,
-    dy,
-    head_num,
-    input_layout,
-    pse=None,
-    atten_mask=None,
-    softmax_max=None,
-    softmax_sum=None,
-    attention_in=None,
-    scale_value=1.0,
-    keep_prob=1.0,
-    pre_tockens=EVERYTHING,
-    next_tockens=EVERYTHING,
-    pre_tokens=None,
-    next_tokens=None,
-    sparse_mode=0,
-    n_returns=5,
-):
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dy: Tensor,
+    head_num: int,
+    input_layout: str,
+    pse: Tensor | None = None,
+    atten_mask: Tensor | None = None,
+    softmax_max: Tensor | None = None,
+    softmax_sum: Tensor | None = None,
+    attention_in: Tensor | None = None,
+    scale_value: float = 1.0,
+    keep_prob: float = 1.0,
+    pre_tockens: int = EVERYTHING,
+    next_tockens: int = EVERYTHING,
+    pre_tokens: int | None = None,
+    next_tokens: int | None = None,
+    sparse_mode: int = 0,
+    n_returns: int = 5,
+) -> tuple[Tensor | None, ...]:
     no_dropout(1 - keep_prob)
     tokens = _limits(pre_tockens, pre_tokens), _limits(next_tockens, next_tokens)
     q, k, v, scores = _npu_operands(

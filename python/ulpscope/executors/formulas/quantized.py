@@ -5,7 +5,12 @@ quotient in another order than the forward does, as all of torch's kernels do. C
 `__init__` for operators and by `executors.precision` inside callables.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from ...calls.older import zip_equal
 from . import builtin
@@ -15,7 +20,7 @@ aten = torch.ops.aten
 
 def _along(values, axis, x):
     """Numbers of one axis in a shape that spreads over a tensor."""
-    if not isinstance(values, torch.Tensor):
+    if not isinstance(values, Tensor):
         return values
     if axis is None:
         return values.reshape(-1)[0]
@@ -24,7 +29,7 @@ def _along(values, axis, x):
 
 def _quantized(x, scale, zero_point, quant_min, quant_max, axis=None):
     """What is left of x, and where it lies in range."""
-    by_float = isinstance(zero_point, torch.Tensor) and zero_point.is_floating_point()
+    by_float = isinstance(zero_point, Tensor) and zero_point.is_floating_point()
     scale, zero_point = _along(scale, axis, x), _along(zero_point, axis, x)
     at = (x / scale + zero_point).round() if by_float else (x / scale).round() + zero_point
     held = at.clamp(quant_min, quant_max)
@@ -32,30 +37,38 @@ def _quantized(x, scale, zero_point, quant_min, quant_max, axis=None):
 
 
 @builtin("aten::fake_quantize_per_tensor_affine_cachemask")
-def per_tensor(self, scale, zero_point, quant_min, quant_max):
+def per_tensor(self, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> tuple[Tensor, Tensor]:
     return _quantized(self, scale, zero_point, quant_min, quant_max)
 
 
 @builtin("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
-def per_tensor_switched(self, scale, zero_point, fake_quant_enabled, quant_min, quant_max):
+def per_tensor_switched(
+    self, scale: Tensor, zero_point: Tensor, fake_quant_enabled: Tensor, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
     if not bool(fake_quant_enabled.reshape(-1)[0]):
         return self.clone(), torch.ones_like(self, dtype=torch.bool)
     return _quantized(self, scale, zero_point.reshape(-1)[0].to(torch.int64), quant_min, quant_max)
 
 
 @builtin("aten::fake_quantize_per_channel_affine_cachemask")
-def per_channel(self, scale, zero_point, axis, quant_min, quant_max):
+def per_channel(
+    self, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> tuple[Tensor, Tensor]:
     return _quantized(self, scale, zero_point, quant_min, quant_max, axis)
 
 
 @builtin("aten::_fake_quantize_learnable_per_tensor_affine")
-def learnable(self, scale, zero_point, quant_min, quant_max, grad_factor=1.0):
+def learnable(
+    self, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Tensor:
     whole = zero_point.round().clamp(quant_min, quant_max).to(torch.int64)
     return _quantized(self, scale, whole, quant_min, quant_max)[0]
 
 
 @builtin("aten::_fake_quantize_learnable_per_channel_affine")
-def learnable_per_channel(self, scale, zero_point, axis, quant_min, quant_max, grad_factor=1.0):
+def learnable_per_channel(
+    self, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> Tensor:
     whole = zero_point.round().clamp(quant_min, quant_max).to(torch.int64)
     return _quantized(self, scale, whole, quant_min, quant_max, axis)[0]
 
@@ -83,19 +96,19 @@ def _range_of(low, high, quant_min, quant_max, symmetric):
 @builtin("aten::_fused_moving_avg_obs_fq_helper")
 def observed(
     self,
-    observer_on,
-    fake_quant_on,
-    running_min,
-    running_max,
-    scale,
-    zero_point,
-    averaging_const,
-    quant_min,
-    quant_max,
-    ch_axis,
-    per_row_fake_quant=False,
-    symmetric_quant=False,
-):
+    observer_on: Tensor,
+    fake_quant_on: Tensor,
+    running_min: Tensor,
+    running_max: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    averaging_const: float,
+    quant_min: int,
+    quant_max: int,
+    ch_axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> tuple[Tensor, Tensor]:
     if bool(observer_on.reshape(-1)[0]):
         rows = self.movedim(ch_axis, 0).flatten(1) if per_row_fake_quant else self.reshape(1, -1)
         for running, seen in ((running_min, rows.amin(1)), (running_max, rows.amax(1))):
@@ -127,13 +140,24 @@ def _gradients(grad, x, scale, zero_point, low, high, factor, axis=None):
 
 
 @builtin("aten::_fake_quantize_learnable_per_tensor_affine_backward")
-def learnable_backward(grad, self, scale, zero_point, quant_min, quant_max, grad_factor=1.0):
+def learnable_backward(
+    grad: Tensor, self, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int, grad_factor: float = 1.0
+) -> tuple[Tensor, Tensor, Tensor]:
     dx, ds, dz = _gradients(grad, self, scale, zero_point, quant_min, quant_max, grad_factor)
     return dx, ds.sum().reshape(scale.shape), dz.sum().reshape(scale.shape)
 
 
 @builtin("aten::_fake_quantize_learnable_per_channel_affine_backward")
-def learnable_per_channel_backward(grad, self, scale, zero_point, axis, quant_min, quant_max, grad_factor=1.0):
+def learnable_per_channel_backward(
+    grad: Tensor,
+    self,
+    scale: Tensor,
+    zero_point: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> tuple[Tensor, Tensor, Tensor]:
     dx, ds, dz = _gradients(grad, self, scale, zero_point, quant_min, quant_max, grad_factor, axis)
     others = [d for d in range(self.dim()) if d != axis % self.dim()]
     return (dx, ds.sum(others), dz.sum(others)) if others else (dx, ds, dz)

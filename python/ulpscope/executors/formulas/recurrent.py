@@ -3,7 +3,12 @@
 layer of an LSTM in one direction, and its gradient. Called by `__init__`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from . import NoReference, builtin
 
@@ -37,23 +42,23 @@ def _biases(has_biases, first, second, w_in):
 
 @builtin("aten::mkldnn_rnn_layer")
 def mkldnn_rnn_layer(
-    input,
-    weight0,
-    weight1,
-    weight2,
-    weight3,
-    hx_,
-    cx_,
-    reverse,
-    batch_sizes,
-    mode,
-    hidden_size,
-    num_layers,
-    has_biases,
-    bidirectional,
-    batch_first,
-    train,
-):
+    input: Tensor,
+    weight0: Tensor,
+    weight1: Tensor,
+    weight2: Tensor,
+    weight3: Tensor,
+    hx_: Tensor,
+    cx_: Tensor,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
+) -> tuple[Tensor, Tensor, Tensor, None]:
     _covered(mode, batch_sizes, input)
     sides = input.shape[1], hidden_size
     biases = _biases(has_biases, weight2, weight3, weight0)
@@ -63,30 +68,30 @@ def mkldnn_rnn_layer(
 
 @builtin("aten::mkldnn_rnn_layer_backward")
 def mkldnn_rnn_layer_backward(
-    input,
-    weight1,
-    weight2,
-    weight3,
-    weight4,
-    hx_,
-    cx_tmp,
-    output,
-    hy_,
-    cy_,
-    grad_output,
-    grad_hy,
-    grad_cy,
-    reverse,
-    mode,
-    hidden_size,
-    num_layers,
-    has_biases,
-    train,
-    bidirectional,
-    batch_sizes,
-    batch_first,
-    workspace,
-):
+    input: Tensor,
+    weight1: Tensor,
+    weight2: Tensor,
+    weight3: Tensor,
+    weight4: Tensor,
+    hx_: Tensor,
+    cx_tmp: Tensor,
+    output: Tensor,
+    hy_: Tensor,
+    cy_: Tensor,
+    grad_output: Tensor | None,
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    reverse: bool,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    batch_first: bool,
+    workspace: Tensor,
+) -> tuple[Tensor | None, ...]:
     _covered(mode, batch_sizes, input)
     given = input, weight1, weight2, *_biases(has_biases, weight3, weight4, weight1), hx_, cx_tmp
     with torch.enable_grad():

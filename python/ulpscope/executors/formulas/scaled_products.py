@@ -3,7 +3,12 @@
 arrive widened, which is exact. Called by `__init__`.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import torch
+from torch import Tensor
 
 from ...calls.older import zip_equal
 from . import NoReference, builtin
@@ -60,7 +65,15 @@ def _with_scales(self, mat2, scale_a, scale_b):
 
 
 @builtin("aten::_scaled_mm")
-def scaled_mm(self, mat2, scale_a, scale_b, bias=None, scale_result=None, out_dtype=None):
+def scaled_mm(
+    self,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """Scales are one number, one for each row and column, or one for each block."""
     if scale_result is not None:
         raise NoReference("scale_result is not in the built-in reference")
@@ -90,17 +103,17 @@ def _by_recipe(scales, recipes, swizzles, rows, columns):
 @builtin("aten::_scaled_mm_v2")
 def scaled_by_recipe(
     self,
-    mat2,
-    scale_a,
-    recipe_a,
-    swizzle_a,
-    scale_b,
-    recipe_b,
-    swizzle_b,
-    bias=None,
-    out_dtype=None,
-    contraction_dim=(),
-):
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    contraction_dim: Sequence[int] = (),
+) -> Tensor:
     if contraction_dim:
         raise NoReference("contraction_dim is not in the built-in reference")
     left = self * _by_recipe(scale_a, recipe_a, swizzle_a, *self.shape)
@@ -114,7 +127,9 @@ def scaled_by_recipe(
 
 
 @builtin("aten::_grouped_mm")
-def grouped_product(self, mat2, offs=None, bias=None, out_dtype=None):
+def grouped_product(
+    self, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
     """A product per group; `offs` says where each ends: among the rows of `self`, the columns of
     `mat2`, or in the dimension that is summed over."""
     if bias is not None:
@@ -133,7 +148,16 @@ def grouped_product(self, mat2, offs=None, bias=None, out_dtype=None):
 
 
 @builtin("aten::_scaled_grouped_mm")
-def scaled_grouped_product(self, mat2, scale_a, scale_b, offs=None, bias=None, scale_result=None, out_dtype=None):
+def scaled_grouped_product(
+    self,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
     """The same with a scale for each row of every group on the left, for each column on the right."""
     if scale_result is not None:
         raise NoReference("scale_result is not in the built-in reference")
@@ -152,18 +176,18 @@ def scaled_grouped_product(self, mat2, scale_a, scale_b, offs=None, bias=None, s
 @builtin("aten::_scaled_grouped_mm_v2")
 def scaled_grouped_by_recipe(
     self,
-    mat2,
-    scale_a,
-    recipe_a,
-    swizzle_a,
-    scale_b,
-    recipe_b,
-    swizzle_b,
-    offs=None,
-    bias=None,
-    out_dtype=None,
-    contraction_dim=(),
-):
+    mat2: Tensor,
+    scale_a: Sequence[Tensor],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[Tensor],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    contraction_dim: Sequence[int] = (),
+) -> Tensor:
     if [*recipe_a, *recipe_b] != [ROW, ROW] or any((*swizzle_a, *swizzle_b)) or contraction_dim:
         raise NoReference("scales by blocks are not in the built-in reference")
     return scaled_grouped_product(self, mat2, scale_a[0], scale_b[0], offs, bias)
@@ -173,13 +197,13 @@ def scaled_grouped_by_recipe(
 
 
 @builtin("aten::_weight_int8pack_mm")
-def by_bytes(self, mat2, scales):
+def by_bytes(self, mat2: Tensor, scales: Tensor) -> Tensor:
     """Weights [columns, sums] as whole numbers, a scale for each column."""
     return self @ mat2.to(self.dtype).T * scales
 
 
 @builtin("aten::_weight_int4pack_mm_for_cpu")
-def by_nibbles(self, mat2, qGroupSize, qScaleAndZeros):
+def by_nibbles(self, mat2: Tensor, qGroupSize: int, qScaleAndZeros: Tensor) -> Tensor:
     """How weights are packed hangs on the processor: with scales of 1 and zeros of 0 the kernel itself
     gives them back, whole numbers from -8 on."""
     n_sums, n_columns = self.shape[1], qScaleAndZeros.shape[1]

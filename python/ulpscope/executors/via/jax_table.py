@@ -2,12 +2,16 @@
 """Operators of ATen's core set as functions of JAX: by its own names where it has one, so that it is JAX that is
 tested. Each gets what torch infers of the result, then the arguments in the order of the schema. Needs nothing of torch."""
 
+from __future__ import annotations
+
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 
 @functools.cache
-def table():
+def table() -> dict[str, Callable[..., Any]]:
     """Bare name -> function."""
     import jax
     import jax.numpy as jnp
