@@ -171,7 +171,7 @@ class Call(Shown):
         return any(v.dtype.is_complex for v in self.views.values())
 
     @property
-    def identity(self) -> tuple[str, int]:
+    def identity(self) -> tuple[Any, ...]:
         """What it computes, apart from its arguments."""
         return self.op, id(self.function)
 

@@ -24,7 +24,7 @@ def rank(verdict: str) -> int:
 NO_KERNEL = re.compile(r"Could not run '([^']+)' with arguments from the '([^']+)' backend\b.*", re.DOTALL)
 
 
-def clause(problem: BaseException) -> str:
+def clause(problem: object) -> str:
     """An exception's text on one line, or its kind where it has none."""
     text = NO_KERNEL.sub(r"there is no kernel for \1 with arguments of the backend \2", str(problem))
     text = " ".join(text.split("\n\n")[0].split())

@@ -24,17 +24,8 @@ from ..calls.foreign import foreign, set_aside, theirs
 from ..calls.gauges import in_gauge_of, with_noise
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
-from ..calls.replay import (
-    BadCall,
-    Segment,
-    bind_cast,
-    computed,
-    outputs_of,
-    plain,
-    promises_nothing,
-    segments,
-    widened,
-)
+from ..calls.replay import BadCall, Segment, bind_cast, computed, outputs_of, plain, promises_nothing, segments
+from ..calls.replay import widened
 from ..calls.torch_private import OpOverload
 from ..calls.writes import WRITES
 from .algorithms import CUT, FIRST, LAST, PARTS, UNITS
@@ -42,17 +33,8 @@ from .chained import Chain, chained
 from .extremes import BOTH, DOWN, UP, Extremes
 from .jumps import freed
 from .lifting import Seen, remedy, same_constants, tensors_in
-from .noise import (
-    Accumulated,
-    Flush,
-    InSteps,
-    Noise,
-    NoisyOrder,
-    Overflowing,
-    is_one_rounding,
-    is_transform,
-    taken_apart,
-)
+from .noise import Accumulated, Flush, InSteps, Noise, NoisyOrder, Overflowing, is_one_rounding, is_transform
+from .noise import taken_apart
 from .orders import is_whole
 from .precision import HANG_ON_DTYPE, KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sources_of, standing_for
 from .streams import flushing_to_zero, one_thread
@@ -69,32 +51,12 @@ FAR_REPLAYS = 2000
 MOST_SHARED = 1 << 18  # bytes of an output of a run that is kept for others
 N_NOISES = 5
 DRAWN = 2048  # results by which an operator that draws shows it
-SETTLING = {
-    "add",
-    "sub",
-    "mul",
-    "div",
-    "neg",
-    "abs",
-    "round",
-    "floor",
-    "ceil",
-    "trunc",
-    "clamp",
-    "clamp_min",
-    "clamp_max",
-    "_to_copy",
-    "to",
-    "copy_",
-    "clone",
-    "detach",
-    "view",
-    "reshape",
-    "expand",
-    "unsqueeze",
-    "squeeze",
-    "lift_fresh",
-}
+SETTLING = set(
+    (
+        "add sub mul div neg abs round floor ceil trunc clamp clamp_min clamp_max _to_copy to copy_ clone "
+        "detach view reshape expand unsqueeze squeeze lift_fresh"
+    ).split()
+)
 ONE_ROUNDING = {"add", "sub", "rsub", "mul", "_to_copy", "to", "convert_element_type"}
 WHOLE_IN = frozenset({torch.float32, torch.bfloat16, torch.float16})
 TRIFLE = 2.0**-20  # of what float32 loses
