@@ -11,9 +11,13 @@ numbers, in roundings of the dtype, the largest of the N. Memory: N + 1 times wh
 Needs of torch: its operators on the CPU, and their tensors' storages.
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 
@@ -22,7 +26,7 @@ from ..calls.contents import Reader
 from ..calls.exact import never_rounds
 from ..calls.foreign import foreign, theirs
 from ..calls.read_call import bare_call, is_sparse, stored
-from ..calls.replay import LEFT_ALONE, BadCall, flatten, seen_as, substitute
+from ..calls.replay import BadCall, Call, LEFT_ALONE, View, flatten, seen_as, substitute
 from ..program.waiting import waiting
 
 MARK = "ulpscope amplified begins here"
@@ -33,21 +37,21 @@ WHOLE = 2.0**20  # above, whole numbers are no counters
 SEED = 20261123
 
 
-def unit(dtype):
+def unit(dtype: torch.dtype) -> float:
     """One rounding, as `diff` counts them."""
     return torch.finfo(dtype).eps / 2
 
 
-def is_number(dtype):
+def is_number(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
 
 
-def parts(tensor):
+def parts(tensor: torch.Tensor) -> torch.Tensor:
     """The real numbers of a tensor, in place."""
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def nudge(tensor, often, generator):
+def nudge(tensor: torch.Tensor, often: Any, generator: torch.Generator) -> None:
     """Moves elements to a neighbour, by chance, in place. Whole numbers stay, which count or came in as
     they are, and what is not finite."""
     x = parts(tensor)
@@ -65,17 +69,17 @@ class World:
         self.held = {}  # storage -> (version, UntypedStorage)
         self.chance = None if seed is None else torch.Generator().manual_seed(seed)
 
-    def tensor(self, view):
+    def tensor(self, view: View) -> torch.Tensor:
         storage = self.held[view.storage][1]
         base = torch.empty(0, dtype=view.dtype).set_(storage, view.offset, view.sizes, view.strides)
         return seen_as(base, view.form)
 
-    def written(self, item):
+    def written(self, item: dict[str, Any]) -> None:
         """A storage that is here holds another version now."""
         if item["storage"] in self.held:
             self.held[item["storage"]] = item["version"], self.held[item["storage"]][1]
 
-    def keep(self, item, view, result):
+    def keep(self, item: dict[str, Any], view: View, result: torch.Tensor) -> None:
         """A result, or memory that it is to stand in."""
         own = result.untyped_storage()
         if (result.dtype, tuple(result.stride()), result.storage_offset(), own.nbytes()) != (
@@ -99,7 +103,7 @@ class Replay:
         self.worlds = [World(None), *(World(SEED + i) for i in range(n))]
         self.n_fed = 0  # results that came from the trace, for their call could not run
 
-    def feed(self, items, item):
+    def feed(self, items: list[dict[str, Any]], item: dict[str, Any]) -> None:
         """Puts a storage as it was captured into every world."""
         if not item["blob"]:
             raise BadCall("the trace keeps no data: capture it with --data full")
@@ -107,7 +111,7 @@ class Replay:
         for world in self.worlds:
             world.held[item["storage"]] = item["version"], raw.clone().untyped_storage()
 
-    def run(self, row):
+    def run(self, row: dict[str, Any]) -> dict[str, list[torch.Tensor]] | None:
         """One call in all worlds; gives the tensors that it wrote, by path, world by world."""
         items = [t for t in row["tensors"] if not is_sparse(t)]
         before = [t for t in items if t["role"] == "in"]
@@ -138,11 +142,11 @@ class Replay:
                     self.n_fed += 1
             return None
 
-    def forget(self, storage):
+    def forget(self, storage: int) -> None:
         for world in self.worlds:
             world.held.pop(storage, None)
 
-    def compute(self, row, call, after):
+    def compute(self, row: dict[str, Any], call: Call, after: list[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
         exact = never_rounds(row["op"])
         wrote = call.written()
         found = {}
@@ -176,7 +180,7 @@ class Replay:
         return found
 
 
-def flips(call, view):
+def flips(call: Call, view: View) -> float:
     """How often a result of a narrow dtype is another one: where sums in float32 that differ by
     roundings of their own fall on two sides of a boundary."""
     n = max(1, math.prod(view.sizes))
@@ -184,7 +188,7 @@ def flips(call, view):
     return min(1.0, max(fan, 1.0) ** 0.5 * 2.0**-24 / unit(view.dtype))
 
 
-def distance(tensors):
+def distance(tensors: Sequence[torch.Tensor]) -> float:
     """The largest relative 2-norm by which the others lie away from the first, in roundings."""
     base = parts(tensors[0]).double()
     norm = base.norm().item()
@@ -194,7 +198,7 @@ def distance(tensors):
     return apart / norm / unit(tensors[0].dtype)
 
 
-def last_uses(trace, numbers):
+def last_uses(trace: _core.Trace, numbers: Iterable[int]) -> dict[int, int]:
     """Storage -> the last call that has it."""
     found = {}
     for number in numbers:
@@ -203,7 +207,7 @@ def last_uses(trace, numbers):
     return found
 
 
-def tell(trace, n):
+def tell(trace: _core.Trace, n: int) -> None:
     numbers = trace.select()
     last, ends = last_uses(trace, numbers), {}
     for storage, number in last.items():
@@ -220,7 +224,7 @@ def tell(trace, n):
     print(f"fed\t\t{replay.n_fed}")
 
 
-def main():
+def main() -> int:
     words = sys.argv[1:]
     torch.set_num_threads(1)
     print(MARK)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -216,7 +216,15 @@ def check_call(
     return stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
 
 
-def check_text(fn, args, device, backward=False, double_backward=False, cause=True, compiled=None):
+def check_text(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    device: str,
+    backward: bool = False,
+    double_backward: bool = False,
+    cause: bool = True,
+    compiled: Any = None,
+) -> Any:
     """As check_call, of what is written operator by operator: where that has numbers of 16 bits, each operator
     rounds to its dtype, as the text says (`as_written`). `compiled` runs in its place, and is held to it."""
     check = _Check(

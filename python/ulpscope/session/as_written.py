@@ -3,17 +3,25 @@
 it gives, so what torch's own run on the CPU loses in between is no device's fault. Needs nothing of torch that
 judging does not."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
-from ..calls.callable import same_bytes
+from ..calls.callable import Composite, same_bytes
 from ..calls.verdicts import FLAGGED
 from ..executors.device import Answer
-from .judging import judge_given
+from .judging import Verdict, judge_given
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..calls.replay import Call
 
 SLACK = 1.0  # bits
 
 
-def as_written(call, verdict):
+def as_written(call: Composite, verdict: Verdict) -> Verdict:
     """The verdict, which accuses nothing where torch's own run on the CPU is as far off in all that is accused."""
     if verdict.verdict not in FLAGGED - {"intermittent"} or verdict.answer is None or not call.native:
         return verdict
@@ -24,7 +32,7 @@ def as_written(call, verdict):
     return verdict
 
 
-def as_far(call, verdict, found, own):
+def as_far(call: Call, verdict: Verdict, found: _core.Finding, own: Verdict) -> bool:
     """Whether an output of the CPU is as far from the truth as the device's: the same numbers, or no more
     than a bit better, and NaN and Inf where the device has them."""
     got, mine = verdict.answer.outputs.get(found.path), call.native.get(found.path)

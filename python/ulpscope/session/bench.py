@@ -10,6 +10,7 @@ import copy
 import json
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from .. import _core
@@ -18,7 +19,7 @@ from ..calls.autocast import InParts, settle
 from ..calls.contents import Reader
 from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.read_call import call_from
-from ..calls.replay import BadCall, is_collective
+from ..calls.replay import BadCall, Call, is_collective
 from ..calls.verdicts import FLAGGED, UNKNOWN, rank
 from ..causes import host
 from ..causes.groups import SEARCHES
@@ -36,6 +37,8 @@ from .earlier import Earlier
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+    from .judging import Verdict
+    from ..executors.operands import Timing
 
 
 class SharedGroups:
@@ -44,18 +47,18 @@ class SharedGroups:
     def __init__(self, channel):
         self.channel = channel
 
-    def ask(self, group, heard):
+    def ask(self, group: str, heard: int) -> tuple[list[Any], bool]:
         """As `causes.groups.Known.ask`; waits where somebody else searches."""
         self.channel.send(group=group, heard=heard, most=SEARCHES)
         answer = json.loads(sys.stdin.readline())
         return answer["causes"], answer["search"]
 
-    def found(self, group, cause):
+    def found(self, group: str, cause: str) -> None:
         """As `causes.groups.Known.found`."""
         self.channel.send(found=group, text=cause)
 
 
-def rebuilt(trace, trace_id, row, device=None):
+def rebuilt(trace: _core.Trace, trace_id: str, row: dict[str, Any], device: Any = None) -> Call:
     """The call that a row of a trace tells of, for a device to run: each has its own list of what
     autocast rounds."""
     forward = forward_of(row)
@@ -110,46 +113,46 @@ class Bench:
         self._fired = set()
 
     @property
-    def ranks(self):
+    def ranks(self) -> Ranks:
         """The traces of all ranks, opened for the first collective."""
         if self._ranks is None:
             self._ranks = Ranks(self.path)
         return self._ranks
 
-    def call(self, sequence, module=None):
+    def call(self, sequence: int, module: dict[str, Any] | None = None) -> Call:
         """The call, or the forward of a module, rebuilt from the trace."""
         if not module:
             return rebuilt(self.trace, self.trace_id, self.row(sequence), self.device)
         made = lambda tensor: stand_in(self.trace_id, sequence, tensor, None)  # noqa: E731
         return module_call.module_call(module, self.trace.call, self.trace.blob, made)
 
-    def row(self, sequence):
+    def row(self, sequence: int) -> dict[str, Any]:
         """What the trace tells of a call; the last one is kept."""
         if self._row is None or self._row["sequence"] != sequence:
             self._row = self.trace.call(sequence)
         return self._row
 
-    def mark(self, phase):
+    def mark(self, phase: str) -> None:
         """Tells of a phase that begins, unless it is in that one, and bounds what it may take."""
         if phase != self._phase:
             self._phase = phase
             self.channel.phase(phase)
             memory_limit.limit(phase)
 
-    def judge(self, sequence, timing, module=None):
+    def judge(self, sequence: int, timing: Timing, module: dict[str, Any] | None = None) -> tuple[Call, Verdict]:
         since = time.perf_counter_ns()
         call = self.call(sequence, module)
         timing.wide += time.perf_counter_ns() - since
         return call, judging.judge_call(call, self.device, timing, self.mark, self.rule, seconds=0, repeat=self.repeat)
 
-    def fired(self):
+    def fired(self) -> list[str]:
         """Planted faults that fired since this was asked last, by their texts."""
         sim = sys.modules.get("ulpscope.sim")
         now = {f["fault"] for f in sim.faults_fired() if f["fired"]} if sim else set()
         new, self._fired = sorted(now - self._fired), now
         return new
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, Callable[..., Any] | None]:
         """The row for one request, whether the device survived, and a function that gives the
         row with the cause, None where none is to be sought."""
         timing = judging.Timing()
@@ -174,7 +177,7 @@ class Bench:
             why = f"the check of it failed, {type(problem).__name__}: {problem}"
             return self.plain(sequence, "unjudged", why, request), True, None
 
-    def judged(self, request, timing):
+    def judged(self, request: dict[str, Any], timing: Timing) -> tuple[dict[str, Any], bool, Callable[..., Any] | None]:
         """What `work` gives for a call that can be judged."""
         sequence, module, below = request["call"], request.get("module"), None
         since = time.perf_counter_ns()
@@ -219,11 +222,18 @@ class Bench:
             row["metrics"].append((-1, "searching", 1.0, None))
         return row, True, search
 
-    def is_brief(self, verdict):
+    def is_brief(self, verdict: Verdict) -> bool:
         """Whether nobody reads the metrics of its row."""
         return False
 
-    def search(self, call, verdict, below, timing, told):
+    def search(
+        self,
+        call: Call,
+        verdict: Verdict,
+        below: tuple[Call, Verdict] | None,
+        timing: Timing,
+        told: Callable[[], dict[str, Any]],
+    ) -> Callable[..., Any] | None:
         """A function that seeks the cause and gives the row with it; None where there is nothing
         to be sought. The verdict of the culprit below has the better cause."""
         if verdict.verdict not in FLAGGED or verdict.cause or verdict.operands is None:
@@ -269,7 +279,7 @@ class Bench:
 
         return run
 
-    def collective(self, sequence, timing):
+    def collective(self, sequence: int, timing: Timing) -> tuple[Call, Verdict]:
         """A collective and its verdict: judged as captured, since it cannot run alone."""
         self.mark("reference")
         call, verdict = collectives.judge(self.ranks, self.row(sequence), timing, self.rule)
@@ -277,7 +287,7 @@ class Bench:
             verdict.remarks = [*verdict.remarks, "no other standard is compared: they know no collectives"]
         return call, verdict
 
-    def loss_effect(self, call, verdict, backward):
+    def loss_effect(self, call: Call, verdict: Verdict, backward: dict[str, Any]) -> list[tuple[int, str, float, Any]]:
         """The metric that tells what the error means for the loss, as a list; empty where
         the trace does not tell."""
         reference = verdict.operands.reference if verdict.operands else None
@@ -292,7 +302,7 @@ class Bench:
             return []
         return [] if found is None else [(-1, "loss", found, None)]
 
-    def probe(self, sequence):
+    def probe(self, sequence: int) -> dict[str, Any]:
         """What the verdict would have caught on a call: no row, `session.selftest` keeps it."""
         self.channel.phase("reference")
         if is_collective(self.row(sequence)["op"]):
@@ -303,13 +313,13 @@ class Bench:
             foreign(problem)
             return {"self_test": {"skipped": f"no reference: {problem}"[:200]}}
 
-    def plain(self, sequence, verdict, reason, request):
+    def plain(self, sequence: int, verdict: str, reason: str, request: dict[str, Any]) -> dict[str, Any]:
         """A row for a call of which nothing could be measured."""
         module = request.get("module")
         source = module["source"] if module else self.row(sequence)
         return {"verdict": verdict, "sentence": f"{source['op']}: {reason}"}
 
-    def below(self, children, timing):
+    def below(self, children: Iterable[int], timing: Timing) -> Iterator[tuple[Call, Verdict]]:
         """(call, verdict) of the calls below one, one after the other, as far as they can be judged."""
         for sequence in children:
             if is_collective(self.row(sequence)["op"]):
@@ -320,7 +330,7 @@ class Bench:
                 continue
             yield judged
 
-    def by_parts(self, children, timing, problem):
+    def by_parts(self, children: Iterable[int], timing: Timing, problem: BaseException) -> tuple[Call, Verdict]:
         """The call with the worst verdict on the calls below it, which is its own then."""
         worst = None
         for call, verdict in self.below(children, timing):
@@ -334,7 +344,7 @@ class Bench:
         verdict.remarks = [*verdict.remarks, f"judged by the operators below it: {problem}"]
         return call, verdict
 
-    def name_culprit(self, verdict, children, timing):
+    def name_culprit(self, verdict: Verdict, children: Iterable[int], timing: Timing) -> tuple[Call, Verdict] | None:
         """Replays the ATen calls below a call that did not pass: the first that does not
         pass either, with its verdict, is where the fault lies. None where all pass."""
         for call, below in self.below(children, timing):

@@ -2,7 +2,10 @@
 """The verdict on a call by what the captured run itself got: no device is asked again. Serves
 `live` and `pairs`; `judging` has the rule."""
 
+from __future__ import annotations
+
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +15,7 @@ from ..calls.read_call import bytes_of, call_from, tensor_of
 from ..calls.replay import (
     BadCall,
     Bound,
+    Call,
     TensorAt,
     bind_exact,
     draws_random,
@@ -27,10 +31,14 @@ from ..calls.verdicts import FLAGGED
 from ..executors import formulas
 from ..executors.device import SCRATCH, Answer, learn_writes, trespass, unsaid_writes
 from ..executors.module_call import module_call
-from ..executors.operands import Timing
+from ..executors.operands import Operands, Timing
 from ..executors.precision import STANDARD, space_of
 from .layouts import judge_layouts
-from .judging import explain, judge_drawn, judge_given
+from .judging import Verdict, explain, judge_drawn, judge_given
+
+if TYPE_CHECKING:
+    from .earlier import Earlier
+    from .. import _core
 
 WRAPPED = (torch.float64, torch.int64, torch.complex128)  # what torch makes of Python's numbers
 OF_TORCH = (*STANDARD, "fsdp")  # spaces of operators that are torch's own
@@ -43,7 +51,7 @@ class NotJudged(Exception):
 
 
 @cache
-def gives_tensors(op):
+def gives_tensors(op: str) -> bool:
     """Whether an operator gives nothing but tensors; of one that nobody here knows, that it does."""
     try:
         schema = getattr(resolve(op), "_schema", None)
@@ -52,7 +60,15 @@ def gives_tensors(op):
     return all(str(r.type) in TENSORS for r in (schema.returns if schema else ()))
 
 
-def judge_captured(trace, row, seconds, groups, earlier=None, call=None, operands=None):
+def judge_captured(
+    trace: _core.Trace,
+    row: dict[str, Any],
+    seconds: float,
+    groups: Any,
+    earlier: Earlier | None = None,
+    call: Call | None = None,
+    operands: Operands | None = None,
+) -> tuple[Call, Verdict, Timing]:
     """The call that a row of a trace tells of, the verdict on what it gave, and the time that took.
     `seconds` are for the cause of a finding, `earlier` keeps what calls gave; `operands` are those of the
     same call on the same inputs. NotJudged, BadCall."""
@@ -80,7 +96,7 @@ def judge_captured(trace, row, seconds, groups, earlier=None, call=None, operand
     return call, verdict, timing
 
 
-def judge_chain(call, answer, timing, seconds, groups):
+def judge_chain(call: Call, answer: Answer, timing: Timing, seconds: float, groups: Any) -> Verdict:
     """The verdict on what a chain of calls gave, with its cause where there is one to be sought."""
     verdict = judge_given(call, answer, seconds=0)
     if verdict.verdict in FLAGGED:
@@ -88,7 +104,9 @@ def judge_chain(call, answer, timing, seconds, groups):
     return verdict
 
 
-def judge_forward(trace, forward, seconds, groups):
+def judge_forward(
+    trace: _core.Trace, forward: dict[str, Any], seconds: float, groups: Any
+) -> tuple[Call, Verdict, Timing]:
     """The same of a module's forward, one of `trace.forwards`: its calls in a chain, from what they
     were given from outside to what was read behind them."""
     timing = Timing()
@@ -102,7 +120,7 @@ def judge_forward(trace, forward, seconds, groups):
     return call, judge_chain(call, answer, timing, seconds, groups), timing
 
 
-def before_of(call):
+def before_of(call: Call) -> dict[str, torch.Tensor]:
     """What the arguments that a call writes hold before it."""
     if not call.written():
         return {}
@@ -136,7 +154,7 @@ def _give(call, path, value):
     del call.views[path]
 
 
-def answer_of(call, row, trace):
+def answer_of(call: Call, row: dict[str, Any], trace: _core.Trace) -> Answer:
     """What the run left of a call: results, written arguments, and what it wrote besides."""
     wrong = _hidden_writes(call, trace) or _beside(call, row, trace)
     outputs = {}

@@ -3,10 +3,14 @@
 No device is asked, since a collective cannot run alone. Neighbours: `calls.ranks` (the traces),
 `judging` (the verdict on floats)."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 import math
 import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -17,7 +21,7 @@ from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.device import Answer
 from ..executors.operands import Timing
 from ..judges.hops import ROUNDING, strays
-from ..calls.ranks import OPERATORS, Missing
+from ..calls.ranks import Missing, OPERATORS, RankSide, Ranks
 from .judging import Verdict, verdict_on, judge_by
 
 REDUCTIONS = {
@@ -37,7 +41,7 @@ MOST_EXPLAINED = 8  # ranks of which the general search for a cause takes long
 FEW = 4  # wrong elements that may look like a mistake by chance
 
 
-def judge(ranks, row, timing=None, rule=None):
+def judge(ranks: Ranks, row: dict[str, Any], timing: Timing | None = None, rule: Any = None) -> tuple[Call, Verdict]:
     """(call, verdict) on a captured collective of the first trace of `ranks`, by another
     standard where `rule` is one. The call has the contributions as its arguments."""
     call = Call(row["sequence"], row["op"], [], {}, row=row, function=judge)
@@ -93,7 +97,7 @@ def _contributions(own, sides):
 # ---- what a rank must get ------------------------------------------------------------
 
 
-def share(side, rank):
+def share(side: RankSide, rank: int) -> torch.Tensor:
     """What a side gives to one rank, flat."""
     if side.operator.lists:
         return side.given[rank].reshape(-1)
@@ -110,14 +114,14 @@ def _cut(flat, n):
     return flat.reshape(n, -1)
 
 
-def terms_of(own, given):
+def terms_of(own: RankSide, given: dict[int, RankSide]) -> list[torch.Tensor]:
     """What a reduction adds up, one flat tensor for each rank, in their order."""
     if own.operator.kind == "reduce_scatter":
         return [share(given[r], own.rank) for r in range(own.size)]
     return [_joined(given[r].given) for r in range(own.size)]
 
 
-def copied(own, given):
+def copied(own: RankSide, given: dict[int, RankSide]) -> torch.Tensor:
     """What a collective that only moves must give, flat."""
     kind = own.operator.kind
     if kind == "broadcast":
@@ -136,7 +140,9 @@ def _joined(tensors):
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
-def on_contributions(own, given, got, timing=None, rule=None):
+def on_contributions(
+    own: RankSide, given: dict[int, RankSide], got: list[torch.Tensor], timing: Timing | None = None, rule: Any = None
+) -> tuple[Call, Verdict]:
     """(call, verdict) on what one rank got, tensors, from the sides that matter by rank."""
     _same_layout([t for side in given.values() for t in side.given] + got)
     reducing = own.operator.kind in REDUCING
@@ -173,7 +179,7 @@ def _same_layout(tensors):
 # ---- copies and what is exact --------------------------------------------------------
 
 
-def different(a, b):
+def different(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Which elements do not have the same bits."""
     size = a.element_size()
     bits = [raw_bytes(t).reshape(-1, size) for t in (a, b)]
@@ -231,13 +237,13 @@ def _missing_part(own, given, got):
 # ---- reductions ----------------------------------------------------------------------
 
 
-def reduced(how, *terms):
+def reduced(how: str, *terms: torch.Tensor) -> torch.Tensor | None:
     """The reduction of tensors of one shape; None for one that is lost, as a search for a cause tries it."""
     total = functools.reduce(REDUCTIONS[how], [t for t in terms if t is not None])
     return total / len(terms) if how == "avg" else total
 
 
-def on_reduction(call, how, terms, got, timing):
+def on_reduction(call: Call, how: str, terms: Sequence[torch.Tensor], got: torch.Tensor, timing: Timing) -> Verdict:
     """The verdict on a reduction of one tensor for each rank."""
     if not got.dtype.is_floating_point:
         return _on_integers(how, terms, got)
@@ -304,7 +310,7 @@ def _wrongly_added(how, terms, got):
     return found
 
 
-def mistakes(how, terms):
+def mistakes(how: str, terms: Sequence[torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
     """(clause, what it gives) of the mistakes of a sum or an average; nothing else."""
     n = len(terms)
     if how not in ("sum", "avg"):

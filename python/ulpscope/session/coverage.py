@@ -5,6 +5,8 @@ tells how it went. What is known of a device of a version is kept in the cache f
 Needs of torch: the dispatcher's table of an operator, which says whose kernel a device would take.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import json
@@ -13,13 +15,16 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from .. import _core
 from ..calls.foreign import foreign
 from ..calls.torch_private import dispatch_table
-from ..calls.replay import BadCall, Unsupported, is_collective
+from ..calls.replay import BadCall, Call, Unsupported, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied, TorchDevice, lacks, open_device
 from ..program.glue import cache_home
@@ -32,7 +37,7 @@ OF_A_FORM = re.compile(r"not implemented for|dtype|data type|layout|strides?\b|d
 FALLS_BACK = re.compile(r"fall(s|ing)?[ -]?back", re.IGNORECASE)
 
 
-def kernel_of(op, device):
+def kernel_of(op: str, device: str) -> str:
     """Whose kernel the dispatcher takes for an operator on a device type: "kernel", "math" (composed
     of other operators), "fallback", "" where it has none or nobody knows."""
     key = KEYS.get(device, "PrivateUse1")
@@ -48,14 +53,14 @@ def kernel_of(op, device):
     return "kernel" if "kernel]" in line else ""
 
 
-def cache_file(device, facts):
+def cache_file(device: str, facts: list[dict[str, Any]]) -> Path:
     """Where what is known of a device of this version lies."""
     about = json.dumps([device, _core.version, facts], sort_keys=True)
     return cache_home() / "coverage" / f"{hashlib.sha256(about.encode()).hexdigest()[:24]}.jsonl"
 
 
 @contextlib.contextmanager
-def overheard():
+def overheard() -> Iterator[list[str]]:
     """A list that holds, behind the block, what was written to stderr in it: warnings of C++ code
     go there where no function of torch's Python bindings is around it."""
     heard = []
@@ -90,7 +95,7 @@ class Known:
                 continue
             self.of[key] = covered
 
-    def add(self, key, covered):
+    def add(self, key: str, covered: dict[str, str]) -> None:
         """Keeps it for later runs."""
         self.of[key] = covered
         try:
@@ -116,7 +121,7 @@ class Prober:
         self.falls_back = set()  # operators of which a warning was heard
         self.channel = channel
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
         """How the device runs one call, as a row; whether it survived; None."""
         row = self.trace.call(request["call"])
         dtypes = ", ".join(dict.fromkeys(a["dtype"] for a in row["tensors"] if a["role"] == "in"))
@@ -129,7 +134,7 @@ class Prober:
             self.known.add(key, covered)
         return {"covered": covered | {"dtypes": dtypes}}, alive, None
 
-    def tried(self, row):
+    def tried(self, row: dict[str, Any]) -> tuple[str, str, float, bool]:
         """(way, why, seconds on the CPU, whether the device lives)."""
         if is_collective(row["op"]):
             return "untold", "a collective needs its other ranks", 0.0, True
@@ -152,7 +157,7 @@ class Prober:
             return "untold", clause(problem), seconds, True
         return *self.ran(row["op"], heard), seconds, True
 
-    def ran(self, op, heard):
+    def ran(self, op: str, heard: list[str]) -> tuple[str, str]:
         """(way, why) of a call that ran. Many a backend warns once in a process alone."""
         if FALLS_BACK.search("".join(heard)):
             self.falls_back.add(op)
@@ -162,7 +167,7 @@ class Prober:
             return "fallback", "the dispatcher hands it to the CPU"
         return "native", ""
 
-    def seconds(self, call):
+    def seconds(self, call: Call) -> float:
         """What the call takes on the CPU, 0 where that has none. The second run counts: the first
         one touches new memory."""
         self.channel.phase("reference")
@@ -178,12 +183,12 @@ class Prober:
                 break
         return best
 
-    def fired(self):
+    def fired(self) -> list[str]:
         """Nothing is judged: planted faults only make operators missing."""
         return []
 
 
-def signature(row):
+def signature(row: dict[str, Any]) -> str:
     """What decides how a device runs a call: operator, arguments, dtypes, shapes, strides."""
     tensors = [[a["role"], a["path"], a["dtype"], list(a["sizes"]), list(a["strides"])] for a in row["tensors"]]
     about = json.dumps([row["op"], row["args"], tensors], sort_keys=True, default=str)

@@ -2,7 +2,13 @@
 """What the calls before left: a kernel that writes nothing, or reads a buffer that is in use, gives the
 output of one of them again. Kept while there is room. Neighbours: `bench`, `live` (keep), `causes` (asks)."""
 
+from __future__ import annotations
+
 import collections
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..executors.device import Answer
 
 CALLS = 8
 MOST_BYTES = 1 << 24
@@ -16,7 +22,7 @@ class Earlier:
     def __init__(self):
         self.kept, self.size = collections.deque(), 0
 
-    def keep(self, number, answer):
+    def keep(self, number: int, answer: Answer) -> None:
         """Takes in what a call gave; what is older makes room. Which of them tell is seen when somebody asks."""
         held = [t for t in answer.outputs.values() if t is not None and t.is_floating_point()]
         if not held:
@@ -41,7 +47,7 @@ class Earlier:
             self.size += size
         self.kept = sifted
 
-    def beside(self, answer):
+    def beside(self, answer: Answer) -> None:
         """Names what an answer may hold by mistake: of the same shapes and dtypes, the latest first."""
         self._sift()
         kinds = {(t.shape, t.dtype) for t in answer.outputs.values() if t is not None}

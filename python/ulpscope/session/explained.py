@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A verdict in the words of a test that fails. Needs nothing of torch itself."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ..calls.verdicts import FLAGGED
+
+if TYPE_CHECKING:
+    from .api import CallVerdict
 
 N_SHOWN = 5
 N_CASES = 6
 
 
-def explain(verdict):
+def explain(verdict: CallVerdict) -> str:
     """A verdict as the lines of an assertion."""
     bad = sorted((c for c in verdict.cases if not c.passed), key=lambda c: c.refused)  # what is off first
     if not bad:

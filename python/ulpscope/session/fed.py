@@ -3,17 +3,24 @@
 one after the other, from what came from outside; and a module run once more, on the device, from that.
 Serves `live`. Needs the device in the judge's own process."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from ..calls.contents import Reader
 from ..calls.foreign import foreign
 from ..calls.read_call import call_from, stored
-from ..calls.replay import Unsupported, draws_random, fit, is_collective
+from ..calls.replay import Call, Unsupported, draws_random, fit, is_collective
 from ..executors.device import DeviceDied, open_device
 from ..executors.module_call import module_call
 from ..executors.operands import Timing
 from ..executors.reference_runs import Reference
 from .captured import NotJudged, judge_chain
+
+if TYPE_CHECKING:
+    from .judging import Verdict
 
 
 class Fed:
@@ -30,7 +37,7 @@ class Fed:
         self.calls = iter(trace.select())
         self.ahead = next(self.calls, None)
 
-    def follow(self, before):
+    def follow(self, before: int) -> None:
         """Computes what the calls before that one give."""
         while self.ahead is not None and self.ahead < before:
             row = self.trace.call(self.ahead)
@@ -38,7 +45,7 @@ class Fed:
                 self._compute(row)
             self.ahead = next(self.calls, None)
 
-    def feed(self, call, versions):
+    def feed(self, call: Call, versions: dict[int, int]) -> None:
         """Puts the reference's contents in the place of those that were recorded."""
         for storage, version in versions.items():
             if version in self.contents:
@@ -71,12 +78,12 @@ class Fed:
         self.contents[item["version"]] = whole
 
 
-def open_home(device):
+def open_home(device: str) -> Any:
     """The device that the program computes on, in this process. UnknownDevice."""
     return open_device(device, device.partition(":")[0])
 
 
-def judge_fed(fed, forward, seconds, groups):
+def judge_fed(fed: Fed, forward: dict[str, Any], seconds: float, groups: Any) -> tuple[Call, Verdict, Timing]:
     """A module's forward, its verdict on what the device gives for the reference's inputs, and the
     time that took. NotJudged, BadCall."""
     timing = Timing()

@@ -3,6 +3,8 @@
 code with what that refers to (`causes.parcel`), so that nothing of the program is run again. A function
 that cannot go so is found in its module over there, unless that is the script itself."""
 
+from __future__ import annotations
+
 import io
 import pickle
 import sys
@@ -13,7 +15,7 @@ from ..calls.homes import import_it, operator, told
 from ..causes import parcel
 
 
-def put(op, path):
+def put(op: str, path: str) -> str:
     """Writes the reference of `op` into a file for `take`; a sentence where it cannot be handed over."""
     function = references[op]
     content = {"op": op, "schema": _schema(op), "function": function}
@@ -44,7 +46,7 @@ def _written(content, path):
     return ""
 
 
-def take(path):
+def take(path: str) -> None:
     """Registers here what `put` wrote, with the schema of its operator, which may be one that nobody brings."""
     with open(path, "rb") as file:
         data, buffers = pickle.load(file)

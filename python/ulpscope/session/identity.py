@@ -3,6 +3,8 @@
 of every file that came in for it. A run that was cut short goes on only where these are
 what they were. A worker tells them (it has it all loaded), the coordinator compares."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import os
 import platform
@@ -30,7 +32,7 @@ DRIVER_FILES = {
 SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 
-def loaded():
+def loaded() -> frozenset[str]:
     """Names of the modules and libraries that are there, to be given to `told` later."""
     return frozenset(sys.modules) | _libraries()
 
@@ -43,7 +45,7 @@ def _libraries():
     return set()
 
 
-def told(device, before, via=""):
+def told(device: str, before: frozenset[str], via: str = "") -> dict[str, str]:
     """The facts as {text: text}, ready for JSON; `before` is what was loaded before anything
     came in that a user can change."""
     import torch
@@ -82,7 +84,7 @@ def _below(path, folders):
     return any(path.startswith(folder + os.sep) for folder in folders)
 
 
-def device_facts(device):
+def device_facts(device: str) -> dict[str, str]:
     """Name of the device, versions of its driver and of what torch knows it by."""
     import torch
 
@@ -115,7 +117,7 @@ def device_facts(device):
     return facts
 
 
-def environment():
+def environment() -> dict[str, str]:
     """What the report says of the machine; not compared on resume."""
     import torch
 

@@ -3,10 +3,14 @@
 second opinions and the cause. Nothing here raises because of what an operator or a device
 does: that is a verdict."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,10 +19,10 @@ from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
 from ..calls.foreign import foreign, tried
-from ..calls.replay import Unsupported, draws_random, same_bytes, written_names
+from ..calls.replay import Call, Unsupported, draws_random, same_bytes, written_names
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import claims, host
-from ..executors.device import SCRATCH, DeviceDied, TorchDevice, lacks, learn_writes, unsaid_writes
+from ..executors.device import Answer, DeviceDied, SCRATCH, TorchDevice, lacks, learn_writes, unsaid_writes
 from ..executors.operands import Operands, Timing
 from ..executors.precision import schema_tells
 from ..executors.reference_runs import DrawsUnsaid, Reference
@@ -32,6 +36,9 @@ from ..judges.draws.random_operators import judge_draws
 from ..judges.outputs import judge_answer
 from ..judges.own_steps import steps_of
 from ..judges.refused import without_reference
+
+if TYPE_CHECKING:
+    from .. import _core
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
@@ -54,22 +61,30 @@ class Verdict:
     part: object = None  # the Piece of a large call that the operands are of
 
     @classmethod
-    def of(cls, findings, **rest):
+    def of(cls, findings: _core.Findings, **rest: Any) -> Verdict:
         """That of the finding that decides."""
         return cls(findings.worst.verdict, findings, **rest)
 
     @property
-    def worst(self):
+    def worst(self) -> _core.Finding | None:
         """The finding that decides; None where there is none."""
         return self.findings.worst
 
     @property
-    def notes(self):
+    def notes(self) -> list[str]:
         """Those of the outputs and those on the call."""
         return [*self.findings.notes, *self.remarks]
 
 
-def judge_call(call, device, timing=None, mark=lambda phase: None, rule=None, seconds=host.SECONDS, repeat=2):
+def judge_call(
+    call: Call,
+    device: Any,
+    timing: Timing | None = None,
+    mark: Callable[[str], Any] = lambda phase: None,
+    rule: Any = None,
+    seconds: float = host.SECONDS,
+    repeat: int = 2,
+) -> Verdict:
     """
     Judges one call on a device, by another standard where `rule` is one, and spends `seconds`
     on the cause of what it finds. Our own rule sees the answers of `repeat` runs, two at the
@@ -152,7 +167,13 @@ def _judge_ran(call, device, answer, timing, mark, rule, repeat):
     return _settle(call, device, verdict, timing, mark, repeat, steps)
 
 
-def judge_by(rule, call, answer, timing=None, benchmark=None):
+def judge_by(
+    rule: Any,
+    call: Call,
+    answer: Answer,
+    timing: Timing | None = None,
+    benchmark: dict[str, torch.Tensor] | None = None,
+) -> Verdict:
     """The verdict that another standard gives on an answer: pass, wrong or unjudged."""
     operands = Operands(call, timing or Timing())
     said = _standards.opinions([rule], call, answer, operands, benchmark)[0]
@@ -160,7 +181,7 @@ def judge_by(rule, call, answer, timing=None, benchmark=None):
     return Verdict(said.verdict, found, said.text(), answer=answer, operands=operands, opinions=[said])
 
 
-def compare_standards(standards, call, device, verdict, timing):
+def compare_standards(standards: Iterable[Any], call: Call, device: Any, verdict: Verdict, timing: Timing) -> None:
     """Adds to a verdict what other standards say of the answer that it is about."""
     operands, answer = verdict.operands or Operands(call, timing), verdict.answer or device.run(call)
     if verdict.part is not None:  # which the operands are of
@@ -178,7 +199,7 @@ def _refused(call, text):
     return Verdict("unsupported", reason=f"the device refuses what the CPU accepts: {text}")
 
 
-def judge_drawn(call, answer, again=None):
+def judge_drawn(call: Call, answer: Answer, again: Answer | None = None) -> Verdict:
     """The verdict on an answer that holds random draws; `again` is a second one."""
     verdict = Verdict.of(judge_draws(call, answer, again), answer=answer)
     verdict.cause = claims.of_draws(verdict)
@@ -228,7 +249,7 @@ def _with_twin(call, device, verdict, timing, mark):
     return calmed(verdict, twin, calm[1])
 
 
-def calmed(verdict, calm, said):
+def calmed(verdict: Verdict, calm: Verdict, said: str) -> Verdict:
     """The verdict on draws with that on the call without chance, `said` being set."""
     accuses, taken, note = verdict.findings.calmed(calm.findings, calm.verdict, said)
     if accuses:
@@ -251,7 +272,14 @@ def _seeded(call, device):
     return answers
 
 
-def verdict_on(call, answer, timing, operands=None, narrow=True, steps=lambda k: None):
+def verdict_on(
+    call: Call,
+    answer: Answer,
+    timing: Timing,
+    operands: Operands | None = None,
+    narrow: bool = True,
+    steps: Callable[[int], dict[str, torch.Tensor] | None] = lambda k: None,
+) -> Verdict:
     """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
     reason where anything fails."""
     try:
@@ -272,7 +300,13 @@ def _is_worth_one(call, answer):
     return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
 
 
-def judge_given(call, answer, others=(), seconds=host.SECONDS, operands=None):
+def judge_given(
+    call: Call,
+    answer: Answer,
+    others: Sequence[Answer] = (),
+    seconds: float = host.SECONDS,
+    operands: Operands | None = None,
+) -> Verdict:
     """The verdict on what some device gave for a call, `others` when it was asked again; `operands` of the
     same call on the same inputs, where it was judged before."""
     timing, steps = Timing(), lambda k: None
@@ -299,7 +333,7 @@ def _on_draws_where_it_draws(call, verdict):
     return verdict
 
 
-def explain(call, verdict, timing, seconds=host.SECONDS, groups=None):
+def explain(call: Call, verdict: Verdict, timing: Timing, seconds: float = host.SECONDS, groups: Any = None) -> None:
     """Adds the cause to a verdict that accuses; without numbers there is none to be sought."""
     if verdict.operands is None or verdict.verdict not in FLAGGED or not seconds:
         return

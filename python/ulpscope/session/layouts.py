@@ -8,10 +8,14 @@ those of an argument that is written: another layout there is wrong. Everything 
 choose, as convolutions and attention do: that is a note, where neither torch's shape rules (meta) nor
 its kernel for the CPU lay it out so."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from ..calls.foreign import foreign
-from ..calls.replay import bind_exact, is_write, outputs_of, substitute
+from ..calls.replay import Call, bind_exact, is_write, outputs_of, substitute
 from ..calls.replay import Bound as _Bound
 from ..executors.precision import STANDARD, sources_of, space_of
 
@@ -22,7 +26,7 @@ STRIDED = ("empty_strided", "new_empty_strided")
 _usual = {}
 
 
-def judge_layouts(call, row):
+def judge_layouts(call: Call, row: dict[str, Any]) -> tuple[str, str]:
     """(clause, note) on the strides of a call's results: what breaks a promise and what is unusual,
     "" each for nothing."""
     if call.schema is None or call.made_up:

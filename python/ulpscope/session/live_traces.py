@@ -10,6 +10,7 @@ import json
 import shutil
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from .. import _core
 from ..calls.foreign import foreign, is_ours, our_words
@@ -39,7 +40,7 @@ class Results:
         self.settings, self.result, self.start = settings, None, time.monotonic()
         self.n = 0
 
-    def open(self, device):
+    def open(self, device: str) -> None:
         """Begins the run, now that it is known what computes; once."""
         if self.settings["out"] is None or self.result is not None:
             return
@@ -57,12 +58,12 @@ class Results:
         self.n = len(self.result.done()) if again else 0
         self.set("running")
 
-    def put(self, row):
+    def put(self, row: dict[str, Any]) -> None:
         self.n += 1
         if self.result is not None:
             self.result.put(row)
 
-    def set(self, state):
+    def set(self, state: str) -> None:
         """Says how far the run is."""
         if self.result is None:
             return
@@ -70,7 +71,7 @@ class Results:
         self.result.set("seconds", f"{time.monotonic() - self.start:.1f}")
         self.result.set("state", state)
 
-    def close(self):
+    def close(self) -> None:
         """Ends the run."""
         self.set("done")
         if self.result is not None:
@@ -83,7 +84,7 @@ class Budget:
     def __init__(self, limit, spent=0.0):
         self.limit, self.spent, self.start = limit, spent, time.monotonic()
 
-    def is_left(self):
+    def is_left(self) -> bool:
         if self.limit is None:
             return True
         most = self.limit if self.limit >= 1 else self.limit * (time.monotonic() - self.start)
@@ -124,12 +125,12 @@ class Judge:
             foreign(problem)
             self.say(remark=f"the process that judges cannot import it: {type(problem).__name__}: {problem}")
 
-    def register(self, path):
+    def register(self, path: str) -> None:
         """Takes in a reference that the program registered. See `reference.handed`."""
         with self._told():
             handed.take(path)
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> None:
         """Judges the calls of one trace, and tells how many, and why others were not."""
         folder, judged, flagged = request["trace"], 0, False
         left = collections.Counter()

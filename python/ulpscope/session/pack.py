@@ -4,15 +4,18 @@ operands of its judge, as files that `ulpscope judge` reads without torch. The m
 coordinator's (src/run/pack_run.c). Format: docs/reference/pack-format.md.
 """
 
+from __future__ import annotations
+
 import json
 import os
+from typing import Any
 
 import torch
 
 from .. import _core
 from ..calls.foreign import is_ours, our_words
 from ..calls.read_call import call_from
-from ..calls.replay import fit, seen_as
+from ..calls.replay import Call, fit, seen_as
 from ..calls.verdicts import clause
 from ..judges.answers import short
 from ..judges.kept import outputs_of_call
@@ -20,7 +23,7 @@ from ..judges.wording import describe_arguments
 from ..calls.standin import stand_in
 
 
-def inputs_of(call, tensors):
+def inputs_of(call: Call, tensors: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
     """Fills `tensors` with the inputs of a call; their entries in the manifest."""
     written = set(call.written())
     entries = []
@@ -42,7 +45,7 @@ def inputs_of(call, tensors):
     return entries
 
 
-def pack_call(row, call, stands_for, folder):
+def pack_call(row: dict[str, Any], call: Call, stands_for: int, folder: str) -> dict[str, Any]:
     """Writes the files of one call; its entry in the manifest."""
     inputs, kept = {}, outputs_of_call(call)
     name = f"{call.sequence}.safetensors"
@@ -74,7 +77,7 @@ def pack_call(row, call, stands_for, folder):
     return entry
 
 
-def named(call, outputs):
+def named(call: Call, outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Entries with the names that the outputs have in a device's file."""
     return [{**o, "name": f"{call.sequence}/{o['path']}"} for o in outputs]
 
@@ -86,7 +89,7 @@ class Packer:
         self.trace, self.folder = _core.Trace(settings["trace"]), settings["folder"]
         self.trace_id = settings["trace_id"]
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
         """The entry of one call as a row; one that cannot be rebuilt is unjudged. As
         `bench.Bench.work`."""
         sequence, stands_for = request["call"], request["stands_for"]
@@ -112,6 +115,6 @@ class Packer:
                 return {"entry": entry, "internal": why}, True, None
         return {"entry": entry}, True, None
 
-    def fired(self):
+    def fired(self) -> list[str]:
         """No faults are planted where nothing runs on a device."""
         return []

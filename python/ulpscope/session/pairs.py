@@ -2,8 +2,12 @@
 """`ulpscope diff` in a worker (`worker`): calls of two traces, pair by pair, each judged on its own recorded
 inputs by what its run recorded; with a device, by what that gives when it runs the call again."""
 
+from __future__ import annotations
+
 import json
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..calls.autocast import InParts
@@ -20,6 +24,9 @@ from ..judges import wording
 from . import judging
 from .bench import rebuilt
 from .captured import NotJudged, judge_captured
+
+if TYPE_CHECKING:
+    from ..executors.operands import Operands
 
 COLLECTIVE = "a collective needs what other ranks gave: ulpscope check judges it"
 MADE_UP = "its inputs were not kept"
@@ -38,11 +45,11 @@ class Pairs:
         if settings["device"]:
             self.devices = [open_device(settings["device"], home_of(trace)) for trace in self.traces]
 
-    def fired(self):
+    def fired(self) -> list[str]:
         """What fired in the captures is not asked."""
         return []
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
         """What was found of both calls, whether the device survived, and None."""
         found = [None, None]
         for side, name in enumerate(("call", "other")):
@@ -56,7 +63,7 @@ class Pairs:
         rows = (one and one.row() for one in found)
         return dict(zip_equal("ab", rows)), alive, None
 
-    def judged(self, side, sequence, shared):
+    def judged(self, side: int, sequence: int, shared: Found | None) -> Found:
         """What was found of a call; `shared`: of the same call on the same inputs."""
         trace, device = self.traces[side], self.devices[side]
         row = trace.call(sequence)
@@ -83,7 +90,7 @@ class Pairs:
                 return Found(row, reason=our_words(problem), kind="internal")
             return Found(row, reason=f"the check of it failed, {type(problem).__name__}: {problem}")
 
-    def again(self, trace, row, device):
+    def again(self, trace: _core.Trace, row: dict[str, Any], device: Any) -> Found:
         """The same of a call that is run again."""
         self._mark("device")
         call, timing = rebuilt(trace, trace.meta("id"), row, device), judging.Timing()
@@ -101,23 +108,23 @@ class Found:
         self.recorded, self.call, self.verdict, self.timing = recorded, call, verdict, timing
         self.reason, self.kind, self.alive = reason, kind, alive
 
-    def operands(self):
+    def operands(self) -> Operands | None:
         """What the call was judged by, where another answer to it can be."""
         whole = self.verdict is not None and self.verdict.part is None
         return self.verdict.operands if whole else None
 
-    def accused(self):
+    def accused(self) -> bool:
         return self.verdict is not None and self.verdict.verdict in FLAGGED
 
-    def accusation(self):
+    def accusation(self) -> tuple[str, float]:
         worst = self.verdict.worst
         return self.verdict.verdict, math.nan if worst is None or worst.bits is None else worst.bits
 
-    def explain(self, seconds, groups):
+    def explain(self, seconds: float, groups: Any) -> None:
         if self.accused():
             judging.explain(self.call, self.verdict, self.timing, seconds, groups)
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         if self.verdict is None:
             return {"verdict": self.kind, "sentence": f"{self.recorded['op']}: {self.reason}"}
         made = wording.row(self.call, self.verdict, self.timing.row())
@@ -125,13 +132,13 @@ class Found:
         return kept | {"not_judged": self.verdict.findings.left_out}
 
 
-def is_alike(found):
+def is_alike(found: Sequence[Found | None]) -> bool:
     """Whether both sides are accused of the same: no cause is sought then."""
     accused = all(one is not None and one.accused() for one in found)
     return accused and _core.diff_alike(*found[0].accusation(), *found[1].accusation())
 
 
-def narrow(found):
+def narrow(found: Sequence[Found]) -> bool:
     """Of two calls that are accused of the same: keeps of both the output at which one alone is, or each of something
     else, as a fault beside what both do alike. False where there is none."""
     sides = [{f.path: f for f in one.verdict.findings} for one in found]
@@ -154,7 +161,7 @@ def _apart(a, b):
     return worse < other and not _core.diff_alike("reduced", bits[0], "reduced", bits[1])
 
 
-def home_of(trace):
+def home_of(trace: _core.Trace) -> str:
     """The device type that calls of a trace compute on: where none does, the CPU."""
     for sequence in trace.select():
         for item in trace.call(sequence)["tensors"]:

@@ -12,14 +12,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..calls.foreign import is_ours, our_words, set_aside
 from ..calls.homes import import_modules
 from ..calls.read_call import call_from
-from ..calls.replay import draws_random, plain, promises_nothing
+from ..calls.replay import Call, draws_random, plain, promises_nothing
 from ..calls.verdicts import FLAGGED, clause
 from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
 from ..executors.precision import STANDARD, space_of
@@ -28,6 +30,9 @@ from ..judges import wording
 from ..program.waiting import waiting
 from . import identity, repro_script, shrink
 from .judging import Verdict, judge_call, judge_given
+
+if TYPE_CHECKING:
+    import torch
 
 SECONDS = 180  # that the script may take
 
@@ -56,7 +61,7 @@ class ReproFailure:
     tried: tuple | None = None
 
     @property
-    def fails(self):
+    def fails(self) -> bool:
         return self.tried[0] == 1 or self.tried[0] < 0
 
 
@@ -79,20 +84,20 @@ class Folder:
         if self.device.startswith("sim"):
             self.run["faults"] = os.environ.get("ULPSCOPE_SIM_FAULTS", "")
 
-    def row(self, failure):
+    def row(self, failure: ReproFailure) -> dict[str, Any]:
         return wording.row(failure.call, failure.verdict, {}) | self.known
 
-    def about(self, failure):
+    def about(self, failure: ReproFailure) -> str:
         """What was found, in words for the terminal."""
         return _core.about(self.row(failure), self.run, failure.tried).partition("\n")[2]
 
-    def script(self, path, failure):
+    def script(self, path: str, failure: ReproFailure) -> None:
         """Writes the script and what it reads."""
         inputs = os.path.join(path, "inputs.safetensors")
         about = _core.about(self.row(failure), self.run, failure.tried)
         write(path, "repro.py", repro_script.text_of(failure.call, self.home, self.device, self.imports, about, inputs))
 
-    def prove(self, path, failure):
+    def prove(self, path: str, failure: ReproFailure) -> subprocess.CompletedProcess[str]:
         """Runs the script in a process of its own."""
 
         def run(*more):
@@ -108,7 +113,7 @@ class Folder:
         said = (done.stderr.strip().splitlines() or [""])[-1] if done.returncode not in (0, 1) else ""
         failure.tried = done.returncode, alone, said
 
-    def rest(self, path, failure):
+    def rest(self, path: str, failure: ReproFailure) -> None:
         """Writes the outputs and the bug report, and the script with what is known now."""
         if failure.verdict.answer is not None:
             write_tensors(path, "device", failure.verdict.answer.outputs)
@@ -121,17 +126,17 @@ class Folder:
         write(path, "report.md", _core.markdown(self.row(failure), self.run, failure.tried))
 
 
-def write_tensors(path, name, tensors):
+def write_tensors(path: str, name: str, tensors: dict[str, torch.Tensor]) -> None:
     _core.write_tensors(os.path.join(path, name + ".safetensors"), {p: t.contiguous() for p, t in tensors.items()})
 
 
-def write(path, name, text):
+def write(path: str, name: str, text: str) -> None:
     with open(os.path.join(path, name), "w", encoding="utf-8", errors="replace") as file:
         file.write(text)
 
 
 @contextmanager
-def scratch(out):
+def scratch(out: str) -> Iterator[str]:
     """A folder beside `out`, of which nothing stays unless it is put in its place."""
     parent, name = os.path.split(out)
     room = tempfile.mkdtemp(prefix=f".{name}-", dir=parent)
@@ -142,7 +147,7 @@ def scratch(out):
         shutil.rmtree(room, ignore_errors=True)
 
 
-def put(path, out):
+def put(path: str, out: str) -> None:
     """Gives a scratch folder the name `out`, in place of one that was there."""
     if os.path.exists(out):
         os.rename(out, path + "-old")
@@ -152,7 +157,7 @@ def put(path, out):
 # ---- the command ---------------------------------------------------------------------
 
 
-def refuse_odd(call):
+def refuse_odd(call: Call) -> None:
     """Trouble for what no script can show."""
     if draws_random(call):
         raise Trouble(
@@ -172,7 +177,7 @@ def refuse_odd(call):
         raise Trouble(f"{call.op} has arguments that a script cannot hold (sparse tensors)")
 
 
-def read(options):
+def read(options: Options) -> tuple[Call, dict[str, Any], list[str]]:
     """The call, its row, and what to import for its operator."""
     trace = _core.Trace(options.folder)
     recorded = json.loads(trace.meta("imports") or "[]")
@@ -184,7 +189,7 @@ def read(options):
     return call, row, list(dict.fromkeys(imports + options.imports))
 
 
-def captured(call, failure, folder):
+def captured(call: Call, failure: ReproFailure, folder: Folder) -> Verdict:
     """The verdict on what the captured run got, where it ran on that type of device."""
     paths = {**dict.fromkeys(call.results, "out"), **dict.fromkeys(call.mutated, "mutated")}
     kept = {p: call.live(p, role) for p, role in paths.items()}
@@ -193,7 +198,7 @@ def captured(call, failure, folder):
     return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))
 
 
-def refuse_passing(call, failure, folder):
+def refuse_passing(call: Call, failure: ReproFailure, folder: Folder) -> None:
     """Trouble for a call that passes, unless what was captured of it is wrong: then the failure comes and goes,
     and what is known is worth handing on."""
     if (
@@ -204,7 +209,11 @@ def refuse_passing(call, failure, folder):
         raise Trouble(f"{call.op} passes here, on {folder.device}: nothing to hand on, and nothing was written")
 
 
-def repro(options, read=read, kind=Folder):
+def repro(
+    options: Options,
+    read: Callable[[Options], tuple[Call, dict[str, Any], list[str]]] = read,
+    kind: Callable[..., Folder] = Folder,
+) -> int:
     """Writes the folder of the call that `read` gives, as a Folder of that kind does."""
     waiting.at(f"reading the call of {options.folder}")
     call, row, imports = read(options)
@@ -229,7 +238,7 @@ def repro(options, read=read, kind=Folder):
     return 0
 
 
-def smaller(folder, failure, device):
+def smaller(folder: Folder, failure: ReproFailure, device: Any) -> None:
     """Puts the smallest call that fails as well in its place, once its script was seen to fail."""
     waiting.at("making the call smaller, as long as it fails in the same way")
     small = ReproFailure(*shrink.shrunk(failure.call, failure.verdict, device))
@@ -250,7 +259,7 @@ def made_smaller(small: str, whole: str) -> str:
     return f"made smaller: {small} of {whole}" if small != whole else f"made simpler in its values: {small}"
 
 
-def trouble(problem, options):
+def trouble(problem: BaseException, options: Options) -> str:
     """The sentence on whatever ended the run."""
     if isinstance(problem, OSError) and problem.filename is None:  # a full disk
         problem = OSError(problem.errno, problem.strerror, options.out)
@@ -261,12 +270,12 @@ def trouble(problem, options):
     return f"call {options.sequence}: {clause(problem)}"  # an operator unknown here, contents not kept
 
 
-def say(text):
+def say(text: str) -> None:
     waiting.end()
     print(f"ulpscope repro: {text}", file=sys.stderr, flush=True)
 
 
-def main(words=None):
+def main(words: Sequence[str] | None = None) -> int:
     """The program's half of the command; `words` as Options has them."""
     options = Options(sys.argv[1:] if words is None else words)
     try:

@@ -2,16 +2,23 @@
 """What stands in the script that `repro` writes (src/report/report_script.py.in) of one call: its
 arguments, their values. Needs of torch what names operators and dtypes."""
 
+from __future__ import annotations
+
 import math
 import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .. import _core
 from ..calls.homes import folder_beside
-from ..calls.replay import DeviceAt, TensorAt, makes_on_default_device, segments
+from ..calls.replay import Call, DeviceAt, TensorAt, makes_on_default_device, segments
 from ..executors.device import PACKAGES
 from ..executors.placement import known_on_host
+
+if TYPE_CHECKING:
+    from ..calls.callable import Composite
 
 LAZY = {"conj": "{}.conj()", "neg": "torch._neg_view({})"}
 
@@ -35,7 +42,7 @@ class Text:
         host = [call.views[path] for path in known_on_host(call)]
         self.on_host = sorted({self.names[v.storage, v.dtype] for v in host})
 
-    def tensor(self, path):
+    def tensor(self, path: str) -> str:
         view = self.call.views[path]
         key = view.storage, view.dtype
         text = f't["{self.names[key]}"]'
@@ -46,7 +53,7 @@ class Text:
             text = LAZY.get(kind, "{}").format(text)
         return text
 
-    def of(self, value):
+    def of(self, value: Any) -> str:
         if isinstance(value, TensorAt):
             return self.tensor(value.path)
         if isinstance(value, (list, tuple)):
@@ -59,7 +66,7 @@ class Text:
             return f'float("{value}")'
         return repr(value)  # torch.strided and the like are written as they are read
 
-    def arguments(self):
+    def arguments(self) -> str:
         kwargs = {k: self.of(v) for k, v in self.call.kwargs.items()}
         if self.call.schema and self.home == "cpu" and makes_on_default_device(self.call):
             kwargs["device"] = "torch.device(device)"
@@ -67,19 +74,19 @@ class Text:
         return f"{self.of(self.call.args)}, {{{named}}}"
 
 
-def home_of(call):
+def home_of(call: Composite) -> str:
     """The type of the device that captured a call."""
     kinds = [v.device.split(":")[0] for v in (*call.views.values(), *call.results.values())]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
-def operator_text(op):
+def operator_text(op: str) -> str:
     space, colons, rest = op.partition("::")
     name, _, overload = rest.partition(".")
     return f"torch.ops.{space}.{name}.{overload or 'default'}" if colons else op
 
 
-def text_of(call, home, device, imports, about, path):
+def text_of(call: Call, home: str, device: str, imports: Iterable[str], about: str, path: str) -> str:
     """The script; what goes into it is written to a safetensors file at `path`."""
     text, kind = Text(call, home), device.split(":")[0]
     tensors = {name: torch.view_as_real(t) if t.is_complex() else t for name, t in text.stored.items()}

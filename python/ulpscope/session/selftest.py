@@ -6,15 +6,19 @@ those with a size are made smaller until they pass, those without are caught or 
 no device. The mistakes are the ones that `causes.diagnose` names. docs/reference/causes.md.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import resource
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import torch
 
 from ..calls.foreign import InternalError, foreign, is_ours, our_words
-from ..calls.replay import draws_random, plain
+from ..calls.replay import Call, draws_random, plain
 from ..calls.verdicts import FLAGGED
 from ..causes import edges, edits, inside
 from ..causes import emulate as _emulate
@@ -35,7 +39,7 @@ STEPS = 6  # halvings of the exponent's range
 class Remembered(Operands):
     """Operands that keep all their replays where these are small."""
 
-    def replay(self, k):
+    def replay(self, k: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         if k not in self._replays:
             pair = super().replay(k)
             size = sum(t.numel() for t in self.reference.truth.values())
@@ -69,7 +73,7 @@ class Bed:
             return view.dtype
         return native[path].dtype if path in native else torch.float32
 
-    def caught(self, outputs):
+    def caught(self, outputs: dict[str, torch.Tensor]) -> bool:
         """Whether the verdict flags these outputs, given as doubles."""
         given = {}
         for path, honest in self.honest.items():
@@ -80,7 +84,7 @@ class Bed:
         findings = judge_outputs(self.operands, Answer(given, "", before))
         return any(f.verdict in FLAGGED for f in findings)
 
-    def changes(self, outputs):
+    def changes(self, outputs: dict[str, torch.Tensor]) -> bool:
         """Whether a mistake is one at all on these data."""
         return any(
             path in outputs
@@ -89,7 +93,7 @@ class Bed:
             for path, truth in self.operands.reference.truth.items()
         )
 
-    def smallest(self, change):
+    def smallest(self, change: Callable[[torch.Tensor, float], torch.Tensor]) -> float | None:
         """The smallest relative error 2^-b of one kind that is caught, as b; None where
         even the largest passes."""
         truth = self.operands.reference.truth[self.path]
@@ -111,17 +115,17 @@ def _same(a, b, dtype):
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
-def noise(truth, size):
+def noise(truth: torch.Tensor, size: float) -> torch.Tensor:
     """Every element off by up to `size` of itself, up or down."""
     signs = torch.rand(truth.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     return truth * (1 + size * (2 * signs - 1))
 
 
-def factor(truth, size):
+def factor(truth: torch.Tensor, size: float) -> torch.Tensor:
     return truth * (1 + size)
 
 
-def one_element(truth, size):
+def one_element(truth: torch.Tensor, size: float) -> torch.Tensor:
     """The element of median size off by `size` of itself."""
     flat = truth.reshape(-1).clone()
     finite = flat.abs().where(flat.isfinite() & (flat != 0), torch.nan)
@@ -139,7 +143,7 @@ def _tail(bed):
     return {bed.path: truth}
 
 
-def planted(bed):
+def planted(bed: Bed) -> Iterator[tuple[str, Callable[..., Any]]]:
     """(text, function) of the mistakes that have no size."""
     yield "dropped tail: zeros instead of the last elements", lambda: _tail(bed)
     truth = bed.operands.reference.truth[bed.path]
@@ -173,7 +177,12 @@ def _wrong(lab):
         yield from islice(edges.together(inside.slices, [node]), 2)
 
 
-def probe(call, tell=None, behind=-1, found=None):
+def probe(
+    call: Call,
+    tell: Callable[[int, dict[str, Any]], Any] | None = None,
+    behind: int = -1,
+    found: dict[str, Any] | None = None,
+) -> dict[str, Any]:
     """
     What the verdict would have caught on a call. `tell(n, found)` hears what is known before the
     n-th mistake without a size; another process goes on from that, behind it.
@@ -208,7 +217,7 @@ def probe(call, tell=None, behind=-1, found=None):
     return found
 
 
-def probe_apart(call):
+def probe_apart(call: Call) -> dict[str, Any]:
     """`probe` in a fork, since kernels may not survive what is planted: a mistake that one dies
     of is left out. For a process that lives alone and has no other threads."""
     behind, found = -1, None

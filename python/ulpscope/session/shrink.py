@@ -4,22 +4,26 @@ then the sizes that arguments share, the first met first (batch, sequence), and 
 last. Every try is judged as the call was; the same call gives the same tries. Needs torch for the
 memory of tensors alone."""
 
+from __future__ import annotations
+
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ..calls.callable import storage_bytes
 from ..calls.foreign import foreign
-from ..calls.replay import LEFT_ALONE, fit
+from ..calls.replay import Call, LEFT_ALONE, fit
 from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors.device import DeviceDied
 from ..executors.operands import Timing, call_at_place, length_of_lists, place_of
 from . import stress
-from .judging import explain, judge_call
+from .judging import Verdict, explain, judge_call
 
 TRIES, SECONDS = 64, 20.0
 VALUES = (
@@ -30,7 +34,7 @@ VALUES = (
 )
 
 
-def shrunk(call, verdict, device):
+def shrunk(call: Call, verdict: Verdict, device: Any) -> tuple[Call, Verdict]:
     """The smallest call found, with its verdict."""
     search = SmallerSearch(call, verdict, device)
     if verdict.verdict in FLAGGED - {"intermittent"}:  # that shows now and then: tries say nothing
@@ -55,7 +59,7 @@ class SmallerSearch:
         cause = re.sub(r"[\d.,]+", "#", verdict.cause) if host.is_named(verdict.cause) else ""
         return verdict.verdict, path.split("[")[0], cause
 
-    def keeps(self, make, *how):
+    def keeps(self, make: Callable[..., Call], *how: Any) -> bool:
         """Whether what `make` makes of a call fails as the call did: it is the smallest then."""
         if self.left == 0 or time.monotonic() > self.until:
             return False
@@ -76,14 +80,14 @@ class SmallerSearch:
         self.call, self.verdict = call, verdict
         return True
 
-    def lists(self):
+    def lists(self) -> None:
         """One place alone of a call that computes place by place."""
         length, worst = length_of_lists(self.call), self.verdict.worst
         place = place_of(worst.path) if length and worst else None
         if place is not None:
             self.keeps(lambda: changed(call_at_place(self.call, place, length)))
 
-    def sizes(self):
+    def sizes(self) -> None:
         whole, kept, compact = self.call, {}, self.keeps(dense, self.call)
         for n in stress.symbols(v.sizes for v in whole.views.values()):
             part = (0, n)
@@ -100,7 +104,7 @@ class SmallerSearch:
                     return at, half
         return 0, 0
 
-    def values(self):
+    def values(self) -> None:
         """Simple contents, storage by storage."""
         for storage, dtype in {(v.storage, v.dtype): 0 for v in self.call.views.values()}:
             views = [v for v in self.call.views.values() if v.storage == storage]
@@ -109,13 +113,13 @@ class SmallerSearch:
             _ = any(self.keeps(revalued, self.call, storage, dtype, make) for make in VALUES)
 
 
-def changed(call, **what):
+def changed(call: Call, **what: Any) -> Call:
     """A call that nobody captured."""
     views = what.get("views", call.views)
     return replace(call, **{"results": {}, "live": None, **what, "mutated": {p: views[p] for p in call.mutated}})
 
 
-def dense(call):
+def dense(call: Call) -> Call:
     """The call with every tensor that shares memory with no other in memory of its own, in the
     order of dimensions that it had."""
     users, views, storages = Counter(v.storage for v in call.views.values()), {}, {}
@@ -129,7 +133,7 @@ def dense(call):
     return changed(call, views=views, storages=storages)
 
 
-def resized(call, kept, numbers):
+def resized(call: Call, kept: dict[int, tuple[int, int]], numbers: Any) -> Call:
     """The call with the part (first, n) of every dimension of a size in `kept`: {size: part}.
     Integers of that size change too, where they stand in `numbers` (lists, or anywhere)."""
     part = lambda n: kept.get(n, (0, n))  # noqa: E731
@@ -158,7 +162,7 @@ def resized(call, kept, numbers):
     )
 
 
-def revalued(call, storage, dtype, make):
+def revalued(call: Call, storage: int, dtype: torch.dtype, make: Callable[[torch.Tensor], torch.Tensor]) -> Call:
     """The call with other contents of one storage."""
     made = make(fit(call.storages[storage], dtype)).to(dtype).contiguous()
     return changed(

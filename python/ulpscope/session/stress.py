@@ -6,11 +6,15 @@ The example says shapes, dtypes and domain: what holds small integers only (labe
 keeps its values, what is never negative stays so, what lies in [0, 1] stays there.
 """
 
+from __future__ import annotations
+
 import math
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 
@@ -33,7 +37,7 @@ class Case:
     kwargs: dict
 
 
-def parse(text):
+def parse(text: str) -> tuple[int, str]:
     """(seed, pattern of case names) of `inputs="stress[:SEED[:PATTERN]]"`; ValueError."""
     head, _, rest = text.partition(":")
     seed, _, pattern = rest.partition(":")
@@ -44,7 +48,7 @@ def parse(text):
     return int(seed or 0), pattern
 
 
-def takes(pattern, name):
+def takes(pattern: str, name: str) -> bool:
     """Whether a pattern (globs, comma-separated, `!` excludes) takes a case."""
     globs = [glob.strip() for glob in pattern.split(",") if glob.strip()]
     plain = [glob for glob in globs if glob[0] != "!"]
@@ -97,14 +101,14 @@ def _overlaps(tensor):
 # ---- sizes ---------------------------------------------------------------------------
 
 
-def symbols(shapes):
+def symbols(shapes: Iterable[Sequence[int]]) -> list[int]:
     """The distinct sizes above 1 among shapes, as they are met. Dimensions of one size
     are taken for the same one."""
     found = dict.fromkeys(n for shape in shapes for n in shape if n > 1)
     return list(found)[:N_SYMBOLS]
 
 
-def awkward(n):
+def awkward(n: int) -> list[int]:
     """Sizes to put in place of n: none, one, odd, prime, one above a power of two."""
     prime = next(p for p in range(n, 2 * n + 3) if p > 2 and all(p % d for d in range(2, math.isqrt(p) + 1)))
     above = 2 ** math.floor(math.log2(n)) + 1
@@ -127,7 +131,7 @@ def _resized(tensor, old, new):
     return out.contiguous().requires_grad_(tensor.requires_grad)
 
 
-def within(tensor, old, new, first=0):
+def within(tensor: torch.Tensor, old: int, new: int, first: int = 0) -> torch.Tensor:
     """Indices into a dimension that was `old` long, drawn into the `new` places from `first` on."""
     if tensor.dtype not in (torch.int32, torch.int64) or not tensor.numel() or not new:
         return tensor
@@ -181,7 +185,7 @@ LAYOUTS = {"transposed": _transposed, "sliced": _sliced, "storage-offset": _offs
 # ---- all of them ---------------------------------------------------------------------
 
 
-def tensors_of(value):
+def tensors_of(value: Any) -> list[torch.Tensor]:
     """Every tensor among arguments, each once."""
     found = {}
 
@@ -199,7 +203,7 @@ def tensors_of(value):
     return list(found.values())
 
 
-def changed(value, change):
+def changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Arguments with every tensor replaced; one that stands twice stays one."""
     memo = {}
 
@@ -213,7 +217,7 @@ def changed(value, change):
     return mapped(value, once)
 
 
-def cases(args, kwargs, seed=0, pattern=""):
+def cases(args: Sequence[Any], kwargs: dict[str, Any], seed: int = 0, pattern: str = "") -> Iterator[Case]:
     """Every case of an example call whose name the pattern takes, each made from the
     example and the seed alone. The example itself comes first, as "given"."""
     tensors = tensors_of((args, kwargs))
@@ -257,12 +261,12 @@ class CaseVerdict:
     refused: bool = False  # it raises what the reference computes
 
     @property
-    def passed(self):
+    def passed(self) -> bool:
         """Whether nothing was found; cases that float32 cannot compute either, or a runtime refuses, say nothing."""
         return self.verdict is None or self.verdict.verdict in ("pass", *UNTOLD)
 
 
-def check_all(check, args, kwargs, inputs):
+def check_all(check: Any, args: Sequence[Any], kwargs: dict[str, Any], inputs: str) -> Any:
     """The verdict of the worst of all stress cases. The example itself must be judged; of
     the others, those that cannot be are counted only."""
     seed, pattern = parse(inputs)
