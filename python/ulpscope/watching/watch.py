@@ -58,7 +58,7 @@ told = []  # remarks on configurations, once in a process
 EPOCH = time.time() - time.monotonic()
 
 
-def now():
+def now() -> float:
     """Seconds since 1970, of a clock that nobody sets while the program runs."""
     return EPOCH + time.monotonic()
 
@@ -86,13 +86,13 @@ class Event:
     command: str
 
 
-def asd_config():
+def asd_config() -> str | None:
     """The configuration that NPU_ASD_CONFIG asks for; None where it is not set."""
     text = os.environ.get("NPU_ASD_CONFIG", "").strip()
     return f"mode:asd,{text}" if text else None
 
 
-def configured(config):
+def configured(config: str) -> dict[str, Any]:
     """What a configuration says of watching itself: keys and values, of those not named the defaults."""
     try:
         return _core.Watch(config).config()
@@ -100,7 +100,7 @@ def configured(config):
         raise ValueError(f"{error}") from None
 
 
-def show_silent():
+def show_silent() -> None:
     """TORCH_NPU_LOGS has word "silent": what mode asd tells at level INFO is shown, as torch_npu does."""
     log = logging.getLogger("torch_npu.silent_check")
     if "silent" in os.environ.get("TORCH_NPU_LOGS", "") and not log.handlers:
@@ -108,7 +108,7 @@ def show_silent():
         log.addHandler(logging.StreamHandler())
 
 
-def parameters_of(model, optimizers):
+def parameters_of(model: torch.nn.Module, optimizers: Sequence[Any]) -> dict[str, torch.Tensor]:
     """Name -> parameter, as the model calls them whatever is wrapped around it; those that are in an
     optimizer alone are called by their place there. Without such that need no gradient."""
     found, known = {}, set()
@@ -125,7 +125,7 @@ def parameters_of(model, optimizers):
     return found
 
 
-def group_of(model):
+def group_of(model: torch.nn.Module) -> Any:
     """The process group over which the model's gradients are reduced; None: over none."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
@@ -141,7 +141,7 @@ def group_of(model):
     return None
 
 
-def guarded(work):
+def guarded(work: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a watch that is no matter of the program: what goes wrong in it ends the watch and is
     said once. It does nothing once the watch has failed, and in a process that was forked off."""
 
@@ -368,7 +368,7 @@ class Watch(Shown):
         print(f"ulpscope: step {self.step} is not skipped: the ranks do not all say so", file=sys.stderr)
         return False
 
-    def first_step(self, optimizer):
+    def first_step(self, optimizer: torch.optim.Optimizer) -> None:
         """The optimizer steps for the first time just now, and this watch came too late for its hook."""
         self._before_step(optimizer, (), {})
         self._met = optimizer
@@ -598,11 +598,11 @@ class Watch(Shown):
                 self.shown.append(event)
                 del self.shown[:-LAST_EVENTS]
 
-    def tells(self):
+    def tells(self) -> bool:
         """Whether it is this rank that says what all know: the first, and each that is alone."""
         return self.rank == 0 or self.exchange.alone is not None
 
-    def is_own(self, event):
+    def is_own(self, event: Event) -> bool:
         """Whether this rank alone may know of it."""
         return event.kind in OWN and event.rank == self.rank
 

@@ -11,10 +11,14 @@ deterministic, and three that differ are a fault that comes and goes.
 
 Needs of torch: torch.func.functional_call, hooks of modules and tensors."""
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import random
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -36,7 +40,7 @@ def _copy(value):
     return value.detach().clone().requires_grad_(value.requires_grad)
 
 
-def mark_of(tensor):
+def mark_of(tensor: torch.Tensor) -> Any:
     """The hash of the bits: a number, or on a device a number that is not waited for."""
     tensor = watch_rows.plain(tensor)
     if tensor is None or tensor.is_cpu:
@@ -165,7 +169,7 @@ class Audit:
             for parameter in self.parameters:
                 batch.handles.append(parameter.register_hook(_marks(batch, parameter)))
 
-    def before_step(self):
+    def before_step(self) -> list[Any]:
         """Computes again what was recorded since the last step. Waits for the device."""
         batch, self.batch = self.batch, None
         wrong = []
@@ -190,11 +194,11 @@ class Audit:
                 self.neighbours.give(batch)
             self.neighbours.compute()
 
-    def guarded_neighbours(self):
+    def guarded_neighbours(self) -> Any:
         """What goes wrong there ends that alone."""
         return unhurt(lambda error: self.neighbours.end(f"{error or type(error).__name__}".splitlines()[0][:300]))
 
-    def forget(self):
+    def forget(self) -> None:
         """Weights have moved: what was recorded cannot be computed again (an optimizer's closure)."""
         batch, self.batch = self.batch, None
         if batch is not None:
@@ -203,7 +207,7 @@ class Audit:
     number = staticmethod(lambda tensor: _number(mark_of(tensor)))
 
     @staticmethod
-    def numbers(batch):
+    def numbers(batch: _MicroBatch) -> dict[torch.Tensor, int]:
         """Parameter -> hash of what a micro-batch gave it."""
         return {p: _number(mark) for p, mark in batch.marks.items()}
 
@@ -230,7 +234,9 @@ class Audit:
     def _again(self, batch):
         return self.computed(batch, {}, [(p, p) for p in batch.marks])
 
-    def computed(self, batch, weights, wanted):
+    def computed(
+        self, batch: Any, weights: dict[str, torch.Tensor], wanted: Sequence[tuple[Any, torch.Tensor]]
+    ) -> dict[Any, int]:
         """Key -> hash of the gradient of each (key, tensor) of `wanted`, of another run on copies;
         `weights`: by name, in place of the model's."""
         self.busy = True
@@ -258,7 +264,7 @@ class Audit:
         print(f"ulpscope: the watch audits no micro-batch any more: {self.off}", file=sys.stderr)
         self.remove()
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         self.forget()
         handles, self.handles = self.handles, []

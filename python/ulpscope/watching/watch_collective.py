@@ -9,6 +9,11 @@ replicas cannot: what is wrong on all ranks alike. Nothing of the program is tou
 
 Needs of torch: callbacks behind a backward (the engine's queue_callback)."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from ..calls import torch_older
@@ -55,7 +60,7 @@ class Checksum:
         return found
 
 
-def applies(model):
+def applies(model: torch.nn.Module) -> bool:
     """Whether the model's gradients are reduced in a way that is known: DistributedDataParallel by itself."""
     return (
         isinstance(model, torch.nn.parallel.DistributedDataParallel)
@@ -80,7 +85,7 @@ class Collectives:
         if torch.is_grad_enabled():
             self.reduces = model.require_backward_grad_sync
 
-    def sent(self, number, parameter):
+    def sent(self, number: int, parameter: torch.Tensor) -> None:
         grad = parameter.grad
         if not (self.reduces and applies(self.model)) or grad.is_sparse or grad.is_complex():
             self.before.pop(number, None)
@@ -100,11 +105,11 @@ class Collectives:
                 continue
             self.after[number] = self.checksum(parameter.grad)[0]
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hook out."""
         self.handle.remove()
 
-    def table(self, n):
+    def table(self, n: int) -> tuple[torch.Tensor, list[int], torch.Tensor | None, Any]:
         """(n tensors, 3, PARTS + 1): sums and squares before, sums behind; NaN where there is none. On a
         device it is on its way: (table, the event behind which it has come)."""
         before, after, self.before, self.after = self.before, self.after, {}, {}
@@ -113,13 +118,17 @@ class Collectives:
         whole = torch.full((n, 3, PARTS + 1), float("nan"), dtype=torch.float64)
         return on_its_way(whole, known, [torch.cat([before[i], after[i][None]]) for i in known])
 
-    def judged(self, tables, dtypes, sizes):
+    def judged(
+        self, tables: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype], sizes: Sequence[int]
+    ) -> list[tuple[int, int, float, int]]:
         """Of the tables of all ranks: [(rank or -1, tensor, error / bound, hash)]."""
         tables = [table.view(len(sizes), 3, -1) for table in tables]
         return [(max(rank, 0), i, over, ALIKE if rank < 0 else 0) for rank, i, over in judged(tables, dtypes, sizes)]
 
 
-def on_its_way(whole, known, rows):
+def on_its_way(
+    whole: torch.Tensor, known: list[int], rows: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[int], torch.Tensor | None, Any]:
     """`rows` for the places `known` of `whole`, for `filled`; those of a device are not waited for."""
     if not known:
         return whole, known, None, None
@@ -132,7 +141,7 @@ def on_its_way(whole, known, rows):
     return whole, known, host, event
 
 
-def filled(told):
+def filled(told: tuple[torch.Tensor, list[int], torch.Tensor | None, Any]) -> torch.Tensor:
     """The table that `Collectives.table` told of, where it has come; else none of it."""
     whole, known, found, event = told
     if known and (event is None or event.query()):
@@ -140,7 +149,7 @@ def filled(told):
     return whole
 
 
-def roundings(dtypes, sizes):
+def roundings(dtypes: Sequence[torch.dtype], sizes: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of each tensor the unit roundoff, the smallest normal number, the number of elements."""
     kinds = [torch.finfo(d if d.is_floating_point else torch.float64) for d in dtypes]
     units = torch.tensor([max(kind.eps / 2, SMALLEST) for kind in kinds], dtype=torch.float64)
@@ -148,7 +157,9 @@ def roundings(dtypes, sizes):
     return units, least, torch.tensor(sizes, dtype=torch.float64)
 
 
-def judged(tables, dtypes, sizes):
+def judged(
+    tables: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype], sizes: Sequence[int]
+) -> list[tuple[int, int, float]]:
     """Of the tables of all ranks: [(rank or -1, tensor, error / bound)]; -1: all ranks have it alike."""
     world, told = len(tables), torch.stack(tables)
     units, least, elements = roundings(dtypes, sizes)

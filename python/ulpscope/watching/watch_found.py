@@ -4,8 +4,11 @@ where an optimizer steps first.
 
 Needs of torch: hooks of all optimizers' steps."""
 
+from __future__ import annotations
+
 import gc
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -14,8 +17,11 @@ from ..calls.foreign import unhurt
 from . import watch, watch_left
 from ..program.nan import nan_tracker
 
+if TYPE_CHECKING:
+    from .watch import Event
 
-def model_of(optimizer):
+
+def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
     """The outermost module that holds most of an optimizer's parameters; None: there is none."""
     wanted = {id(p) for group in optimizer.param_groups for p in group["params"]}
     best, most = None, (0, 0)
@@ -56,7 +62,7 @@ class FoundWatches:
         self.tracker = None
         return False
 
-    def abandon(self):
+    def abandon(self) -> None:
         """This process was forked: nothing more is met, nor kept."""
         self._meet_no_more()
         if self.tracker is not None:
@@ -85,24 +91,24 @@ class FoundWatches:
         print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
 
     @property
-    def n_steps(self):
+    def n_steps(self) -> int:
         """Steps that were watched."""
         return sum(one.step for one in self.watches.values())
 
     @property
-    def n_watched(self):
+    def n_watched(self) -> int:
         """Of those, the steps at which something was looked at."""
         return sum(one.step for one in self.watches.values() if not watch_left.off(one))
 
-    def not_watched(self):
+    def not_watched(self) -> str:
         """What the first of the watches does not look at, a line; of several ranks the first tells."""
         return next((one.not_watched for one in self.watches.values() if one.rank == 0), "")
 
-    def written(self):
+    def written(self) -> str:
         """The file of the first watch, as it was asked for; "" where there is none."""
         return self.log if self.log and any(one.wrote for one in self.watches.values()) else ""
 
-    def alarms(self):
+    def alarms(self) -> list[Event]:
         """The events so far but those that are told to a log alone; of several ranks the first tells
         what all know alike; what one of them alone has found it tells itself."""
         return [
@@ -112,7 +118,7 @@ class FoundWatches:
             if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))
         ]
 
-    def unseen(self, alarms):
+    def unseen(self, alarms: list[Event]) -> list[Event]:
         """Of these what did not stand on stderr as it came: a program that sets up logging puts it elsewhere."""
         shown = [e for one in self.watches.values() for e in one.shown]
         return [e for e in alarms if not any(e is other for other in shown)]

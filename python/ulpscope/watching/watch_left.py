@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a watch does not look at, and why: "no alarm" is said of the rest alone."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from . import watch_rows
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 LEARN = 8  # steps, as in src/watch/watch_watched.c
 
@@ -52,7 +59,7 @@ def _sound(w):
     return left
 
 
-def off(w):
+def off(w: Watch) -> str:
     """Why nothing at all is watched; "" where something is."""
     if not w.parameters:
         return "no parameter is known"
@@ -63,7 +70,7 @@ def off(w):
     return ""
 
 
-def not_watched(w):
+def not_watched(w: Watch) -> str:
     """One line for the end of a run."""
     why = off(w)
     if why:

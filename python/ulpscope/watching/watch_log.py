@@ -4,10 +4,14 @@ reads. A file that cannot be written any more is said once and is no matter of t
 
 Needs of torch: nothing."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math
 import sys
+from collections.abc import Iterable
+from typing import Any
 
 
 def _number(x):
@@ -35,7 +39,7 @@ class WatchLog:
     def _line(self, what):
         self.file.write(json.dumps(what, separators=(",", ":")) + "\n")
 
-    def put(self, step, rank, site, seconds, rows):
+    def put(self, step: int, rank: int, site: str, seconds: float, rows: Iterable[tuple[Any, ...]]) -> None:
         """`rows`: (tensor, max |x|, sum |x|, sum x^2, elements, not finite, zeros, hash)."""
         if self.file is None:
             return
@@ -47,7 +51,7 @@ class WatchLog:
             self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
             self.file.flush()
 
-    def put_values(self, step, rank, site, seconds, rows):
+    def put_values(self, step: int, rank: int, site: str, seconds: float, rows: Iterable[tuple[Any, ...]]) -> None:
         """`rows`: (tensor or None, value, hash)."""
         if self.file is None:
             return

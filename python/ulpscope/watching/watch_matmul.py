@@ -9,7 +9,11 @@ Tensor.matmul of bfloat16. Results of the program are only read.
 
 Needs of torch: forward hooks, hooks of autograd's nodes; that torch.matmul can be replaced."""
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -42,17 +46,17 @@ class WatchedProduct:
         self.dtype, self.unit = str(y.dtype).removeprefix("torch."), _unit(y)
 
     @property
-    def inner(self):
+    def inner(self) -> int:
         """How many terms an element has."""
         return self.a.shape[1]
 
-    def kept(self):
+    def kept(self) -> WatchedProduct:
         """The same with memory of its own."""
         return WatchedProduct(
             self.a.clone(), self.b.clone(), None if self.bias is None else self.bias.clone(), self.y.clone()
         )
 
-    def sums(self):
+    def sums(self) -> torch.Tensor:
         """(rows, blocks of columns, 4) in float64, on the device: sum, expected, squares, terms."""
         y, a, b = (_blocks(t, axis) for t, axis in ((self.y, 1), (self.a, None), (self.b, 0)))
         expected = a @ b.sum(1).T
@@ -61,7 +65,7 @@ class WatchedProduct:
         terms = a.square_() @ b.square_().sum(1).T  # copies all of them
         return torch.stack((y.sum(2), expected, y.square_().sum(2), terms), -1)
 
-    def again(self, line):
+    def again(self, line: int) -> tuple[float, ...]:
         """What the sum at that line of the table is when it is computed again: in the same way, transposed,
         and in float64 in halves, rounded once. It waits for the device."""
         row, block = divmod(line, -(-self.b.shape[0] // COLUMNS))
@@ -87,7 +91,7 @@ def _blocks(t, axis):
     return wide.unflatten(axis, (-1, min(COLUMNS, wide.shape[axis])))
 
 
-def verdict(product, sums):
+def verdict(product: WatchedProduct, sums: torch.Tensor) -> tuple[float, int]:
     """(error / bound, 0: as it came, 1: wrong and right when computed again, 2: wrong again) of sums that
     have come. A suspicion that two other ways of computing it do not share is taken back: 0.0."""
     over, line = _core.product_over(sums, product.dtype, product.inner, product.unit)
@@ -98,7 +102,7 @@ def verdict(product, sums):
     return (over, how) if how else (0.0, 0)
 
 
-def asd_abnormal(a, b, c, matmul):
+def asd_abnormal(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, matmul: Callable[..., Any]) -> torch.Tensor:
     """torch_npu's checksum: 1.0 where it suspects the product and another one differs, else 0.0."""
     rows = c.float().sum(-1)
     error = (rows - (a.float() @ b.float().sum(-1).unsqueeze(-1)).squeeze(-1)).abs()
@@ -119,7 +123,7 @@ class Products:
         self.waiting = collections.deque()
         self.n_lost = 0
 
-    def take(self, tag, product):
+    def take(self, tag: tuple[int, str, int], product: WatchedProduct) -> None:
         """On the CPU at once; elsewhere operands and result are kept until the sums have come."""
         if product.y.is_cpu:
             self.waiting.append((tag, *verdict(product, product.sums()), None))
@@ -134,7 +138,7 @@ class Products:
             self.waiting.popleft()
             self.n_lost += 1
 
-    def ready(self):
+    def ready(self) -> list[tuple[tuple[int, str, int], float, int]]:
         """[(tag, error / bound, as in `verdict`)], oldest first."""
         come = []
         while self.waiting and (self.waiting[0][3] is None or self.waiting[0][3].query()):
@@ -198,7 +202,7 @@ class Linears:
             a, b = (columns, inputs) if linear else (inputs, columns)
             self.told(module, SITES[2], a, b, None, grad_weight)
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         handles, self.handles = self.handles, []
         for handle in handles:
@@ -221,7 +225,7 @@ class Matmuls:
             self.told(a.detach(), b.detach(), c.detach(), original)
         return c
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes them out."""
         for undo in self.undo:
             undo()

@@ -12,10 +12,14 @@ everywhere, however far apart they are.
 
 Needs of torch: torch.distributed with gloo, and that its works can be asked whether they are done."""
 
+from __future__ import annotations
+
 import collections
 import io
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -52,7 +56,7 @@ class Neighbours:
 
     # ---- this rank's micro-batch to the next, that of the one before here ----
 
-    def give(self, batch):
+    def give(self, batch: Any) -> None:
         """`batch` None: there is none that could be computed; the next rank waits for word of it."""
         if self.off is not None:
             return
@@ -108,7 +112,7 @@ class Neighbours:
                 self.come.append((number, buffer))
                 self.under_way = None
 
-    def close(self):
+    def close(self) -> None:
         """Waits a little for what is on its way, so that others are not left alone with it."""
         until = time.monotonic() + watch_ranks.CLOSE_S
         while self.under_way is not None and not self.under_way[3].is_completed() and time.monotonic() < until:
@@ -116,7 +120,7 @@ class Neighbours:
 
     # ---- computing what has come ----
 
-    def compute(self):
+    def compute(self) -> None:
         """A micro-batch's time for each that has come; waits for the device then."""
         self._go_on()
         while self.come:
@@ -143,20 +147,20 @@ class Neighbours:
         found = PASSED if third == first else DIFFERS if third == second else UNLIKE
         return found, differ[0]
 
-    def hash_of(self, weights):
+    def hash_of(self, weights: dict[str, torch.Tensor]) -> int:
         """As `_hash`, of a copy."""
         return sum(self.audit.number(weights[name]) for name in self.parameters.values()) & (1 << 63) - 1
 
     # ---- what all ranks know ----
 
-    def words(self):
+    def words(self) -> torch.Tensor:
         """What goes to all ranks with the rows of this step: as many words at each."""
         with self.audit.guarded_neighbours():
             self._go_on()
         found = self.found.popleft() if self.found else (-1, -1, -1)
         return torch.tensor(found, dtype=torch.float64)
 
-    def heard(self, words):
+    def heard(self, words: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
         """`words`: of each rank, of one step. All ranks hear the same in the same order."""
         for rank, (number, found, tensor) in enumerate(w.tolist() for w in words):
             if number >= 0:
@@ -191,13 +195,13 @@ class Neighbours:
         told, self.last = self.last, ranks
         return [] if told == ranks else pairs
 
-    def passing(self, words):
+    def passing(self, words: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
         """(tensor, rank) of those whose own second run was right."""
         return [
             (int(tensor), rank) for rank, (_, found, tensor) in enumerate(w.tolist() for w in words) if found == PASSED
         ]
 
-    def end(self, why):
+    def end(self, why: str) -> None:
         """No micro-batch goes to another rank any more."""
         self.off = why
         self.weights, self.told = {}, {}

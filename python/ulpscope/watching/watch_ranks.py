@@ -12,9 +12,12 @@ so are answers, which come at once or never.
 
 Needs of torch: torch.distributed with gloo, and that its works can be asked whether they are done."""
 
+from __future__ import annotations
+
 import collections
 import datetime
 import time
+from typing import Any
 
 import torch
 
@@ -23,7 +26,7 @@ MOST_WAITING = 64  # steps whose rows are still on their way
 CLOSE_S = 2.0  # that the end of a watch waits for what is on its way
 
 
-def make_group(process_group):
+def make_group(process_group: Any) -> Any:
     """A gloo group of the ranks of `process_group` (None: of all); all of them call this."""
     import torch.distributed as dist
 
@@ -50,7 +53,7 @@ class Exchange:
         self.answers = []  # (own, buffers, work), which live until they are sent
         self.n_bytes = 0
 
-    def send(self, step, shape, rows, more):
+    def send(self, step: int, shape: int, rows: bytes, more: torch.Tensor) -> bool:
         """`shape`: a number that is the same where ranks have the same tensors; `rows`: bytes; `more`: float64,
         as many on each rank at this step. Whether `received` will give them."""
         if self.alone is not None:
@@ -69,7 +72,7 @@ class Exchange:
             self.leave(f"the other ranks are {MOST_WAITING} steps behind")
         return True
 
-    def received(self):
+    def received(self) -> list[tuple[int, list[bytes | None], list[torch.Tensor | None]]]:
         """[(step, [rows of each rank], [`more` of each])], in turn; of a step whose exchange failed own rows
         alone, the others None, and nothing more."""
         come = []
@@ -102,13 +105,13 @@ class Exchange:
         more = [words[end:].view(torch.float64) for words in buffers]
         return [words[3:end].numpy().tobytes() for words in buffers], more
 
-    def leave(self, why):
+    def leave(self, why: str) -> None:
         """This rank goes on by itself. Where ranks act together it refuses what others may ask from now on."""
         if self.alone is None and self.votes is not None:
             self._answer(-1, 0)
         self.alone = why.splitlines()[0][:200]
 
-    def complete(self):
+    def complete(self) -> None:
         """Waits for what was sent, up to PATIENCE_S where a rank sends nothing; `received` says so then."""
         for _, _, work, _, _ in self.waiting:
             try:
@@ -117,7 +120,7 @@ class Exchange:
             except RuntimeError as error:
                 self.leave(f"{error}")
 
-    def agreed(self, step):
+    def agreed(self, step: int) -> bool:
         """Whether all ranks ask the same of this step. Asked where there is something to do alone."""
         if self.alone is not None:
             return False
@@ -137,13 +140,13 @@ class Exchange:
         self.answers.append((own, buffers, work))
         return buffers, work
 
-    def forget(self):
+    def forget(self) -> None:
         """Lets go of the groups: their threads end while Python still runs, where the program ends them."""
         self.group = self.votes = None
         self.waiting.clear()
         self.answers.clear()
 
-    def close(self):
+    def close(self) -> None:
         """Waits a little for what is on its way, so that the last steps are decided, too."""
         until = time.monotonic() + CLOSE_S
         while (

@@ -8,8 +8,12 @@ have arrived. Hashes are the same on every device.
 
 Needs of torch: that an accelerator's events can be asked whether they have come (torch.Event, or its module's)."""
 
+from __future__ import annotations
+
 import collections
 import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -31,17 +35,17 @@ NO_ROW = _FORMAT.pack(0.0, 0.0, 0.0, -1, 0, 0, 0)
 Row = collections.namedtuple("Row", "max_abs sum_abs sum_sq numel n_nonfinite n_zero hash64")
 
 
-def unpacked(rows):
+def unpacked(rows: bytes) -> list[Row | None]:
     """The numbers of bytes that hold rows, None where there is none."""
     return [Row(*row) if row[3] >= 0 else None for row in _FORMAT.iter_unpack(rows)]
 
 
-def parted(rows):
+def parted(rows: bytes) -> list[bytes]:
     """Bytes that hold rows, one by one."""
     return [rows[k : k + SIZE] for k in range(0, len(rows), SIZE)]
 
 
-def plain(tensor):
+def plain(tensor: torch.Tensor) -> torch.Tensor | None:
     """What of a tensor there is to read: a shard's own part, the values of a sparse one, the parts
     of complex numbers. None where nothing can be read: no memory of its own, or bits that mean no
     number."""
@@ -66,7 +70,7 @@ def _in_memory_order(tensor):
     return tensor.permute(order).contiguous().view(-1)
 
 
-def buckets(tensors):
+def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
     """Places of tensors that are read together: of one dtype and size, and not too many elements in all."""
     alike = collections.defaultdict(list)
     for i, t in enumerate(tensors):
@@ -86,7 +90,7 @@ def _hash(flat):
     return (low * high + x).sum(1)
 
 
-def expression(tensors, hashed=True):
+def expression(tensors: list[torch.Tensor], hashed: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
     """(three floats, three counts and the hash, or 0) of each tensor of a bucket, as two small tensors of
     its device, a row for each."""
     wide = torch.float32 if tensors[0].device.type in NO_DOUBLES else torch.float64
@@ -122,7 +126,7 @@ class _Waiting:
         return parted(words.numpy().tobytes())
 
 
-def to_host(tensor):
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that waits for nothing: into pinned memory, behind what the device does now."""
     host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True, device="cpu")
     host.copy_(tensor, non_blocking=True)
@@ -136,7 +140,7 @@ class RowReader:
         self.waiting = collections.deque()
         self.n_lost = 0  # batches that a device did not finish in time
 
-    def take(self, tag, tensors, hashed=True):
+    def take(self, tag: Any, tensors: Sequence[torch.Tensor], hashed: bool = True) -> None:
         """`tag`: what `ready` gives with the rows. Tensors that cannot be read have NO_ROW."""
         read = [plain(t) for t in tensors]
         here = [i for i, t in enumerate(read) if t is not None and t.is_cpu]
@@ -166,7 +170,7 @@ class RowReader:
             batches.append(([i for part in parts for i in part], _Waiting(tag, device, rows)))
         return batches
 
-    def ready(self):
+    def ready(self) -> list[tuple[Any, list[Any]]]:
         """[(tag, rows)] of the batches that have come since, oldest first."""
         come = []
         while self.waiting and all(batch.has_come() for _, batch in self.waiting[0][2]):

@@ -7,6 +7,11 @@ Parameters that lie on one axis of ranks, cut along their first axis. Nothing of
 
 Needs of torch: FSDP2, whose modules hold whole parameters while they run; callbacks behind a backward."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from .. import _core
@@ -18,12 +23,12 @@ NO_HASH = 0x7FF8000000000000  # what NaN is, read as one
 GATHERED = 4  # of site `collective`: a weight, not a gradient
 
 
-def applies(model, world):
+def applies(model: torch.nn.Module, world: int) -> bool:
     """Whether there are parameters that are cut as it is known here."""
     return 1 < world <= MOST_RANKS and any(is_cut(p, world) for p in model.parameters())
 
 
-def is_cut(parameter, world):
+def is_cut(parameter: torch.Tensor, world: int) -> bool:
     """Whether each of `world` ranks has a part of its first axis."""
     mesh, placed = getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ())
     return mesh is not None and mesh.ndim == 1 and mesh.size() == world and len(placed) == 1 and placed[0].is_shard(0)
@@ -90,7 +95,7 @@ class Shards:
             if grad is not None and number not in self.after:
                 self.after[number] = self.checksum(grad.to_local())[0].sum()
 
-    def table(self, n):
+    def table(self, n: int) -> tuple[torch.Tensor, list[int], torch.Tensor | None, Any]:
         """(n, width), as watch_collective.Collectives.table: hash of the shard, of each part that was gathered,
         sums and squares of each part that was sent, the sum that came."""
         known_hashes, before, after = self.hashes, self.before, self.after
@@ -104,7 +109,9 @@ class Shards:
             rows.append(torch.cat([told.view(torch.float64), sums]))
         return watch_collective.on_its_way(whole, sorted(known_hashes), rows)
 
-    def judged(self, tables, dtypes, sizes):
+    def judged(
+        self, tables: Sequence[torch.Tensor], dtypes: Sequence[torch.dtype], sizes: Sequence[int]
+    ) -> list[tuple[int, int, float, int]]:
         """Of the tables of all ranks: [(rank, tensor, error / bound, hash)]. Sums that are off almost everywhere
         from the beginning are no mean of the ranks (another factor, another hook): they are not held."""
         told = torch.stack([table.view(-1, self.width) for table in tables])
@@ -133,20 +140,20 @@ class Shards:
         over[unknown | ~torch.isfinite(squares).all(1)] = float("nan")
         return over.T
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         handles, self.handles = self.handles, []
         for handle in handles:
             handle.remove()
 
 
-def parts_of(whole, world):
+def parts_of(whole: torch.Tensor, world: int) -> list[torch.Tensor]:
     """The part of each rank, as FSDP2 cuts: some may be empty."""
     parts = list(whole.detach().chunk(world, 0))
     return parts + [whole.detach().new_empty((0, *whole.shape[1:]))] * (world - len(parts))
 
 
-def hashes(tensors):
+def hashes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Those of the bits, as int64, on the device."""
     if tensors[0].is_cpu:
         rows = watch_rows.unpacked(b"".join(watch_rows.parted(_core.sums([watch_rows.plain(t) for t in tensors]))))
@@ -154,7 +161,7 @@ def hashes(tensors):
     return torch.stack([watch_audit.mark_of(t) for t in tensors])
 
 
-def other_bits(told):
+def other_bits(told: torch.Tensor) -> list[tuple[int, int]]:
     """(rank, tensor) of those that have other bits than belong there. `told`: (ranks, tensors, own and those of
     each part). Where all others have got the same of a rank, and not what it has, it has sent that."""
     own, parts = told[:, :, 0], told[:, :, 1:]
