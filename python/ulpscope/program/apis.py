@@ -4,10 +4,14 @@ nobody. Needs torch's stack of function modes (private names, each with a way on
 Rows are written by the extension (python/ext/py_api.c), names are `calls.functions`.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import threading
 import types
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -41,7 +45,7 @@ def _leave_child():
 os.register_at_fork(after_in_child=_leave_child)
 
 
-def mode_for(session, namer=name_of):
+def mode_for(session: Any, namer: Callable[[Any], str | None] = name_of) -> Any:
     """The mode that records into a session what `namer` has a name for. RuntimeError where the glue
     cannot look into Python."""
     stack = push_function_mode, pop_function_mode, skip_one_function_mode
@@ -56,7 +60,7 @@ class Operators:
         self.mode = mode
         operators.modes.append(mode)
 
-    def remove(self):
+    def remove(self) -> None:
         """They are not."""
         operators.modes[:] = [mode for mode in operators.modes if mode is not self.mode]
 
@@ -86,7 +90,7 @@ class Apis:
             self._see_collective(vars(torch.distributed).get(name))
         _core.meet_threads(_meet_all)
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes it out, and what hides it where no other thread needs that."""
         self.active = False
         running.remove(self)
@@ -101,7 +105,7 @@ class Apis:
             self.met = True
             self.put_in()
 
-    def put_in(self):
+    def put_in(self) -> None:
         """Below the modes of the program, which takes them off in the order in which it put
         them on; a default device's belongs at the bottom."""
         self.thread.hidden = False
@@ -111,7 +115,7 @@ class Apis:
         at = sum(isinstance(m, default_device_mode()) for m in modes[:1])
         pushed([*modes[:at], self.mode, *modes[at:]])
 
-    def take_out(self):
+    def take_out(self) -> bool:
         """Whether it was there."""
         modes = popped()
         pushed([m for m in modes if m is not self.mode])
@@ -119,7 +123,7 @@ class Apis:
         self.thread.hidden = there or getattr(self.thread, "hidden", False)
         return there
 
-    def calls(self, function):
+    def calls(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function` as a function whose calls are seen."""
 
         @functools.wraps(function)
@@ -174,12 +178,12 @@ class Apis:
                 self.undo.append(functools.partial(setattr, module, name, original))
 
 
-def popped():
+def popped() -> list[Any]:
     """All modes of this thread's stack, the bottom first, taken off."""
     return [pop_function_mode() for _ in range(n_function_modes())][::-1]
 
 
-def pushed(modes):
+def pushed(modes: Iterable[Any]) -> None:
     """Puts modes on, the first at the bottom."""
     for mode in modes:
         push_function_mode(mode)

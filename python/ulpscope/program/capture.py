@@ -83,7 +83,7 @@ def check_ops(ops: str | None) -> None:
         raise ValueError(f"ops: {error}") from None
 
 
-def parse_levels(level):
+def parse_levels(level: str | Iterable[str]) -> list[str]:
     """The levels in "api,aten" or an iterable of them; "module" holds the operators as well.
     ValueError for anything else."""
     levels = [w.strip() for w in level.split(",")] if isinstance(level, str) else list(level)
@@ -92,7 +92,7 @@ def parse_levels(level):
     return ["aten", *levels] if "module" in levels else levels
 
 
-def frame_rules():
+def frame_rules() -> list[tuple[str, bool]]:
     """Which files a recorded Python stack shows: the user's, and the line in an
     nn.Module; the machinery of torch and of this package is left out."""
     import torch
@@ -133,7 +133,7 @@ class Recorder:
         self.sifted = {}  # what the session leaves out: distinct, most; what it keeps: keep_calls
         self.generated = {}  # graphs that ran as code of a compiler (regions)
 
-    def begin(self, step):
+    def begin(self, step: int) -> None:
         """Records from here on, as `step`."""
         from . import hooks as _hooks
         from . import regions
@@ -179,7 +179,7 @@ class Recorder:
         with contextlib.suppress(RuntimeError):
             return Forwards(self.session) if "module" in self.levels else None
 
-    def end(self, goes_on=False):
+    def end(self, goes_on: bool = False) -> None:
         """Ends the step that is recorded, if one is. Where the next one begins at once
         (`goes_on`) everything stays where it is: to put it in takes longer than a small step."""
         if self.step is None:
@@ -190,7 +190,7 @@ class Recorder:
         self.steps.append(self.step)
         self.step = None
 
-    def room(self):
+    def room(self) -> int:
         """How many bytes of tensor data may be written: up to the limit, and 5 % of the disk
         stay free (half of what is free where that is less), shared by the ranks here."""
         disk = os.statvfs(self.path.parent)
@@ -199,7 +199,7 @@ class Recorder:
         room //= max(1, int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
         return max(1, room if self.limit is None else min(room, self.limit))
 
-    def has_calls(self):
+    def has_calls(self) -> bool:
         """Whether the step that is recorded has called an operator."""
         return self.session.counts()["calls"] > self.before
 
@@ -210,7 +210,7 @@ class Recorder:
             hook.remove()
         self.hooks = []
 
-    def close(self, complete=True):
+    def close(self, complete: bool = True) -> dict[str, int] | None:
         """
         Finishes the trace and returns its counters (None: nothing was recorded). A step
         that was not ended is marked as cut short.
@@ -274,7 +274,7 @@ class Recorder:
             self.session.meta(key, value)
 
 
-def check_empty(folder):
+def check_empty(folder: Path) -> None:
     """Raises FileExistsError where a trace cannot be made because something is there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not empty; name another trace")

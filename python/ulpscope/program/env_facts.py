@@ -4,6 +4,8 @@ devices, digests of files. Lines of name, tab and value behind a mark, for a sit
 
 Needs of torch: its flags, each asked by itself, for no version of it has them all."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import hashlib
@@ -11,7 +13,12 @@ import importlib.metadata
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 MARK = "ulpscope env begins here"
 PACKAGES = """torch numpy torch_npu torch-npu torch_musa torch-mlu intel-extension-for-pytorch torchvision
@@ -36,12 +43,12 @@ sim.random sim.get_guard sim.launch_blocking backends.opt_einsum.enabled backend
 npu.matmul.allow_hf32 npu.conv.allow_hf32 _C._get_cublas_allow_tf32""".split()
 
 
-def tell(name, value):
+def tell(name: str, value: object) -> None:
     """A line; what would break it is replaced."""
     print(f"{name}\t{' '.join(str(value).split())}")
 
 
-def versions():
+def versions() -> None:
     tell("version.python", platform.python_version())
     for name in PACKAGES:
         try:
@@ -50,7 +57,7 @@ def versions():
             continue
 
 
-def flags(torch):
+def flags(torch: ModuleType) -> None:
     for path in FLAGS:
         value = torch
         try:
@@ -61,7 +68,7 @@ def flags(torch):
             continue
 
 
-def devices(torch):
+def devices(torch: ModuleType) -> None:
     for name in ("cuda", "hip", "cann", "musa"):
         if getattr(torch.version, name, None):
             tell(f"version.{name}", getattr(torch.version, name))
@@ -78,7 +85,7 @@ def devices(torch):
         tell(f"hardware.{kind}:{i}", name)
 
 
-def digest(path):
+def digest(path: Path) -> str:
     """SHA-256, as sha256sum gives it."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
@@ -87,21 +94,21 @@ def digest(path):
     return found.hexdigest()
 
 
-def files(paths):
+def files(paths: Iterable[str]) -> None:
     for given in map(Path, paths):
         inner = sorted(p for p in given.rglob("*") if p.is_file()) if given.is_dir() else [given]
         for path in inner:
             tell(f"file.{path}", f"{path.stat().st_size} bytes, sha256 {digest(path)}")
 
 
-def variables(families):
+def variables(families: tuple[str, ...]) -> None:
     """Those of this process that begin so; the program hides secrets among them."""
     for name, value in os.environ.items():
         if name.startswith(families) and name != "ULPSCOPE_ENV":
             tell(f"variable.{name}", value)
 
 
-def start(reports):
+def start(reports: str) -> None:
     """In a process of `ulpscope env -- COMMAND`: tells into a file there as the process ends."""
     rank, pid = int(os.environ.get("RANK") or 0), os.getpid()
     path = Path(reports, f"facts-{rank:06}-{pid:010}")
@@ -126,7 +133,7 @@ def start(reports):
     atexit.register(end)
 
 
-def main():
+def main() -> None:
     print(MARK)
     versions()
     try:

@@ -7,7 +7,11 @@ when a module is left, inputs as they are then, with the number of calls before 
 that it is known what lies inside.
 """
 
+from __future__ import annotations
+
 import threading
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -28,12 +32,12 @@ class Forwards:
         self.thread = threading.local()  # .open: of each module, calls and nodes before it
         self.mode = apis.mode_for(session, lambda function: (NAME, frozenset()))
 
-    def enter(self):
+    def enter(self) -> None:
         """A module begins."""
         node = sequence_number() if sequence_number is not None else None
         self._open().append((self.session.counts()["calls"], node))
 
-    def leave(self, module, args, output):
+    def leave(self, module: torch.nn.Module, args: Sequence[Any], output: Any) -> None:
         """It ends; before the session leaves it."""
         if not self._open():  # it began before the capture did
             return

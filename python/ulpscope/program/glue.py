@@ -24,7 +24,9 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .. import _core
 from .shared_objects import broken, runs_nothing, too_old
@@ -157,7 +159,7 @@ def ready(name: str) -> Path:
     return path
 
 
-def build(name: str, say=None) -> Path:
+def build(name: str, say: Callable[[str], Any] | None = None) -> Path:
     """The path of the compiled library ``name``; ``say`` is called with what is being done."""
     old = too_old(torch_version())
     if old:

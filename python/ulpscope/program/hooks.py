@@ -5,13 +5,16 @@
 module stack while a step is recorded. Operators are not seen here (glue/intercept).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 from torch.optim.optimizer import (
@@ -47,7 +50,7 @@ class Wrapped:
 
         setattr(owner, name, call)
 
-    def change(self, wrappers):
+    def change(self, wrappers: Iterable[Callable[..., Any]]) -> None:
         """These are around it from here on, the last outermost."""
         self.wrappers, call = wrappers, self.original
         for wrapper in wrappers:
@@ -55,7 +58,7 @@ class Wrapped:
         self.call = call
 
 
-def around(owner, name, wrapper):
+def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
     """`wrapper(original, ...)` is called in place of `owner.name`, until what this returns is."""
     key = (owner, name)
     if key not in _wrapped:
@@ -110,7 +113,7 @@ class Steps:
         self.n_batches = 0
         self._undo = []
 
-    def install(self):
+    def install(self) -> None:
         """Puts the hooks in; they stay until `remove` and cost one call per step."""
         pre = register_optimizer_step_pre_hook(self._before_step)
         post = register_optimizer_step_post_hook(self._after_step)
@@ -119,14 +122,14 @@ class Steps:
         self._wrap_loader()
         running.append(self)
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out. Not from inside one of them."""
         self.active = False
         running[:] = [steps for steps in running if steps is not self]
         while self._undo:
             self._undo.pop()()
 
-    def manual_end(self):
+    def manual_end(self) -> None:
         """The program itself says that a step ended."""
         if self.active and self.source in (None, "manual"):
             self.source = "manual"
@@ -220,13 +223,13 @@ class JoinedRanks:
         for owner in (dist, dist.distributed_c10d):
             self.undo.append(around(owner, "init_process_group", init_process_group))
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hook out."""
         while self.undo:
             self.undo.pop()()
 
 
-def graph_recorders():
+def graph_recorders() -> dict[str, Callable[[], bool]]:
     """By device type, the functions that tell whether this thread's stream is recording a
     graph of the device (torch.cuda.is_current_stream_capturing): of devices that are there."""
     found = {}
@@ -248,7 +251,7 @@ class Graphs:
         known = graph_recorders()
         _core.ask_graph((lambda kind: kind in known and known[kind]()) if known else None)
 
-    def remove(self):
+    def remove(self) -> None:
         """Forgets them, where nobody else needs them."""
         Graphs.n_there -= 1
         if Graphs.n_there == 0:
@@ -269,13 +272,13 @@ class Modules:
             hooks.register_module_forward_hook(self._leave, always_call=True),
         ]
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         for handle in self.handles:
             handle.remove()
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         """Meets all modules anew: between two steps a model may have become part of another."""
         self.known.clear()
 
@@ -323,7 +326,7 @@ class Libraries:
         self._wrap(type(torch.ops), "load_library")
         self._wrap(torch, "_register_device_module")
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         while self.undo:
             self.undo.pop()()

@@ -7,6 +7,8 @@ and leave no trace. Where step 0 is asked for it may turn out to be the whole pr
 every process records from here on, into a folder of its own, and the program keeps what counts.
 """
 
+from __future__ import annotations
+
 import atexit
 import datetime
 import json
@@ -24,7 +26,7 @@ PATIENCE = datetime.timedelta(minutes=5)
 PAUSE_S = 0.2  # between two reports of a run that goes on
 
 
-def start(reports):
+def start(reports: str) -> None:
     """Puts the step hooks in, as the options in the launcher's folder say. In a command of
     several programs (a shell script) the first that reaches the steps is recorded: behind it
     the run is over."""
@@ -76,7 +78,7 @@ class LaunchedRun:
         self.loose = 0 in self.wanted and options.step_by in (None, "manual")
         self.steps = hooks.Steps(self._boundary, self._begin, options.step_by)
 
-    def install(self):
+    def install(self) -> None:
         """Puts the hooks in; step 0 begins where it may be the whole program."""
         self.steps.install()
         hooks.before_os_exit(self.at_exit, lambda: not self.finished)
@@ -233,7 +235,7 @@ class LaunchedRun:
         except OSError as error:
             print(f"ulpscope: cannot report to the launcher: {error}", file=sys.stderr)
 
-    def at_exit(self):
+    def at_exit(self) -> None:
         """The program ended by itself, before the last step that was asked for."""
         if self.finished or os.getpid() != self.owner:
             return
@@ -266,14 +268,14 @@ class LaunchedRun:
         )
 
 
-def is_loader_worker():
+def is_loader_worker() -> bool:
     """Whether this process only fetches batches."""
     import torch
 
     return torch.utils.data.get_worker_info() is not None
 
 
-def await_other_ranks():
+def await_other_ranks() -> None:
     """Returns when every rank has recorded its steps, so that none goes while another
     still needs it. A rank that is gone already had seen all of them done."""
     import torch
@@ -290,7 +292,7 @@ def await_other_ranks():
         store.wait(names, PATIENCE)
 
 
-def leave(code):
+def leave(code: int) -> None:
     """Ends the process: no handler of the program may catch this or hang on it. What the simulated device would
     have told at its end it tells now."""
     sim = sys.modules.get("ulpscope.sim")

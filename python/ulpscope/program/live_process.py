@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ..calls.foreign import unhurt
@@ -126,23 +127,23 @@ class JudgeProcess:
 
     # ---- what is handed over ----
 
-    def in_flight(self):
+    def in_flight(self) -> int:
         """Bytes that are recorded and not judged."""
         with self.news:
             return sum(size for size, _ in self.pending.values())
 
-    def waiting(self):
+    def waiting(self) -> int:
         """Calls that are recorded and not judged."""
         with self.news:
             return sum(calls for _, calls in self.pending.values())
 
-    def announce(self, trace, size, calls):
+    def announce(self, trace: Path, size: int, calls: int) -> None:
         """A trace is finished by a thread now, and comes with `take`."""
         with self.news:
             self.pending[str(trace)] = size, calls
             self.handing += 1
 
-    def take(self, trace, base):
+    def take(self, trace: Path, base: int) -> None:
         """A trace stands: it is to be judged. `base`: calls of those before it."""
         with self.news:
             self.handing -= 1
@@ -152,7 +153,7 @@ class JudgeProcess:
             self.queue[str(trace)] = {"trace": str(trace), "base": base}
             self._tell(self.queue[str(trace)])
 
-    def register(self, op, put):
+    def register(self, op: str, put: Callable[[str, str], str]) -> None:
         """Hands over a reference, which `put(op, path)` writes to a file."""
         path = os.path.join(self.folder, f"reference-{len(self.references)}")
         problem = put(op, path)
@@ -163,7 +164,7 @@ class JudgeProcess:
             self.references[op] = path
             self._tell({"reference": path})
 
-    def drop(self, trace, why):
+    def drop(self, trace: Path, why: str) -> None:
         """What was announced could not be finished."""
         with self.news:
             self.handing -= 1
@@ -183,7 +184,7 @@ class JudgeProcess:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
 
-    def wait(self):
+    def wait(self) -> None:
         """Until all that was handed over is judged, or nobody is there to do it."""
         if os.getpid() != self.owner:
             return
@@ -304,7 +305,7 @@ class JudgeProcess:
             return f": {lines[-1].strip()}" if lines else ""
         return ""
 
-    def end(self):
+    def end(self) -> None:
         """Waits for what is pending and ends the process. Of a forked child it is not."""
         if os.getpid() != self.owner or self.gone:
             return
@@ -321,6 +322,6 @@ class JudgeProcess:
         self.process.wait()
 
 
-def end_later(judge):
+def end_later(judge: JudgeProcess) -> None:
     """Ends a judge that nobody will ask again; the program does not wait for it."""
     threading.Thread(target=judge.end, daemon=True).start()

@@ -2,9 +2,12 @@
 """What ran past the recorder: graphs that a compiler turned into code of its own. Their calls
 never come to the dispatcher, so that a trace cannot hold them; it says how many there were."""
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 import sys
+from typing import Any
 
 # Where torch keeps what runs generated code: module, class (its subclasses too).
 PLACES = (
@@ -24,12 +27,12 @@ class Meeting:
             met[name](sys.modules[name])
         sys.meta_path.insert(0, self)
 
-    def remove(self):
+    def remove(self) -> None:
         """Waits no longer."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Python's question where a module is: of those waited for, to be there behind it."""
         met = self.waits.pop(name, None)
         if met is None:
@@ -56,7 +59,7 @@ class Regions:
         self.undo = []
         self.meeting = Meeting(**{name: functools.partial(self._watch, owner) for name, owner in PLACES})
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hooks out."""
         self.meeting.remove()
         while self.undo:

@@ -373,7 +373,7 @@ def _function_named(name):
     return call
 
 
-def from_environment():
+def from_environment() -> list[Any]:
     """
     Enters the modes that the variable ULPSCOPE_REROUTE describes, for the rest of the process;
     returns them, the outermost first. It is a JSON list of

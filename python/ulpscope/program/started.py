@@ -3,6 +3,8 @@
 that is written in Python. It blocks Ctrl-C until here, so that one that comes while Python
 starts is not answered with a traceback."""
 
+from __future__ import annotations
+
 import importlib
 import signal
 import sys
@@ -18,7 +20,7 @@ COMMANDS = {
 }  # that take their time
 
 
-def main():
+def main() -> int:
     """Runs MODULE's main; returns its exit code."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -7,6 +7,8 @@ ULPSCOPE_REROUTE says, and at the end file `operators` tells which were, and how
 
 Needs of torch: seeds, deterministic algorithms, and what program/reroute needs."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import os
@@ -17,7 +19,7 @@ from pathlib import Path
 from ..calls.foreign import unhurt
 
 
-def start(folder):
+def start(folder: str) -> None:
     """Sets the trial up, in every process of the command."""
     from . import hooks, reroute
 
@@ -48,7 +50,7 @@ class Trial:
         self.folder, self.modes = folder, modes
         self.owner = os.getpid()
 
-    def end(self):
+    def end(self) -> None:
         """Writes down which operators were computed another way. Nothing that goes wrong
         here is the program's matter."""
         if os.getpid() != self.owner:

@@ -5,6 +5,8 @@ statistics of each step until one differs from OTHER's; of that one the data as 
 Which step it is shows at its end, so two sessions record side by side: one writes the trace, the other each
 step with its data into a folder of its own, which goes when the step is the same."""
 
+from __future__ import annotations
+
 import math
 import os
 import shutil
@@ -118,7 +120,7 @@ class UntilDiffers(LaunchedRun):
             recorder.session.end_step(False)
             recorder.step = None
 
-    def at_exit(self):
+    def at_exit(self) -> None:
         """The program ended before a step differed."""
         if self.finished or os.getpid() != self.owner:
             return

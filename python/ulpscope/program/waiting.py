@@ -3,6 +3,8 @@
 and goes on saying for how long. Serves `program.started` and the commands that it runs; in a program of somebody else
 it says nothing."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import time
@@ -19,12 +21,12 @@ class Waiting:
         self.drawn = False  # a line that is to be taken away
         self.lock = threading.Lock()
 
-    def begin(self, command, what):
+    def begin(self, command: str, what: str) -> None:
         """This process is that command."""
         self.command, self.last = command, time.monotonic()
         self.at(what)
 
-    def at(self, what):
+    def at(self, what: str) -> None:
         """From here on it does that."""
         if not self.command:
             return
