@@ -3,14 +3,18 @@
 steps that are kept are bits of the number of the case, which names the call that was reached without
 the climb (`USC_FUZZ_STEPS`). Needs nothing of torch."""
 
-import math
+from __future__ import annotations
 
-from ..calls.replay import BadCall
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..calls.replay import BadCall, Call
 from ..calls.verdicts import FLAGGED
 from .drawn_cases import STEP_BIT, STEPS
 
 
-def score(verdict):
+def score(verdict: Any) -> float:
     """How large the error of a call is, in units of what rounding explains; the largest of its outputs."""
     if verdict.verdict in FLAGGED:
         return math.inf
@@ -20,12 +24,12 @@ def score(verdict):
     return max((x for x in found if isinstance(x, (int, float)) and x == x), default=0.0)
 
 
-def form(call):
+def form(call: Call) -> list[tuple[Any, ...]]:
     """What tells two calls apart, but for the values."""
     return [(p, v.dtype, v.sizes, v.strides, v.offset, v.storage) for p, v in call.views.items()]
 
 
-def climb(draw, number, at, judge):
+def climb(draw: Callable[..., Any], number: int, at: Any, judge: Callable[..., Any]) -> tuple[Call, Any, str, int]:
     """
     (call, verdict, words, number) of the best case that is reached from one: each of its steps is tried
     in turn and kept where the score does not fall. `draw(number)` gives (call, words), `at` is (call, verdict,

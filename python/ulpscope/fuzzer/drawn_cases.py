@@ -4,9 +4,13 @@ other sizes, dtypes, memory layouts and values. What the CPU refuses is drawn ag
 example each time. Needs of torch: dtypes by name, `frombuffer`.
 """
 
+from __future__ import annotations
+
 import copy
 import json
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 
@@ -17,9 +21,10 @@ from ..calls.foreign import foreign
 from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
 from ..calls.replay import (
+    BadCall,
+    Call,
     LAZY,
     LEFT_ALONE,
-    BadCall,
     TensorAt,
     base_name,
     bind_exact,
@@ -75,7 +80,7 @@ class Example:
         word = "int64" if dtype.is_complex else t["dtype"]
         return (word, tuple(t["sizes"]), tuple(t["strides"]), t["offset"], t["storage"], 0, written)
 
-    def attempts(self, seed, case, stress=False):
+    def attempts(self, seed: int, case: int, stress: bool = False) -> Iterator[tuple[Call, str]]:
         """(call, words on how it was drawn) of each attempt at a case."""
         for attempt in range(ATTEMPTS - 1 if self.trusts or case & AS_IS else 0, ATTEMPTS):
             yield self._attempt(seed, case, attempt, stress)
@@ -214,7 +219,7 @@ def _at(call, place):
     return getattr(call, place[0])[place[1]]
 
 
-def counts_of(call):
+def counts_of(call: Call) -> list[tuple[Any, str]]:
     """[(place, name)] of arguments that count something: what a schema calls SymInt, which dimensions, modes
     and flags are not. A forward operator's alone: a backward one trusts that they fit what it is given."""
     if call.schema is None or "backward" in call.op or base_name(call.op)[1] in SIZES_AGAIN:
@@ -238,7 +243,7 @@ def _argument(value, sizes, anywhere, numbers, cast):
     return number(value) if anywhere and not isinstance(value, (list, tuple, dict, TensorAt)) else value
 
 
-def said(kind, was, now, sizes):
+def said(kind: str, was: Sequence[int] | None, now: Sequence[int] | None, sizes: Any) -> str:
     """How a case was drawn, for the notes of its row."""
     changed = [f"{a} -> {b}" for a, b in sizes.items() if a != b]
     return "; ".join(
@@ -253,7 +258,7 @@ def said(kind, was, now, sizes):
     )
 
 
-def drawn(example, seed, case, stress=False):
+def drawn(example: Example, seed: int, case: int, stress: bool = False) -> tuple[Call, str]:
     """(call, words on it): the first attempt that the CPU takes and whose results are not large, or that
     of the smallest ones. BadCall where it takes none."""
     why, least, large = "", math.inf, None

@@ -2,41 +2,43 @@
 """One call of an operator in another dtype and memory layout, with the numbers of its example:
 what `ulpscope fuzz --matrix` asks a device for. Needs of torch: dtypes by name."""
 
+from __future__ import annotations
+
 import math
 
 import torch
 
 from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
-from ..calls.replay import BadCall
-from .drawn_cases import ALL, _argument
+from ..calls.replay import BadCall, Call
+from .drawn_cases import ALL, Example, _argument
 
 NO_FORM = "it has no such form"
 
 
-def dense(sizes):
+def dense(sizes: list[int]) -> list[int]:
     """Strides of rows without gaps."""
     return list(torch.empty(sizes, device="meta").stride())
 
 
-def transposed(sizes):
+def transposed(sizes: list[int]) -> list[int] | None:
     if len(sizes) < 2 or min(sizes[-2:]) < 2:
         return None
     return [*dense([*sizes[:-2], sizes[-1], sizes[-2]])[:-2], 1, sizes[-2]]
 
 
-def gaps(sizes):
+def gaps(sizes: list[int]) -> list[int] | None:
     return [2 * s for s in dense(sizes)] if sizes else None
 
 
-def expanded(sizes):
+def expanded(sizes: list[int]) -> list[int] | None:
     axis = next((i for i, n in enumerate(sizes) if n > 1), None)
     if axis is None:
         return None
     return [0 if i == axis else s for i, s in enumerate(dense([1 if i == axis else n for i, n in enumerate(sizes)]))]
 
 
-def channels_last(sizes):
+def channels_last(sizes: list[int]) -> list[int] | None:
     if len(sizes) != 4 or sizes[1] < 2 or sizes[2] * sizes[3] < 2:
         return None
     return list(torch.empty(sizes, device="meta").to(memory_format=torch.channels_last).stride())
@@ -53,7 +55,7 @@ LAYOUTS = {
 }
 
 
-def formed(example, dtype, layout):
+def formed(example: Example, dtype: str, layout: str) -> Call:
     """The call of an example whose tensors of its main dtype have that one, all laid out so. BadCall where that is
     no form of it: no tensor, or none that can be laid out so."""
     row, call = example.row, bare_call(example.row)

@@ -8,11 +8,15 @@ tensors have others; `from_torch` and `to_torch` in place of DLPack; `vjp(functi
 no `autograd.grad` (or `grad`) of torch's kind; `load(module, weights)` where modules lay out weights, by torch's names, in
 another way. docs/how-to/migrate-autotest.md."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import os
 import sys
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,13 +39,13 @@ class Lacks(AttributeError):
     """The framework has no such name."""
 
 
-def find(device):
+def find(device: Any) -> Framework | None:
     """The framework that a device's name names; None for a device of torch."""
     return named(str(device).removeprefix(PREFIX)) if str(device).startswith(PREFIX) else None
 
 
 @functools.cache
-def named(name):
+def named(name: str) -> Framework:
     """A framework by the name of its module, or the path of its file. UnknownDevice where it cannot be imported."""
     try:
         if name.endswith(".py"):
@@ -56,11 +60,11 @@ def named(name):
         raise UnknownDevice(f"device {PREFIX}{name} is not there: {type(problem).__name__}: {problem}") from None
 
 
-def is_tensor(value):
+def is_tensor(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, (np.generic, type))
 
 
-def tensors_in(value):
+def tensors_in(value: Any) -> list[Any]:
     if is_tensor(value):
         return [value]
     if isinstance(value, dict):
@@ -74,7 +78,7 @@ class Framework:
     def __init__(self, name, module):
         self.name, self.module = name, module
 
-    def get(self, path):
+    def get(self, path: str) -> Any:
         """What it has under a name of torch."""
         found = self.module
         for part in path.split("."):
@@ -83,13 +87,13 @@ class Framework:
                 raise Lacks(f"{self.name} has no {path}")
         return found
 
-    def has(self, path):
+    def has(self, path: str) -> Any:
         try:
             return self.get(path)
         except Lacks:
             return None
 
-    def take(self, tensor):
+    def take(self, tensor: torch.Tensor) -> Any:
         """A copy of a tensor of torch as one of its own."""
         tensor = tensor.detach().resolve_conj().resolve_neg().contiguous().clone()
         own = self.has("from_torch")
@@ -103,7 +107,7 @@ class Framework:
             raise Lacks(f"{self.name} has none of from_torch, from_dlpack, {', '.join(MAKERS)}")
         return theirs(maker, tensor.numpy())
 
-    def back(self, value):
+    def back(self, value: Any) -> torch.Tensor:
         """A copy of one of its tensors as one of torch."""
         own = self.has("to_torch")
         if own is not None:
@@ -127,10 +131,10 @@ class Side(Run):
         super().__init__(steps, values, "cpu")
         self.framework, self.modules = framework, {}
 
-    def moved(self, tensor):
+    def moved(self, tensor: torch.Tensor) -> Any:
         return self.framework.take(tensor)
 
-    def found(self, result):
+    def found(self, result: Any) -> list[Any]:
         return tensors_in(result)
 
     def _given(self, value):
@@ -138,12 +142,12 @@ class Side(Run):
             return self.framework.get(str(value).removeprefix("torch."))
         return super()._given(value)
 
-    def given(self, value):
+    def given(self, value: Any) -> Any:
         args, kwargs = value
         kwargs = {k: v for k, v in kwargs.items() if k != "device"}
         return changed([a for a in args if a is not DEVICE], self._given), changed(kwargs, self._given)
 
-    def call(self, step, args, kwargs):
+    def call(self, step: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         kind, name = step.word.kind, step.word.name
         if kind == "function":
             name = torch.overrides.resolve_name(step.function) or ""
@@ -157,7 +161,7 @@ class Side(Run):
             return self.method(name, kind == "get", args, kwargs)
         return theirs(step.function, *args, **kwargs)
 
-    def method(self, name, attribute, args, kwargs):
+    def method(self, name: str, attribute: bool, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """A method: as a function of `Tensor`, else that of the tensor itself, else the function of that name."""
         space = getattr(self.framework.module, "Tensor", None)
         if (
@@ -174,7 +178,7 @@ class Side(Run):
             raise Lacks(f"tensors of {self.framework.name} have no {name}")
         return theirs(function, *args, **kwargs)
 
-    def module(self, applied, state, args, kwargs):
+    def module(self, applied: Any, state: dict[str, torch.Tensor], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """What a module gives, made by the class of that name, with the weights of the text."""
         made, layer = applied.layer.made, applied.layer
         if not made.path or layer.path:
@@ -194,7 +198,7 @@ class Side(Run):
         return theirs(module, *args, **kwargs)
 
 
-def put(module, key, value):
+def put(module: Any, key: str, value: Any) -> None:
     """Puts a weight in the place of that of a module; what it does not have is left out, as a counter of batches may be."""
     *path, name = key.split(".")
     owner = module
@@ -218,7 +222,7 @@ def put(module, key, value):
 # ---- a text as a function of tensors of torch --------------------------------------------
 
 
-def asked_gradients(program, leaves):
+def asked_gradients(program: Callable[..., Any], leaves: Sequence[torch.Tensor]) -> Any:
     """What is asked of a framework: which results are differentiated, by which cotangents, and which leaves have a gradient."""
     given = [t.detach().requires_grad_() if t.is_floating_point() or t.is_complex() else t.detach() for t in leaves]
     with torch.enable_grad():
@@ -234,7 +238,7 @@ def asked_gradients(program, leaves):
     )
 
 
-def program(framework, steps, name, asked=None):
+def program(framework: Framework, steps: Any, name: str, asked: Any = None) -> Callable[..., Any]:
     """The steps as a function that takes and gives tensors of torch; with the gradients that are `asked` for."""
 
     def run(*leaves):
@@ -264,7 +268,9 @@ def program(framework, steps, name, asked=None):
     return run
 
 
-def differentiated(framework, steps, values, asked):
+def differentiated(
+    framework: Framework, steps: Any, values: Sequence[Any], asked: Any
+) -> tuple[list[torch.Tensor], Any]:
     """(results as tensors of torch, gradients as the framework has them)."""
     cotangents = [framework.take(c) for c in asked.cotangents]
     vjp = framework.has("vjp")
@@ -291,7 +297,7 @@ def differentiated(framework, steps, values, asked):
     )
 
 
-def held(framework, results, asked):
+def held(framework: Framework, results: Sequence[Any], asked: Any) -> None:
     """Differs where a result is of another form than a cotangent, which would not go with it."""
     for i, wanted in zip(asked.outputs, asked.cotangents):
         given = framework.back(results[i])
@@ -299,7 +305,7 @@ def held(framework, results, asked):
             raise Differs(f"result {i} is {form(given)} where torch's is {form(wanted)}")
 
 
-def asking(value):
+def asking(value: Any) -> Any:
     """A tensor of which gradients are asked, in the words of torch or of Paddle."""
     if hasattr(value, "stop_gradient"):
         value.stop_gradient = False

@@ -3,17 +3,25 @@
 (`fuzzer.drawn_cases`), or of short programs (`fuzzer.short_programs`). The coordinator names the case and its
 example; nothing else is kept. Needs of torch that it forgets what it compiled."""
 
+from __future__ import annotations
+
 import json
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from ..calls.replay import BadCall
+from ..calls.replay import BadCall, Call
 from ..calls.verdicts import FLAGGED
 from . import drawn_cases, short_programs
 from . import short
 from ..session.bench import Bench
 from .climbing import climb
-from ..session.judging import judge_call
+from ..session.judging import Verdict, judge_call
 from .related import relate
+
+if TYPE_CHECKING:
+    from .drawn_cases import Example
+    from ..executors.operands import Timing
 
 
 class FuzzBench(Bench):
@@ -25,21 +33,21 @@ class FuzzBench(Bench):
         self.relations = settings.get("relations", False)
         self.example, self.examples = 0, drawn_cases.Examples(self.trace, self.trace_id)
 
-    def row(self, sequence):
+    def row(self, sequence: int) -> dict[str, Any]:
         """What the trace tells of the example."""
         return self.at_example().row
 
-    def at_example(self):
+    def at_example(self) -> Example:
         """The example that the case in work is drawn from."""
         return self.examples[self.example]
 
-    def call(self, sequence, module=None):
+    def call(self, sequence: int, module: dict[str, Any] | None = None) -> Call:
         """The case."""
         self.mark("reference")
         call, self.words = drawn_cases.drawn(self.at_example(), self.seed, sequence, self.stress)
         return call
 
-    def judge(self, sequence, timing, module=None):
+    def judge(self, sequence: int, timing: Timing, module: dict[str, Any] | None = None) -> tuple[Call, Verdict]:
         call, verdict = super().judge(sequence, timing, module)
         self.reached = sequence
         if self.stress and not sequence >> drawn_cases.STEP_BIT:
@@ -55,11 +63,11 @@ class FuzzBench(Bench):
         self.drawn = call
         return call, verdict
 
-    def loss_effect(self, call, verdict, backward):
+    def loss_effect(self, call: Call, verdict: Verdict, backward: dict[str, Any]) -> list[Any]:
         """Nothing: there is no run whose loss it could change."""
         return []
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, Callable[..., Any] | None]:
         self.example, self.drawn, self.reached = request["example"], None, None
         try:
             self.at_example()
@@ -68,7 +76,7 @@ class FuzzBench(Bench):
         row, alive, search = super().work(request)
         return self._kept(row), alive, search and (lambda: self._kept(search()))
 
-    def is_brief(self, verdict):
+    def is_brief(self, verdict: Verdict) -> bool:
         return verdict.verdict == "pass"
 
     def _kept(self, row):
@@ -86,17 +94,17 @@ class ProgramBench(FuzzBench):
         super().__init__(settings, channel)
         self.named, self.program = "", None
 
-    def at_example(self):
+    def at_example(self) -> Any:
         """Nothing is drawn from the example but its operator."""
         if self.example not in self.examples:
             self.examples[self.example] = _Named(self.trace.call(self.example))
         return self.examples[self.example]
 
-    def row(self, sequence):
+    def row(self, sequence: int) -> dict[str, Any]:
         row = super().row(sequence)
         return row | {"op": self.named or row["op"]}
 
-    def call(self, sequence, module=None):
+    def call(self, sequence: int, module: dict[str, Any] | None = None) -> Call:
         self.mark("reference")
         self.named = ""
         self.program, call = short_programs.drawn(self.seed, sequence, super().row(sequence)["op"])
@@ -104,7 +112,7 @@ class ProgramBench(FuzzBench):
         self.words = f"{lines}; with {self.program.inputs_said()}"
         return call
 
-    def judge(self, sequence, timing, module=None):
+    def judge(self, sequence: int, timing: Timing, module: dict[str, Any] | None = None) -> tuple[Call, Verdict]:
         """As of a call; one that is accused is named by the line with which that begins."""
         short.forget(self.device)
         since = time.perf_counter_ns()

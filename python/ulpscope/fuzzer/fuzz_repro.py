@@ -4,11 +4,16 @@
 bug report. Where no such file shows it, it is the folder that `ulpscope repro` writes. Needs of torch what
 replays need."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +30,13 @@ from ..session import repro
 from . import short
 from .short_script import LINES, NoScript, Script, plain_text
 
+if TYPE_CHECKING:
+    from .short_programs import Program
+    from ..calls.callable import Composite
+    from ..calls.replay import Call
+    from ..session.judging import Verdict
+    from ..session.repro import ReproFailure
+
 
 class CaseOptions:
     """What the program read and checked (cli/cmd_fuzz.c): values by their places, then the
@@ -36,12 +48,12 @@ class CaseOptions:
         self.stress, self.programs = "stress" in how.split(), "programs" in how.split()
         self.sequence, self.out = self.case, os.path.abspath(self.out)
 
-    def told(self, row, **more):
+    def told(self, row: dict[str, Any], **more: Any) -> dict[str, Any]:
         """The row that a report speaks of."""
         return {**row, "sequence": self.case, "step": 0, "phase": "", "module_path": "", "module_class": "", **more}
 
 
-def read(options):
+def read(options: Any) -> tuple[Call, dict[str, Any], list[str]]:
     """The case, the row that a report speaks of, and what to import for its operator."""
     trace = _core.Trace(options.folder)
     recorded = json.loads(trace.meta("imports") or "[]")
@@ -68,12 +80,12 @@ class ShortFolder(repro.Folder):
         self.via = options.via
         self.plain = bool(options.via)  # whether the other script only runs what is tested
 
-    def script(self, path, failure):
+    def script(self, path: str, failure: ReproFailure) -> Any:
         if not self.plain:
             return super().script(path, failure)
         repro.write(path, "repro.py", plain_text(failure.call, self.how, self.program))
 
-    def prove(self, path, failure):
+    def prove(self, path: str, failure: ReproFailure) -> Any:
         if not self.plain:
             return super().prove(path, failure)
         code, _, said = run_alone(os.path.join(path, "repro.py"))
@@ -82,7 +94,7 @@ class ShortFolder(repro.Folder):
             with suppress(NoScript):
                 self.put_short(path, failure)
 
-    def rest(self, path, failure):
+    def rest(self, path: str, failure: ReproFailure) -> None:
         super().rest(path, failure)
         if failure.verdict.verdict not in FLAGGED:
             return
@@ -95,7 +107,7 @@ class ShortFolder(repro.Folder):
                 failure.tried = 2, False, why
                 repro.write(path, "report.md", _core.markdown(self.row(failure), self.run, failure.tried))
 
-    def put_short(self, path, failure):
+    def put_short(self, path: str, failure: ReproFailure) -> None:
         """Puts a short script in the place of the other one. NoScript where it does not fail."""
         text = Script(failure.call, failure.verdict, self.how, self.program).text(self.title(failure))
         repro.write(path, "short.py", text)
@@ -111,14 +123,14 @@ class ShortFolder(repro.Folder):
         report = _core.markdown(self.row(failure), self.run, failure.tried)
         repro.write(path, "report.md", f"{report}\n`repro.py`:\n\n```python\n{text}```\n")
 
-    def title(self, failure):
+    def title(self, failure: ReproFailure) -> str:
         """One line on what is wrong, that may stand in a docstring."""
         facts = json.loads(self.run["environment"])
         said = f"{wording.sentence(self.known['op'], failure.verdict)} (torch {facts.get('torch', '')}, {self.device}"
         return (said + (f" via {self.options.via})" if self.options.via else ")")).replace("\\", "/").replace('"', "'")
 
 
-def run_alone(script):
+def run_alone(script: str | Path) -> tuple[int, str, str]:
     """(exit code, last line of output, last line of errors) of a script in a process of its own."""
     try:
         done = subprocess.run(
@@ -140,18 +152,18 @@ class ProgramFolder(ShortFolder):
         super().__init__(options, row, imports, call)
         self.plain, self.said = True, ""
 
-    def shows(self, call, verdict):
+    def shows(self, call: Composite, verdict: Verdict) -> bool:
         """Whether a script tells the result from a right one."""
         try:
             return bool(Script(call, verdict, self.how, self.program).measured())
         except NoScript:
             return False
 
-    def row(self, failure):
+    def row(self, failure: ReproFailure) -> dict[str, Any]:
         return super().row(failure) | {"args": self.said}
 
 
-def of_program(options):
+def of_program(options: CaseOptions) -> int:
     """Writes the folder of a short program, made as small as it still fails."""
     trace = _core.Trace(options.folder)
     import_modules(options.imports, [])
@@ -181,7 +193,7 @@ def of_program(options):
     return 0
 
 
-def judged(call, device, how):
+def judged(call: Call, device: Any, how: dict[str, Any]) -> Verdict:
     """The verdict; where nothing is accused, that of one thread, as workers may have: `how` says so then."""
     verdict = short.judge_call(call, device)
     if verdict.verdict in FLAGGED or torch.get_num_threads() == 1:
@@ -196,14 +208,14 @@ def judged(call, device, how):
     return alone
 
 
-def tell(folder, program):
+def tell(folder: ProgramFolder, program: Program) -> None:
     """Notes what a folder is about."""
     folder.program = program.text()
     folder.said = "; ".join(f"{n} = {t}" for n, t in program.lines()) + f"; with {program.inputs_said()}"
     repro.say(f"case {program.seed}:{program.case}: {folder.said}")
 
 
-def main(words=None):
+def main(words: Sequence[str] | None = None) -> int:
     """The program's half of the command."""
     options = CaseOptions(sys.argv[1:] if words is None else words)
     try:

@@ -42,13 +42,13 @@ class Draws:
         self.seed, self.case, self.n, self.values = seed, case, 0, {}
         self.choices, self.log = choices or {}, {}  # by number of a draw: what it gives instead; what it gave
 
-    def uniform(self):
+    def uniform(self) -> float:
         """A number of [0, 1)."""
         self.n += 1
         self.log[self.n] = drawn = self.choices.get(self.n, _core.uniform(self.seed, self.case, self.n))
         return drawn
 
-    def below(self, n):
+    def below(self, n: int) -> int:
         """A whole number of [0, n)."""
         return min(int(self.uniform() * n), n - 1)
 
@@ -91,7 +91,7 @@ class Generator:
         parts = ", ".join(f"{name}={part!r}" for name, part in vars(self).items())
         return f"{type(self).__name__.strip('_').lower()}({parts})"
 
-    def options(self):
+    def options(self) -> list[Any]:
         """What `|` chooses among, all alike."""
         return [self]
 
@@ -105,7 +105,7 @@ class Generator:
             self.forget(drawing.get().values)
         return self.value()
 
-    def forget(self, values):
+    def forget(self, values: Any) -> None:
         """Leaves it and what it is made of to be drawn again."""
         values.pop(self, None)
         for part in vars(self).values():
@@ -113,7 +113,7 @@ class Generator:
                 if isinstance(one, Generator):
                     one.forget(values)
 
-    def to(self, kind):
+    def to(self, kind: Any) -> Generator:
         """The type that an untyped generator (`compat.oneflow.random`) gets; others have one."""
         return self
 
@@ -157,7 +157,7 @@ for _name in ("add", "sub", "mul", "floordiv", "mod", "truediv"):
 Generator.__neg__ = lambda self: Mapped(operator.neg, self)
 
 
-def settled(value):
+def settled(value: Any) -> Any:
     """A value with what is drawn in place of every generator in it."""
     if isinstance(value, Generator):
         return value.value()
@@ -175,7 +175,7 @@ class Constant(Generator):
     def __init__(self, given):
         self.given = given
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         return self.given
 
     def __repr__(self):
@@ -191,7 +191,7 @@ class Number(Generator):
     def __repr__(self):
         return f"{'ints' if self.whole else 'floats'}({self.low!r}, {self.high!r})"
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         low, high = settled(self.low), settled(self.high)
         if not low < high:
             raise CannotDraw(f"nothing lies in [{low}, {high}): the upper end is left out")
@@ -206,7 +206,7 @@ class OneOf(Generator):
         weights = f", weights={self.weights}" if self.weights else ""
         return f"oneof({', '.join(map(repr, self.choices))}{weights})"
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         weights = self.weights or [1] * len(self.choices)
         at = draws.uniform() * sum(weights)
         for choice, weight in zip_equal(self.choices, weights):
@@ -215,17 +215,17 @@ class OneOf(Generator):
                 return choice
         return self.choices[-1]
 
-    def options(self):
+    def options(self) -> list[Any]:
         return [self] if self.weights else self.choices
 
-    def size(self):
+    def size(self) -> int:
         return sum(choice.size() for choice in self.choices)
 
     def __call__(self, *args, **kwargs):
         """Calls what is chosen, a function of torch."""
         return self.value()(*args, **kwargs)
 
-    def to(self, kind):
+    def to(self, kind: Any) -> Generator:
         for choice in self.choices:
             choice.to(kind)
         return self
@@ -238,10 +238,10 @@ class Mapped(Generator):
     def __repr__(self):
         return f"{getattr(self.function, '__name__', self.function)}({', '.join(map(repr, self.given))})"
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         return theirs(self.function, *settled(self.given))
 
-    def to(self, kind):
+    def to(self, kind: Any) -> Generator:
         for given in self.given:
             if isinstance(given, Generator):
                 given.to(kind)
@@ -257,7 +257,7 @@ class Where(Generator):
     def __repr__(self):
         return f"{self.given!r}.where({getattr(self.condition, '__name__', '...')})"
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> Any:
         before = dict(draws.values)
         for _ in range(TRIES):
             value = self.given.value()
@@ -339,7 +339,7 @@ class Sizes(Generator):
     def __repr__(self):
         return f"shapes({self.ndim!r})"
 
-    def draw(self, draws):
+    def draw(self, draws: Draws) -> tuple[int, ...]:
         sizes = []
         for _ in range(settled(self.ndim)):
             left = max(1, MOST_ELEMENTS // max(1, math.prod(sizes)))

@@ -2,9 +2,13 @@
 """Traces of statistics joined into one: what was recorded in parts, each of which was kept as it was done. The
 tables are those of docs/trace-format.md; of parts that hold data there is nothing to be made here."""
 
+from __future__ import annotations
+
 import contextlib
 import shutil
 import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
 
 NUMBERED = {
     "call": "sequence",
@@ -32,7 +36,7 @@ MOVED = (
 )
 
 
-def join(parts, out):
+def join(parts: Sequence[Path], out: Path) -> None:
     """Makes the trace `out` of those in the folders `parts`, their calls one after the other in one step."""
     shutil.copytree(parts[0], out)
     with contextlib.closing(sqlite3.connect(out / "trace.db", isolation_level=None)) as base:

@@ -7,6 +7,8 @@ Needs of torch its operator database (`torch.testing._internal`), which is priva
 imports a test helper (expecttest) that few have; where that fails, so does this, with a sentence.
 """
 
+from __future__ import annotations
+
 import contextlib
 import difflib
 import fcntl
@@ -20,6 +22,9 @@ import time
 import types
 import unittest
 import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,7 +43,7 @@ SAID_EVERY_S = 2
 PART = 32  # entries that are kept as one
 
 
-def operators():
+def operators() -> list[Any]:
     """The entries of the database. RuntimeError where this torch has none that can be had."""
     if "expecttest" not in sys.modules:
         try:
@@ -58,7 +63,7 @@ def operators():
         ) from None
 
 
-def samples(entry, dtype, most):
+def samples(entry: Any, dtype: torch.dtype, most: int) -> Iterator[Any]:
     """Sample inputs of one entry, the same at every call."""
     torch.default_generator.manual_seed(SEED)  # torch.manual_seed notes a stack for each other device
     random.seed(SEED)
@@ -74,7 +79,7 @@ def samples(entry, dtype, most):
         return
 
 
-def run(entry, sample):
+def run(entry: Any, sample: Any) -> None:
     """Runs a sample forward, and backward where that goes."""
     out = entry.op(sample.input, *sample.args, **sample.kwargs)
     for leaf in out if isinstance(out, (tuple, list)) else (out,):
@@ -89,7 +94,7 @@ class Progress:
         self.n, self.begin, self.said, self.parent = n, time.monotonic(), 0.0, os.getppid()
         self.first = None  # what an earlier run left took no time
 
-    def at(self, i):
+    def at(self, i: int) -> None:
         """Entry `i` of all is next."""
         if os.getppid() != self.parent:
             sys.exit(2)
@@ -106,13 +111,13 @@ class Progress:
         say(f"{i} of {self.n} operators{left}")
 
 
-def say(text):
+def say(text: str) -> None:
     """On stderr, for who waits."""
     waiting.said()
     print(f"ulpscope fuzz: {text}", file=sys.stderr, flush=True)
 
 
-def record(path, parts):
+def record(path: Path, parts: Path) -> None:
     """Writes the trace, from what lies in `parts`: of so many entries each, kept as it is done, so that who is
     interrupted goes on from there."""
     waiting.at("reading torch's operator database")
@@ -131,7 +136,7 @@ def record(path, parts):
     join(list(places.values()), path)
 
 
-def record_part(path, entries, first, progress):
+def record_part(path: Path, entries: Sequence[Any], first: int, progress: Progress) -> None:
     """Writes the trace of these entries, which begin at the `first` of all."""
     recorder = Recorder(path, data="stats")
     recorder.begin(0)
@@ -152,13 +157,13 @@ def record_part(path, entries, first, progress):
         recorder.close()
 
 
-def folder():
+def folder() -> Path:
     """Where the trace of this version of torch lies, or will."""
     return examples.folder("opdb")
 
 
 @contextlib.contextmanager
-def alone(path):
+def alone(path: Path) -> Iterator[None]:
     """Holds the lock of what is made at `path`: who comes second waits for the first."""
     with open(f"{path}.lock", "a") as lock:
         try:
@@ -170,7 +175,7 @@ def alone(path):
         yield
 
 
-def check_ops(pattern):
+def check_ops(pattern: str) -> None:
     """RuntimeError where no operator of this torch matches: said before the minutes, not after."""
     names = all_operator_names()
     if not any(_core.match_pattern(pattern, name) for name in names):
@@ -179,7 +184,7 @@ def check_ops(pattern):
         raise RuntimeError(f"no operator of torch {torch.__version__} matches --ops '{pattern}'; did you mean {near}?")
 
 
-def main():
+def main() -> int:
     """Makes the trace unless it is there, and prints where, or why not. A word is the PATTERN of
     operators that are wanted of it."""
     try:
@@ -198,7 +203,7 @@ def main():
     return 0
 
 
-def make(path):
+def make(path: Path) -> None:
     """Says that it takes its time, and records."""
     say(f"running the examples of torch {torch.__version__}'s operators, once: one to two minutes")
     parts = path.with_name(f"{path.name}.parts")

@@ -14,7 +14,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
@@ -75,7 +75,7 @@ class Tape(Draws):
         self.elsewhere = None  # the steps so far on the other side, where that is asked for
         self.bodily = False  # the text asks where it runs, or runs under a mode that steps do not have
 
-    def leaf(self, make, said=""):
+    def leaf(self, make: Callable[[int], torch.Tensor], said: str = "") -> torch.Tensor:
         """The next tensor that the run begins with; `make(i)` makes it where none is given. `said`: how, in words."""
         i, self.i_leaf = self.i_leaf, self.i_leaf + 1
         if f"x{i}" in self.choices:
@@ -88,7 +88,7 @@ class Tape(Draws):
         self.steps.leaf(made, said)
         return made if self.place.type == "cpu" else made.detach().to(self.place).requires_grad_(made.requires_grad)
 
-    def on_side(self, tensor, other):
+    def on_side(self, tensor: torch.Tensor, other: bool) -> Any:
         """A tensor of the text as the side in work has it, or as the other one does."""
         if not other or self.elsewhere is None:
             return tensor
@@ -96,7 +96,7 @@ class Tape(Draws):
         return self.elsewhere.tensor(self.steps.number(tensor))
 
 
-def tape():
+def tape() -> Tape:
     """That of the run in work."""
     found = drawing.get()
     if not isinstance(found, Tape):
@@ -202,7 +202,7 @@ def _laid(made, layout):
 # ---- the words of the text -------------------------------------------------------------
 
 
-def given(value):
+def given(value: Any) -> Any:
     """An argument as torch takes it."""
 
     def one(value):
@@ -215,7 +215,7 @@ def given(value):
     return changed(value, one)
 
 
-def noted(value):
+def noted(value: Any) -> Any:
     """An argument as a step has it: tensors by their numbers, what is drawn as it is drawn."""
 
     def one(value):
@@ -227,7 +227,7 @@ def noted(value):
     return changed(value, one)
 
 
-def shown(value):
+def shown(value: Any) -> Any:
     """A result of torch as the text sees it; tensors are noted."""
 
     def one(value):
@@ -240,7 +240,7 @@ def shown(value):
     return changed(value, one)
 
 
-def called(function, args, kwargs, word=None):
+def called(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], word: Any = None) -> Any:
     """What a function of torch gives. Arguments that are nothing are left out."""
     args = [settled(a) for a in args]
     while args and args[-1] is NOTHING:
@@ -264,7 +264,7 @@ def called(function, args, kwargs, word=None):
     return shown(result)
 
 
-def asked(function, *args, **kwargs):
+def asked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What torch gives; what it raises is a refusal, where what the text raises itself is none."""
     try:
         return theirs(function, *args, **kwargs)
@@ -396,19 +396,19 @@ class Layer:
     def __call__(self, *args, **kwargs):
         return called(Applied(self), (self.state, args, kwargs), {}, Word("module", ""))
 
-    def to(self, *args, **kwargs):
+    def to(self, *args: Any, **kwargs: Any) -> Layer:
         return self
 
-    def train(self, mode=True):
+    def train(self, mode: Any = True) -> Layer:
         """As torch has it; a generator is drawn as a truth."""
         mode = given(mode.to(bool)) if isinstance(mode, Generator) else mode
         self.raw.train(True if mode is NOTHING else bool(mode))
         return self
 
-    def eval(self):
+    def eval(self) -> Layer:
         return self.train(False)
 
-    def on_side(self, other):
+    def on_side(self, other: bool) -> Any:
         """A module of torch with the weights as the side in work has them, or as the other one does."""
         made = copy.deepcopy(self.raw)
         for name, value in self.state.items():
@@ -472,7 +472,7 @@ def layer(kind: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @functools.cache
-def annotations(function):
+def annotations(function: Callable[..., Any]) -> tuple[list[Any], dict[str, Any]]:
     """The types that a function or a class is written with: by place, by name."""
     names = parameters(function) or ()
     return [p.annotation for p in names], {p.name: p.annotation for p in names}
@@ -486,7 +486,7 @@ def _offer(function, args, kwargs):
             value.to(kind)
 
 
-def typed(function, word):
+def typed(function: Callable[..., Any], word: Any) -> Callable[..., Any]:
     """A function of torch as the text calls it."""
 
     @functools.wraps(function, updated=())
@@ -511,7 +511,7 @@ class Made:
     name: str = ""
 
     @property
-    def n_leaves(self):
+    def n_leaves(self) -> int:
         return len(self.keys)
 
 
@@ -537,7 +537,7 @@ def _maker(kind, path=""):
 
 
 @contextmanager
-def running(now):
+def running(now: Any) -> Iterator[Any]:
     """Draws are those of a tape; torch's own numbers those of its seed and run: a device that takes them from the CPU's
     generator does not repeat itself."""
     token = drawing.set(now)
@@ -549,7 +549,7 @@ def running(now):
         drawing.reset(token)
 
 
-def played(function, now, args):
+def played(function: Callable[..., Any], now: Tape, args: Sequence[Any]) -> list[torch.Tensor]:
     """What the text gives in a run of its own: what it returns, then what came up on the way."""
     with running(now):
         results = given(theirs(function, *args))

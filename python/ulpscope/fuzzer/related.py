@@ -3,12 +3,16 @@
 one relation that holds for it (`fuzzer.relations`), and what it gives is held to the same reference by the
 same rule: two answers to one call. Needs of torch what judging needs."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.foreign import foreign
-from ..calls.replay import Unsupported, base_name, draws_random, promises_nothing, same_bytes
+from ..calls.replay import Call, Unsupported, base_name, draws_random, promises_nothing, same_bytes
 from ..calls.verdicts import FLAGGED
 from ..executors.device import DeviceDied
 from ..executors.directional import Gradient
@@ -21,7 +25,9 @@ GRADIENT = "gradient"
 NAMES = (*RELATIONS, GRADIENT)
 
 
-def relate(call, device, verdict, number, only=NAMES, timing=None):
+def relate(
+    call: Call, device: Any, verdict: Verdict, number: int, only: Sequence[str] = NAMES, timing: Timing | None = None
+) -> Verdict:
     """
     The verdict on a case with what one relation says of it: of `only`, in an order that `number`
     gives, the first that can be put to the device. That of the call itself where none can, or

@@ -3,8 +3,12 @@
 Only the recipe is changed: lines, sizes, layouts, dtypes and kinds of values, never elements.
 Needs nothing of torch that replays do not."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,27 +17,31 @@ from ..calls.verdicts import FLAGGED
 from ..executors.device import DeviceDied
 from . import words
 from ..session.as_written import as_written
-from ..session.judging import judge_call as judge_alone
+from ..session.judging import Verdict, judge_call as judge_alone
+
+if TYPE_CHECKING:
+    from .short_programs import Program
+    from ..calls.replay import Call
 
 TRIES, SECONDS = 60, 120.0
 SHOWN = 48  # elements that a script shows by value
 SIZES = (1, 2, 3, 4, 8, 16, 17)
 
 
-def judge_call(call, device, **how):
+def judge_call(call: Call, device: Any, **how: Any) -> Verdict:
     """The verdict on a program. Each operator of it rounds to the dtype that it gives, as the text says: what is
     off is not accused where torch's own run on the CPU, operator by operator, is as far off."""
     return as_written(call, judge_alone(call, device, **how))
 
 
-def forget(device):
+def forget(device: Any) -> None:
     """Lets go of what was compiled: no program comes twice."""
     if getattr(device, "made", None):
         device.made.clear()
         torch.compiler.reset()
 
 
-def verdict_on(program, device):
+def verdict_on(program: Program, device: Any) -> Verdict | None:
     """What is said of a program; None where it is none, or the device does not run it."""
     try:
         return judge_call(program.call(), device, seconds=0)
@@ -44,7 +52,7 @@ def verdict_on(program, device):
         return None
 
 
-def culprit(program, device):
+def culprit(program: Program, device: Any) -> tuple[str, str] | None:
     """(operator, its line) of the step with which a program begins to be accused; None where none is
     alone with those before it."""
     for n in range(1, len(program.steps) + 1):
@@ -59,7 +67,9 @@ def culprit(program, device):
 # ---- smaller ---------------------------------------------------------------------------
 
 
-def shrunk(program, verdict, device, shows=None):
+def shrunk(
+    program: Program, verdict: Verdict, device: Any, shows: Callable[..., bool] | None = None
+) -> tuple[Program, Verdict]:
     """The smallest program found that fails with the same verdict, and what is said of it. `shows(call, verdict)`:
     what must be true of it beside."""
     search = ShortSearch(program, verdict, device, TRIES, shows)
@@ -80,7 +90,7 @@ class ShortSearch:
         self.shows = shows or (lambda call, verdict: True)
         self.left, self.until = tries, time.monotonic() + SECONDS
 
-    def keeps(self, program):
+    def keeps(self, program: Program | None) -> bool:
         """Whether a program fails as this one does: it is the smallest then."""
         if program is None or program == self.program or self.left == 0 or time.monotonic() > self.until:
             return False
@@ -100,14 +110,14 @@ class ShortSearch:
         self.program, self.verdict = program, said
         return True
 
-    def steps(self):
+    def steps(self) -> None:
         """Without steps: the last ones first, then each with one of its operands in its place."""
         i = len(self.program.steps) - 1
         while i >= 0:
             _ = any(self.keeps(without(self.program, i, at)) for at in (0, 1, 2))
             i = min(i, len(self.program.steps)) - 1
 
-    def inputs(self):
+    def inputs(self) -> None:
         """Inputs of fewer kinds: not read, row-major, float32, plain values, few elements."""
         i = len(self.program.inputs) - 1
         while i >= 0:
@@ -137,7 +147,9 @@ TEXTS = (
 )
 
 
-def texts(program, verdict, device, shows=None):
+def texts(
+    program: Program, verdict: Verdict, device: Any, shows: Callable[..., bool] | None = None
+) -> tuple[Program, Call, Verdict]:
     """(program, call, verdict) with values that a text makes, in place of drawn ones, where it fails so too."""
     search = ShortSearch(program, verdict, device, 2 * TRIES, shows)
     for i, (t, kind, _) in enumerate(program.inputs):
@@ -152,7 +164,7 @@ def texts(program, verdict, device, shows=None):
     return search.program, search.program.call(), search.verdict
 
 
-def without(program, i, at):
+def without(program: Program, i: int, at: int) -> Program | None:
     """The program without step i: who read its result reads operand `at` of it. None where that is none."""
     gone, place = program.steps[i], len(program.inputs) + i
     operands = program.operands(gone)
@@ -165,7 +177,7 @@ def without(program, i, at):
     return replace(program, steps=(*program.steps[:i], *rest))
 
 
-def unread_input(program, i):
+def unread_input(program: Program, i: int) -> Program | None:
     """The program without input i; None where a step reads it, or it is the last one."""
     if len(program.inputs) == 1 or any(i in program.operands(s) for s in program.steps):
         return None
@@ -174,11 +186,11 @@ def unread_input(program, i):
     return replace(program, inputs=program.inputs[:i] + program.inputs[i + 1 :], steps=steps)
 
 
-def with_input(program, i, t, kind, text=""):
+def with_input(program: Program, i: int, t: tuple[Any, ...], kind: str, text: str = "") -> Program:
     return replace(program, inputs=(*program.inputs[:i], (t, kind, text), *program.inputs[i + 1 :]))
 
 
-def dense(t):
+def dense(t: tuple[Any, ...]) -> tuple[Any, ...]:
     """A tensor in rows, without gaps."""
     strides, room = [], 1
     for n in reversed(t[1]):
@@ -187,7 +199,7 @@ def dense(t):
     return (t[0], t[1], tuple(strides), 0, t[4], room, t[6])
 
 
-def resized(program, old, new):
+def resized(program: Program, old: int, new: int) -> Program:
     """The program with every axis of size `old` made `new`, in rows."""
     inputs = [
         (dense((t[0], tuple(new if n == old else n for n in t[1]), *t[2:])), kind, text)

@@ -5,15 +5,19 @@ a step that torch refuses there is drawn again. A program is a Python function o
 Needs of torch meta tensors.
 """
 
+from __future__ import annotations
+
 import linecache
 import string
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from .. import _core
-from ..calls.callable import call_of
+from ..calls.callable import Composite, call_of
 from ..calls.foreign import foreign
 from ..calls.read_call import dtype_named
 from ..calls.replay import BadCall, base_name
@@ -43,15 +47,15 @@ class Program:
     inputs: tuple
     steps: tuple
 
-    def names(self):
+    def names(self) -> str:
         return string.ascii_lowercase[: len(self.inputs) + len(self.steps)]
 
-    def operands(self, step):
+    def operands(self, step: ShortStep) -> list[int]:
         """Places of the operands that its text reads."""
         text = words.WORDS[step.word][1]
         return [at for at, letter in zip(step.operands, "abc") if f"{{{letter}}}" in text]
 
-    def lines(self):
+    def lines(self) -> list[tuple[str, str]]:
         """(name, text) of each step. ValueError or what torch raises where they do not go together."""
         return [(name, text) for name, text, _ in self._inferred()]
 
@@ -65,30 +69,30 @@ class Program:
             exact.append(stays_exact(self, step, exact, value))
         return out
 
-    def unread(self):
+    def unread(self) -> list[int]:
         """Places of the values that no step reads: the results."""
         read = {at for step in self.steps for at in self.operands(step)}
         return [i for i in range(len(self.inputs), len(self.names())) if i not in read]
 
-    def text(self, name="program"):
+    def text(self, name: str = "program") -> str:
         """The program as a function."""
         given, back = ", ".join(self.names()[: len(self.inputs)]), ", ".join(self.names()[i] for i in self.unread())
         body = [f"    {to} = {text}" for to, text in self.lines()]
         return "\n".join([f"def {name}({given}):", *body, f"    return {back}", ""])
 
-    def function(self):
+    def function(self) -> Callable[..., Any]:
         """The program, to be called."""
         return made(self.text(), f"<program {self.seed}:{self.case}>")
 
-    def inputs_said(self):
+    def inputs_said(self) -> str:
         """One phrase on the inputs."""
         return ", ".join(f"{name} {t[0]}{list(t[1])} {kind}" for name, (t, kind, *_) in zip(self.names(), self.inputs))
 
-    def tensors(self):
+    def tensors(self) -> list[torch.Tensor]:
         """Its inputs, on the CPU."""
         return [filled(self, i) for i in range(len(self.inputs))]
 
-    def call(self):
+    def call(self) -> Composite:
         """The program as one call."""
         call = call_of(self.function(), tuple(self.tensors()))
         if call.problem:
@@ -96,7 +100,7 @@ class Program:
         return call
 
 
-def made(text, file):
+def made(text: str, file: str) -> Callable[..., Any]:
     """The function that a text defines; its source can be looked up as that of a file."""
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     space = {"torch": torch, "F": F, "__name__": __name__}
@@ -104,11 +108,11 @@ def made(text, file):
     return space["program"]
 
 
-def on_meta(t):
+def on_meta(t: tuple[Any, ...]) -> torch.Tensor:
     return torch.empty_strided(t[1], t[2], dtype=dtype_named(t[0]), device="meta")
 
 
-def filled(program, i):
+def filled(program: Program, i: int) -> torch.Tensor:
     """An input with its values."""
     t, kind, *how = program.inputs[i]
     dtype = dtype_named(t[0])
@@ -119,7 +123,9 @@ def filled(program, i):
     return torch.frombuffer(raw, dtype=dtype).as_strided(t[1], t[2], t[3])
 
 
-def inferred(program, step, values, exact):
+def inferred(
+    program: Program, step: ShortStep, values: Sequence[torch.Tensor], exact: Sequence[bool]
+) -> tuple[str, torch.Tensor]:
     """(text, meta tensor) of a step. ValueError, or what torch raises, where it does not go."""
     if "!" in words.WORDS[step.word][2] and not all(exact[at] for at in program.operands(step)):
         raise ValueError("a rounding error would become a step")
@@ -131,7 +137,7 @@ def inferred(program, step, values, exact):
     return text, value
 
 
-def stays_exact(program, step, exact, value):
+def stays_exact(program: Program, step: ShortStep, exact: Sequence[bool], value: torch.Tensor) -> bool:
     """Whether nothing is rounded on the way to a value."""
     return (not value.is_floating_point() or "=" in words.WORDS[step.word][2]) and all(
         exact[at] for at in program.operands(step)
@@ -141,7 +147,7 @@ def stays_exact(program, step, exact, value):
 # ---- drawing ---------------------------------------------------------------------------
 
 
-def drawn(seed, case, op=""):
+def drawn(seed: int, case: int, op: str = "") -> tuple[Program, Composite]:
     """The program that a case is, with a word of the operator `op` in it. BadCall where none can be had."""
     why, featured = "", [i for i, w in enumerate(words.WORDS) if op and w[0] == base_name(op)[1]]
     for attempt in range(ATTEMPTS):

@@ -3,15 +3,18 @@
 on the device, what is right, and how far apart these may be. Which distance tells the device's result from that
 of the CPU is found by taking them (`MEASURES`). Needs of torch what names operators and dtypes."""
 
+from __future__ import annotations
+
 import base64
 import math
 import zlib
+from typing import Any
 
 import torch
 
 from ..calls.foreign import foreign
 from ..calls.homes import folder_beside
-from ..calls.replay import DeviceAt, TensorAt, plain, segments
+from ..calls.replay import Call, DeviceAt, TensorAt, plain, segments
 from ..executors import via as runtimes
 from ..executors.device import PACKAGES
 from ..executors.reference_runs import Reference
@@ -37,7 +40,7 @@ class NoScript(Exception):
 # ---- values ----------------------------------------------------------------------------
 
 
-def number(value, dtype):
+def number(value: float, dtype: torch.dtype) -> str:
     """A float with as few digits as give the same number of a dtype."""
     if not math.isfinite(value):
         return f'float("{value}")'
@@ -50,7 +53,7 @@ def number(value, dtype):
     return repr(value)
 
 
-def tensor_text(data):
+def tensor_text(data: torch.Tensor) -> str:
     """A flat tensor by value: all of it where it is short, one number where all are equal, else its bytes."""
     dtype = data.dtype
     if data.is_complex():
@@ -81,11 +84,11 @@ class Inputs:
                 self.lines.append(f"{self.names[key]} = {tensor_text(data)}")
             self.seen[path] = self._view(view, data.numel(), parts[key].first)
 
-    def given(self):
+    def given(self) -> str:
         """The pieces of memory, as a tuple."""
         return f"({', '.join(self.names.values())}{',' if len(self.names) == 1 else ''})"
 
-    def function(self):
+    def function(self) -> str:
         """A line that makes the tensors of those pieces, on whatever device these lie: strides and sharing stay."""
         return f"inputs = lambda {', '.join(self.names.values())}: [{', '.join(self.seen.values())}]"
 
@@ -99,7 +102,7 @@ class Inputs:
             text = LAZY.get(kind, "{}").format(text)
         return text
 
-    def of(self, value, names):
+    def of(self, value: Any, names: dict[str, str]) -> str:
         """An argument, with names in place of tensors."""
         if isinstance(value, TensorAt):
             return names[value.path]
@@ -117,7 +120,7 @@ class Inputs:
 # ---- what is run -----------------------------------------------------------------------
 
 
-def operator_program(call, inputs):
+def operator_program(call: Call, inputs: Inputs) -> str:
     """A function of the tensors `*t` that is the call."""
     names = {path: f"t[{i}]" for i, path in enumerate(call.views)}
     args = [inputs.of(a, names) for a in call.args]
@@ -126,7 +129,7 @@ def operator_program(call, inputs):
     return f"def program({given}):\n    return {operator_text(call.op)}({', '.join(args)})\n"
 
 
-def compiled_text(via):
+def compiled_text(via: str) -> str:
     if not via:
         return "program"
     backend = f"{via!r}"
@@ -135,7 +138,7 @@ def compiled_text(via):
     return f"torch.compile(program, backend={backend}, dynamic=False)"
 
 
-def moved_text(device):
+def moved_text(device: str) -> str:
     """Each piece of memory `x`, where it is computed."""
     return "x.clone()" if device == "cpu" else f"x.to({device!r})"
 
@@ -146,7 +149,7 @@ def _import_line(module):
     return f"__import__('runpy').run_path({module!r})" if module.endswith(".py") else f"import {module}"
 
 
-def import_lines(how):
+def import_lines(how: dict[str, Any]) -> list[str]:
     """Lines that import what brings the device and the operators, and set the number of threads where that matters."""
     kind = PACKAGES.get(how["device"].split(":")[0])
     modules = [m for m in (kind, *how["imports"]) if m]
@@ -156,7 +159,7 @@ def import_lines(how):
     return [*lines, *([f"torch.set_num_threads({how['threads']})"] if how.get("threads") else [])]
 
 
-def plain_text(call, how, program=""):
+def plain_text(call: Call, how: dict[str, Any], program: str = "") -> str:
     """A script that runs what is tested and compares nothing. `how` and `program` as Script has them."""
     inputs = Inputs(call)
     program = program or operator_program(call, inputs)
@@ -188,7 +191,7 @@ class Script:
         self.call, self.verdict, self.how, self.inputs = call, verdict, how, Inputs(call)
         self.program = program or operator_program(call, self.inputs)
 
-    def results(self):
+    def results(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(of the device, right, of torch on the CPU): the output that decides, as plain tensors."""
         path = self.verdict.worst.path
         got = self.verdict.answer.outputs[path]
@@ -202,7 +205,7 @@ class Script:
         """Whether torch on the CPU is another implementation than what is tested."""
         return self.call.composite or self.how["via"] or self.how["device"].split(":")[0] != "cpu"
 
-    def measured(self):
+    def measured(self) -> tuple[Any, ...]:
         """(words, text, what the device has, what the CPU has, limit)."""
         got, right, near = self.results()
         at = self.at = int(self.verdict.worst.examples[0][0]) if self.verdict.worst.examples else 0
@@ -218,7 +221,7 @@ class Script:
                 return words, text, far, own, float(f"{math.sqrt(far * max(own, floor)):.2g}")
         raise NoScript("no simple distance tells its result from the CPU's")
 
-    def text(self, about):
+    def text(self, about: str) -> str:
         """The file. NoScript where it would be longer."""
         words, measure, _, own, limit = self.measured()
         path, of = self.verdict.worst.path, self.how
@@ -294,7 +297,7 @@ def _is_returned(call, verdict):
     return len(returns) == 1 and returns[0].alias_info is not None and len(verdict.answer.outputs) == 1
 
 
-def own_result(call, dtype, path):
+def own_result(call: Call, dtype: torch.dtype, path: str) -> torch.Tensor | None:
     """What torch gives on the CPU: the operator in float32 and rounded once, a program as it stands."""
     found = call.native if call.composite else Reference(call).native()
     if not found or path not in found:

@@ -4,14 +4,18 @@ dtype and a layout, and how long both take. Nothing is judged. What is known of 
 
 Needs of torch: the module of a device type, to wait for it."""
 
+from __future__ import annotations
+
 import math
 import statistics
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from ..calls.foreign import foreign
-from ..calls.replay import BadCall, is_collective
+from ..calls.replay import BadCall, Call, is_collective
 from ..calls.verdicts import clause
 from ..executors.device import DeviceDied
 from .forms import formed
@@ -29,7 +33,7 @@ class Sides(Prober):
         super().__init__(settings, channel, before, what="sides")
         self.examples = Examples(self.trace, self.trace_id)
 
-    def work(self, request):
+    def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
         """The row of one form, or of the times of a call; whether the device survived; None."""
         row = self.trace.call(request["call"])
         if is_collective(row["op"]):
@@ -46,7 +50,7 @@ class Sides(Prober):
             said, alive = untold(f"{type(problem).__name__}: {clause(problem)}"), True
         return {"sided": said}, alive, None
 
-    def known_or_tried(self, row, dtype, layout):
+    def known_or_tried(self, row: dict[str, Any], dtype: str, layout: str) -> tuple[dict[str, str], bool]:
         key = f"{signature(row)} {dtype} {layout}"
         if key in self.known.of:
             return self.known.of[key], True
@@ -55,7 +59,7 @@ class Sides(Prober):
             self.known.add(key, said)
         return said, alive
 
-    def tried(self, row, dtype, layout):
+    def tried(self, row: dict[str, Any], dtype: str, layout: str) -> tuple[dict[str, str], bool]:
         """(who takes the form, whether the device lives)."""
         try:
             call = formed(self.examples[row["sequence"]], dtype, layout)
@@ -74,7 +78,7 @@ class Sides(Prober):
         raised, why = (other if side == "refused" else own if side == "cpu_refused" else None) or ("", "")
         return {"side": side, "raised": raised, "why": why}, True
 
-    def timed(self, call):
+    def timed(self, call: Call) -> tuple[dict[str, Any], bool]:
         """(the times of a call on both sides, whether the device lives)."""
         said, seconds, alive = {"side": "both"}, {}, True
         for name, device in (("cpu", self.cpu), ("device", self.device)):
@@ -95,16 +99,16 @@ class Sides(Prober):
         return said | seconds | {"bytes": moved}, alive
 
 
-def untold(why):
+def untold(why: str) -> dict[str, str]:
     return {"side": "untold", "why": why}
 
 
-def raised_by(problem):
+def raised_by(problem: BaseException) -> str:
     """The class of what a device raised itself."""
     return getattr(problem, "raised", "") or type(problem).__name__
 
 
-def refused(device, call):
+def refused(device: Any, call: Call) -> tuple[str, str] | None:
     """(class of the exception, clause) where a device does not take a call, else None. DeviceDied."""
     try:
         device.run(call)
@@ -118,7 +122,7 @@ def refused(device, call):
     return None
 
 
-def seconds_of(device, call):
+def seconds_of(device: Any, call: Call) -> float:
     """The median of a few times, each of as many runs as last long enough for the clock, with the device waited
     for before and after."""
     run, wait = device.again(call), waiting(device)
@@ -139,7 +143,7 @@ def seconds_of(device, call):
     return statistics.median(times)
 
 
-def waiting(device):
+def waiting(device: Any) -> Callable[[], Any]:
     """What waits until a device has done all that was asked of it."""
     found = getattr(getattr(torch, device.name.split(":")[0], None), "synchronize", None)
     return found if callable(found) else lambda: None

@@ -3,11 +3,15 @@
 of a file one call, or of an operator's name alone as many as its schema and a few probes give, and
 keeps them as a trace for `ulpscope fuzz`, in the cache folder. docs/reference/fuzz.md has the form. Needs of torch what recording needs."""
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,7 +35,7 @@ class BadSpec(ValueError):
     """A specification that nothing satisfies; the text says where and why."""
 
 
-def tensor(given, where):
+def tensor(given: dict[str, Any], where: str) -> torch.Tensor:
     """The tensor that a specification tells of."""
     unknown = sorted(given.keys() - OF_TENSOR)
     if unknown:
@@ -53,7 +57,7 @@ def _range(given, dtype, where):
     return bounds
 
 
-def values(shape, dtype, bounds):
+def values(shape: Sequence[int], dtype: torch.dtype, bounds: Sequence[float]) -> torch.Tensor:
     """A tensor whose statistics are those of the range: both ends are in it."""
     low, high = bounds
     flat = torch.linspace(0, 1, max(1, torch.Size(shape).numel()), dtype=torch.float64)[: torch.Size(shape).numel()]
@@ -63,7 +67,7 @@ def values(shape, dtype, bounds):
     return flat.reshape(shape).to(dtype)
 
 
-def argument(given, where):
+def argument(given: Any, where: str) -> Any:
     if isinstance(given, dict):
         return tensor(given, where)
     if isinstance(given, list):
@@ -73,7 +77,7 @@ def argument(given, where):
     return given
 
 
-def calls(line, where):
+def calls(line: str, where: str) -> list[tuple[Callable[..., Any], list[Any], dict[str, Any]]]:
     """[(function, args, kwargs)] of one line."""
     try:
         spec = json.loads(line)
@@ -106,7 +110,7 @@ def _first(problem):
 # ---- from the schema alone -------------------------------------------------------------
 
 
-def candidates(kind, shape, bounds):
+def candidates(kind: str, shape: Sequence[int], bounds: Any) -> list[Any]:
     """What an argument of a type in a schema may be; none for a type that is not known."""
     if kind.startswith("Optional["):
         return [None]
@@ -124,7 +128,7 @@ def candidates(kind, shape, bounds):
     return known.get(kind, [])
 
 
-def probed(function, where):
+def probed(function: Callable[..., Any], where: str) -> list[tuple[list[Any], dict[str, Any]]]:
     """Arguments that the CPU takes and whose results are numbers: of several shapes, of the first range."""
     wanted = [a for a in function._schema.arguments if not a.kwarg_only and not a.has_default_value()]
     found, tried = [], 0
@@ -168,14 +172,14 @@ def _is_taken(function, args):
 # ---- the trace -------------------------------------------------------------------------
 
 
-def folder(text, imports):
+def folder(text: str, imports: Sequence[str]) -> Path:
     """Where the trace of a specification lies, or will: by all that it hangs on."""
     files = [(str(m.resolve()), m.read_text()) for m in map(Path, imports) if m.suffix == ".py"]
     key = hashlib.sha256(repr((VERSION, torch.__version__, text, imports, files)).encode()).hexdigest()[:16]
     return cache_home() / "fuzz" / f"spec-{key}"
 
 
-def record(path, text, where):
+def record(path: str, text: str, where: Path) -> None:
     """Writes a trace of the calls that the text of a file tells of. BadSpec."""
     made = []
     for i, line in enumerate(text.splitlines(), 1):
@@ -194,7 +198,7 @@ def record(path, text, where):
         recorder.close()
 
 
-def main(words=None):
+def main(words: Sequence[str] | None = None) -> int:
     """Makes the trace unless it is there, and prints where, or why not."""
     path, *imports = sys.argv[1:] if words is None else words
     try:

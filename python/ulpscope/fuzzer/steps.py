@@ -5,7 +5,9 @@ once. Serves `programs`. Needs torch for its tensors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -70,7 +72,7 @@ class Step:
     results: list | None = None  # numbers of the tensors that came of it; None where it raised
 
 
-def tensors_of(value):
+def tensors_of(value: Any) -> list[torch.Tensor]:
     """The tensors in a result, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
@@ -79,7 +81,7 @@ def tensors_of(value):
     return [t for item in value for t in tensors_of(item)] if isinstance(value, (list, tuple)) else []
 
 
-def changed(value, change):
+def changed(value: Any, change: Callable[[Any], Any]) -> Any:
     """A value with `change` of all in it that is no list, tuple, dict or slice."""
     if isinstance(value, tuple) and type(value) is not tuple:
         if isinstance(value, torch.Size):
@@ -95,12 +97,12 @@ def changed(value, change):
     return change(value)
 
 
-def version(tensor):
+def version(tensor: torch.Tensor) -> int:
     """How often a tensor was written, as far as torch tells."""
     return 0 if tensor.is_inference() else tensor._version
 
 
-def form(tensor):
+def form(tensor: torch.Tensor) -> str:
     """Shape and dtype in words."""
     return f"{tuple(tensor.shape)} {tensor.dtype}".replace("torch.", "")
 
@@ -140,7 +142,7 @@ class MadeCalls:
         self.known = {}  # id -> (number, tensor, its version), while the text runs
         self.kept = []  # numbers of what is judged
 
-    def number(self, tensor):
+    def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor that came up; the same one for a tensor that is known."""
         found = self.known.get(id(tensor))
         if found is None:
@@ -149,11 +151,11 @@ class MadeCalls:
         found[2][0] = version(tensor)
         return found[0]
 
-    def leaf(self, tensor, said):
+    def leaf(self, tensor: torch.Tensor, said: str) -> None:
         self.leaves.append(self.number(tensor))
         self.said.append(said)
 
-    def seen(self, tensor):
+    def seen(self, tensor: torch.Tensor) -> Ref:
         """A tensor as an argument; one that no step made, or that was written beside them, is kept as it is now."""
         found = self.known.get(id(tensor))
         if found is None or found[2][0] != version(tensor):
@@ -164,14 +166,14 @@ class MadeCalls:
         return Ref(found[0])
 
     @property
-    def pending(self):
+    def pending(self) -> bool:
         """Whether the last step gave nothing."""
         return bool(self.lines) and self.lines[-1].results is None
 
-    def add(self, function, word, args, kwargs):
+    def add(self, function: Callable[..., Any], word: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self.lines.append(Step(function, word, args, kwargs, torch.is_grad_enabled()))
 
-    def done(self, result):
+    def done(self, result: Any) -> None:
         """Notes what came of the last step."""
         last = self.lines[-1]
         for known in self.known.values():  # what it wrote
@@ -179,13 +181,13 @@ class MadeCalls:
         last.results = [self.number(t) for t in tensors_of(result)]
         last.forms = [form(t) for t in tensors_of(result)]
 
-    def end(self, kept):
+    def end(self, kept: Sequence[torch.Tensor]) -> None:
         """The text has ended: what is judged of it. Its tensors may go."""
         self.kept = [self.seen(t).number for t in kept]
         self.lines = [step for step in self.lines if step.results is not None]  # the text caught what others raised
         self.known = {}
 
-    def run(self, leaves, place):
+    def run(self, leaves: Sequence[torch.Tensor], place: Any) -> list[torch.Tensor]:
         """What is judged, of a run on other tensors."""
         run = Run(self, leaves, place)
         run.go_on()
@@ -199,7 +201,7 @@ class Run:
         self.steps, self.place, self.at = steps, place, 0
         self.tensors = dict(zip(steps.leaves, leaves))
 
-    def go_on(self, to=None):
+    def go_on(self, to: int | None = None) -> None:
         """Runs what has not run yet."""
         for step in self.steps.lines[self.at : to]:
             self.at += 1
@@ -208,13 +210,13 @@ class Run:
             for number, tensor in zip(step.results or (), self.found(result)):
                 self.tensors[number] = tensor
 
-    def call(self, step, args, kwargs):
+    def call(self, step: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return theirs(step.function, *args, **kwargs)
 
-    def found(self, result):
+    def found(self, result: Any) -> list[torch.Tensor]:
         return tensors_of(result)
 
-    def given(self, value):
+    def given(self, value: Any) -> Any:
         return changed(value, self._given)
 
     def _given(self, value):
@@ -222,7 +224,7 @@ class Run:
             return self.place
         return self.tensor(value.number) if isinstance(value, Ref) else value
 
-    def tensor(self, number):
+    def tensor(self, number: int) -> torch.Tensor:
         if number not in self.tensors:
             made = self.steps.constants.get(number)
             self.tensors[number] = self.moved(
@@ -230,20 +232,20 @@ class Run:
             )
         return self.tensors[number]
 
-    def moved(self, tensor):
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
         """A copy of a tensor of the text where the steps run."""
         if torch.device(self.place).type == tensor.device.type:
             return tensor.detach().clone().requires_grad_(tensor.requires_grad)
         return tensor.detach().to(self.place).requires_grad_(tensor.requires_grad)
 
-    def kept(self):
+    def kept(self) -> list[torch.Tensor]:
         return [self.tensor(n) for n in self.steps.kept]
 
 
 # ---- in words --------------------------------------------------------------------------
 
 
-def text(steps, wanted=None):
+def text(steps: MadeCalls, wanted: set[int] | None = None) -> list[str]:
     """The run as lines: what it began with, then what it called, as far as the tensors numbered `wanted` hang on it."""
     lines = steps.lines if wanted is None else behind(steps, set(wanted))
     words = Words(steps)
@@ -259,18 +261,18 @@ def text(steps, wanted=None):
     return told + [words.line(step) for step in lines]
 
 
-def numbers(value):
+def numbers(value: Any) -> list[int]:
     found = []
     changed(value, lambda v: found.append(v.number) if isinstance(v, Ref) else None)
     return found
 
 
-def writes(step):
+def writes(step: Any) -> bool:
     name = step.word.name
     return step.word.kind == "set" or name == "setitem" or (name.endswith("_") and not name.endswith("__"))
 
 
-def behind(steps, wanted):
+def behind(steps: MadeCalls, wanted: set[int]) -> list[Any]:
     """The steps on which tensors hang."""
     kept = []
     for step in reversed(steps.lines):
@@ -294,7 +296,7 @@ class Words:
         for i, number in enumerate(steps.leaves):
             self.names.setdefault(number, f"x{i}")
 
-    def begin(self, i):
+    def begin(self, i: int) -> str:
         made, said = self.steps.made[i], self.steps.said[i]
         sizes = f"{tuple(made.shape)}, dtype={made.dtype}" + (f", {said}" if said else "")
         return (
@@ -303,15 +305,15 @@ class Words:
             + ")"
         )
 
-    def module(self, made):
+    def module(self, made: Any) -> str:
         weights = "; ".join(f"{key} {form(self.steps.made[made.leaf + k])}" for k, key in enumerate(made.keys))
         name = f"torch.{made.path}" if made.path else made.kind.__name__
         return f"{made.name} = {name}({self.listed(made.args, made.kwargs)})" + (f"  # {weights}" if weights else "")
 
-    def listed(self, args, kwargs):
+    def listed(self, args: Sequence[Any], kwargs: dict[str, Any]) -> str:
         return ", ".join([*(self.one(a) for a in args), *(f"{k}={self.one(v)}" for k, v in kwargs.items())])
 
-    def one(self, value):
+    def one(self, value: Any) -> str:
         """An argument as one writes it."""
         if isinstance(value, Ref):
             return self.name(value.number)
@@ -327,19 +329,19 @@ class Words:
             return value.__name__
         return "..." if value is Ellipsis else repr(value)
 
-    def name(self, number):
+    def name(self, number: int) -> str:
         if number in self.steps.constants and number not in self.names:
             self.names[number] = f"tensor of the text {form(self.steps.constants[number])}"
         return self.names.setdefault(number, f"y{sum(name.startswith('y') for name in self.names.values())}")
 
-    def line(self, step):
+    def line(self, step: Any) -> str:
         called = self.called(step, *step.args)
         inplace = step.word.kind == "operator" and step.word.name.startswith("i") and step.word.name != "invert"
         results = "" if inplace else ", ".join(dict.fromkeys(self.name(n) for n in step.results or ()))
         forms = ", ".join(step.forms)
         return (f"{results} = {called}" if results else called) + (f"  # {forms}" if forms else "")
 
-    def called(self, step, first=None, *rest):
+    def called(self, step: Any, first: Any = None, *rest: Any) -> str:
         kind, name = step.word.kind, step.word.name
         if kind == "module":
             path = f"{step.function.layer.made.name}.{step.function.layer.path}".rstrip(".")
@@ -358,7 +360,7 @@ class Words:
             )
         return f"{'torch.' if kind == 'name' else ''}{name}({self.listed(step.args, step.kwargs)})"
 
-    def operation(self, name, first, *rest):
+    def operation(self, name: str, first: Any, *rest: Any) -> str:
         if name == "getitem":
             return f"{first}[{self.key(rest[0])}]"
         if name == "setitem":
@@ -369,5 +371,5 @@ class Words:
             return f"{first} {SYMBOLS[name[1:]]}= {self.one(rest[0])}"
         return f"{first} {SYMBOLS[name.strip('_')]} {self.one(rest[0])}"
 
-    def key(self, value):
+    def key(self, value: Any) -> str:
         return ", ".join(self.one(v) for v in value) if type(value) is tuple and value else self.one(value)

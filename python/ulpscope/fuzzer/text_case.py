@@ -3,7 +3,11 @@
 compilers.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -31,7 +35,9 @@ class Disagrees(AssertionError):
     """One side raises where the other one does not, or something else."""
 
 
-def compiled(program, leaves, via, gradients):
+def compiled(
+    program: Callable[..., Any], leaves: Sequence[torch.Tensor], via: str, gradients: bool
+) -> Callable[..., Any]:
     """What a compiler makes of the operators of a text, as a run on these tensors shows them."""
     torch.compiler.reset()
     module = torch.compile(make_fx(program)(*leaves), backend=backend(via, "cpu", gradients), dynamic=False)
@@ -43,7 +49,9 @@ def compiled(program, leaves, via, gradients):
     return run
 
 
-def replayed(function, first, device, args=()):
+def replayed(
+    function: Callable[..., Any], first: Tape, device: Any, args: Sequence[Any] = ()
+) -> tuple[Callable[..., Any], list[torch.Tensor], bool]:
     """
     A case of a text, on a tape of its own, as a function of the tensors that it begins with, these, and whether gradients can be
     asked. Refused where the CPU refuses it, and the device does with an exception of that kind; Disagrees where it does not.
@@ -81,7 +89,17 @@ def replayed(function, first, device, args=()):
     return program, leaves, not own and any(t.requires_grad for t in outputs) and any(t.requires_grad for t in leaves)
 
 
-def judged(function, first, device, args=(), backward=True, cause=True, judge=True, double_backward=False, via=""):
+def judged(
+    function: Callable[..., Any],
+    first: Tape,
+    device: Any,
+    args: Sequence[Any] = (),
+    backward: bool = True,
+    cause: bool = True,
+    judge: bool = True,
+    double_backward: bool = False,
+    via: str = "",
+) -> Any:
     """The verdict on a case of a text, on a device; None where it is only to run. As `replayed` where one of both refuses it."""
     program, leaves, has = replayed(function, first, device, args)
     backward, double_backward = backward and has, double_backward and has
@@ -110,7 +128,9 @@ def judged(function, first, device, args=(), backward=True, cause=True, judge=Tr
         ) from problem
 
 
-def on_side(program, first, device, leaves=None):
+def on_side(
+    program: Callable[..., Any], first: Tape, device: Any, leaves: Sequence[torch.Tensor] | None = None
+) -> Callable[..., Any]:
     """The program as a device runs it. Where that is another framework, with the gradients of `leaves` if these are given."""
     framework = frameworks.find(device)
     if framework is None:
@@ -119,7 +139,7 @@ def on_side(program, first, device, leaves=None):
     return frameworks.program(framework, first.steps, program.__name__, asked)
 
 
-def moved(leaves, device):
+def moved(leaves: Sequence[torch.Tensor], device: Any) -> list[torch.Tensor]:
     """Copies of tensors on a device; another framework takes them from the CPU."""
     place = "cpu" if frameworks.find(device) else device
     return [t.detach().clone().to(place).requires_grad_(t.requires_grad) for t in leaves]

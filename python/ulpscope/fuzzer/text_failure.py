@@ -2,12 +2,16 @@
 """What a failing case of a text tells: made small by simpler draws while it fails in the same way, then the program as it was
 drawn, what it was given, and what to type to see it again. Needs torch for differences."""
 
+from __future__ import annotations
+
 import math
 import os
 import re
 import sys
 import time
 import unittest
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +25,9 @@ from ..session.explained import explain
 from .programs import SIMPLE, Tape
 from .text_case import Refused, judged, moved, on_side, replayed
 
+if TYPE_CHECKING:
+    from .steps import MadeCalls
+
 TRIES, SECONDS = 64, 5.0
 LAST = 1 - 2.0**-53  # the largest draw: the last of what is chosen from
 HALVES = 4
@@ -32,7 +39,7 @@ PARTS = {
 }
 
 
-def parsed(case, seed=0):
+def parsed(case: Any, seed: int = 0) -> tuple[int, int, dict[Any, Any]]:
     """(seed, number, choices) of what names a case: 7, "7", "0:7", or "0:7; 2=0, x1=ones" with draws that are not its own."""
     head, _, rest = str(case).partition(";")
     first, _, number = head.rpartition(":")
@@ -48,7 +55,7 @@ def parsed(case, seed=0):
         raise ValueError(f'case is {case!r}: a number, "SEED:CASE", or what a failure printed') from None
 
 
-def written(tape):
+def written(tape: Tape) -> str:
     """The words that name a case."""
     more = ", ".join(
         f"{k}={v:g}" if isinstance(v, float) and v == float(f"{v:g}") else f"{k}={v!r}".replace("'", "")
@@ -63,7 +70,7 @@ class Failure:
     def __init__(self, tape, verdict=None, problem=None):
         self.tape, self.verdict, self.problem = tape, verdict, problem
 
-    def kind(self):
+    def kind(self) -> tuple[str, str]:
         """What must stay while it is made smaller."""
         if self.verdict is None:
             words = re.sub(r"[\d.,]+", "#", str(self.problem).split("(")[0])
@@ -71,17 +78,19 @@ class Failure:
         path = next((o.path for o in self.verdict.outputs if o.verdict == self.verdict.verdict), "")
         return self.verdict.verdict, path.rpartition("[")[0]
 
-    def size(self):
+    def size(self) -> tuple[Any, ...]:
         return size(self.tape)
 
 
-def size(tape):
+def size(tape: Tape) -> tuple[Any, ...]:
     """By which a case is smaller than another."""
     lines = steps.text(tape.steps)
     return len(lines), sum(t.numel() for t in tape.made), sum(map(len, lines)), len(tape.choices)
 
 
-def tried(function, tape, device, args, how):
+def tried(
+    function: Callable[..., Any], tape: Tape, device: Any, args: Sequence[Any], how: dict[str, Any]
+) -> Failure | None:
     """The failure of a case, None where it passes or is refused."""
     try:
         verdict = judged(function, tape, device, args, **how)
@@ -93,7 +102,7 @@ def tried(function, tape, device, args, how):
     return Failure(tape, verdict) if verdict is not None and verdict.verdict in FLAGGED else None
 
 
-def off(function, tape, device, args, backward):
+def off(function: Callable[..., Any], tape: Tape, device: Any, args: Sequence[Any], backward: bool) -> dict[str, float]:
     """How far the device is from the CPU in each output, of the largest number there; Inf where one of them alone is no
     number. It costs a run of each, where a verdict costs hundreds."""
     try:
@@ -133,7 +142,7 @@ class TextSearch:
             self.path = next((o.path for o in failure.verdict.outputs if o.verdict == failure.verdict.verdict), "")
             self.least = off(function, fresh(failure.tape), device, args, how["backward"]).get(self.path, 0.0) / 4
 
-    def fails(self, tape):
+    def fails(self, tape: Tape) -> bool:
         """Whether it fails as the first one did, as far as a run tells."""
         function, device, args, how = self.run
         if self.failure.verdict is not None:
@@ -141,7 +150,7 @@ class TextSearch:
         found = tried(function, tape, device, args, how | {"judge": False})
         return found is not None and found.kind() == self.failure.kind()
 
-    def smaller(self, key, value, more=0):
+    def smaller(self, key: Any, value: Any, more: float = 0) -> bool:
         """Whether another draw makes it smaller, or, of tensors, simpler (`more`)."""
         old = self.tape
         if self.n >= TRIES or time.monotonic() > self.until or old.choices.get(key, old.log.get(key)) == value:
@@ -153,7 +162,7 @@ class TextSearch:
         self.tape, self.size = tape, size(tape)
         return True
 
-    def draws(self):
+    def draws(self) -> None:
         """Every draw as its least or its last, else as low as bisecting finds, until none of them helps."""
         again = True
         while again and self.n < TRIES:
@@ -169,19 +178,21 @@ class TextSearch:
                     else:
                         low = middle
 
-    def values(self):
+    def values(self) -> None:
         """Simple values of each tensor, which say more than others."""
         for i, made in enumerate([*self.tape.made]):
             _ = made.is_floating_point() and any(self.smaller(f"x{i}", name, more=2) for name in SIMPLE)
 
 
-def alike(found, failure):
+def alike(found: Failure, failure: Failure) -> bool:
     """Whether two failures are of one kind: numbers that are off, by more or less, are."""
     kinds = {found.kind()[0], failure.kind()[0]}
     return len(kinds) == 1 or kinds == {"wrong", "reduced"}
 
 
-def shrunk(failure, function, device, args, how):
+def shrunk(
+    failure: Failure, function: Callable[..., Any], device: Any, args: Sequence[Any], how: dict[str, Any]
+) -> tuple[Failure, int, Tape | None]:
     """(the smallest failure that tells as much, how many runs that took, a smaller one that does not tell the cause)."""
     if how["via"] or how["double_backward"]:
         return explained(failure, function, device, args, how), 0, None
@@ -201,17 +212,19 @@ def shrunk(failure, function, device, args, how):
     return found, search.n, None
 
 
-def caused(verdict):
+def caused(verdict: Any) -> bool:
     """Whether the cause of something in it is known."""
     return any(host.is_named(output.cause) for output in verdict.outputs)
 
 
-def fresh(tape):
+def fresh(tape: Tape) -> Tape:
     """The same case anew."""
     return Tape(tape.seed, tape.case, choices=tape.choices)
 
 
-def explained(failure, function, device, args, how):
+def explained(
+    failure: Failure, function: Callable[..., Any], device: Any, args: Sequence[Any], how: dict[str, Any]
+) -> Failure:
     """A failure with its cause, which nobody looked for yet."""
     if failure.verdict is None or not how["cause"]:
         return failure
@@ -222,7 +235,15 @@ def explained(failure, function, device, args, how):
 # ---- in words --------------------------------------------------------------------------
 
 
-def told(failure, function, device, args, options, how, shrink):
+def told(
+    failure: Failure,
+    function: Callable[..., Any],
+    device: Any,
+    args: Sequence[Any],
+    options: dict[str, Any],
+    how: dict[str, Any],
+    shrink: bool,
+) -> str:
     """What is printed of a failure."""
     if shrink:
         failure, tries, smaller = shrunk(failure, function, device, args, how)
@@ -245,14 +266,14 @@ def told(failure, function, device, args, options, how, shrink):
     return "\n".join([*lines, again(function, device, args, options, tape)])
 
 
-def wanted(recorded, text, differentiated):
+def wanted(recorded: MadeCalls, text: str, differentiated: Any) -> list[int] | None:
     """The numbers of what is accused, None where that is not one output."""
     found = re.search(r"\bout\[0\]\[(\d+)\]" if differentiated else r"\bout\[(\d+)\]", text)
     i = int(found[1]) if found else -1
     return [recorded.kept[i]] if 0 <= i < len(recorded.kept) and "out[1]" not in text.replace("out[0][1]", "") else None
 
 
-def again(function, device, args, options, tape):
+def again(function: Callable[..., Any], device: Any, args: Sequence[Any], options: dict[str, Any], tape: Tape) -> str:
     """What to type to see it again."""
     name = getattr(function, "__qualname__", "test").rpartition("<locals>.")[2]
     by, home = options["by"]
@@ -262,7 +283,7 @@ def again(function, device, args, options, tape):
     return "\n".join(["that case alone:", *(f"    {line}" for line in lines)])
 
 
-def imported(function, name):
+def imported(function: Callable[..., Any], name: str) -> list[str]:
     """The lines that bring a function; none where it lives in another one."""
     home = sys.modules.get(getattr(function, "__module__", ""))
     path = getattr(home, "__file__", None)
@@ -275,7 +296,7 @@ def imported(function, name):
     return [f"import sys; sys.path.insert(0, {folder!r})", f"from {module} import {name.partition('.')[0]}"]
 
 
-def one(arg):
+def one(arg: Any) -> str:
     """What stands for an argument that a test was given."""
     if isinstance(arg, unittest.TestCase):
         return f"{type(arg).__name__}({arg._testMethodName!r})"

@@ -2,8 +2,12 @@
 """`@ulpscope.fuzz(profile=True)`: how long each operator of a text takes on the device and on the CPU, by the
 clock of `time_ops`. No verdict. Needs of torch autograd."""
 
+from __future__ import annotations
+
 import statistics
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..calls.gradients import with_gradients
 from ..program.timing import time_ops
@@ -13,7 +17,9 @@ from .text_case import Refused, replayed
 REPEATS = 5  # of each case on each side, after one that is not counted
 
 
-def profiled(function, seed, cases, device, args, backward):
+def profiled(
+    function: Callable[..., Any], seed: int, cases: Iterable[int], device: Any, args: Sequence[Any], backward: bool
+) -> list[dict[str, Any]]:
     """[{op, phase, calls, device_ms, cpu_ms, ratio}] of the cases that the CPU takes: sums of the medians of each, the slowest first."""
     total = defaultdict(lambda: {"calls": 0, "device_ms": 0.0, "cpu_ms": 0.0})
     for case in cases:
@@ -47,7 +53,7 @@ def _medians(program, leaves):
     return {key: (found[0][0], statistics.median(ms for _, ms in found)) for key, found in runs.items()}
 
 
-def table(name, device, rows):
+def table(name: str, device: str, rows: list[dict[str, Any]]) -> str:
     """The rows as text."""
     width = max([len(r["op"]) for r in rows], default=8)
     lines = [

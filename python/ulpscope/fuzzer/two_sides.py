@@ -100,7 +100,19 @@ def _for_pytest(function):
     return signature.replace(parameters=[parameters[0].replace(default=None)]), (None,)
 
 
-def on_two_sides(function, devices, how, options, *, n, seed, case, profile=False, shrink=True, verbose=False):
+def on_two_sides(
+    function: Callable[..., Any],
+    devices: Sequence[Any],
+    how: dict[str, Any],
+    options: dict[str, Any],
+    *,
+    n: int,
+    seed: int,
+    case: Any,
+    profile: bool = False,
+    shrink: bool = True,
+    verbose: bool = False,
+) -> Callable[..., Any]:
     """The test. `options` are those that a line to run a case again has; `by`: the name of the decorator and its module."""
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f'devices is {devices!r}: the first is "cpu", which says what is right')
@@ -136,7 +148,7 @@ def on_two_sides(function, devices, how, options, *, n, seed, case, profile=Fals
     return test
 
 
-def opened(device, how):
+def opened(device: Any, how: dict[str, Any]) -> str:
     """The name of a device, or of another framework; a sentence where there is none."""
     if frameworks.find(device) is None:
         return open_device(str(device), via=how["via"]).name

@@ -9,10 +9,14 @@ operands have, so that nothing is rounded; "!" where a rounding error of an oper
 then operands must be such.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -145,7 +149,7 @@ WORDS = (
 CONSTANTS = (0.5, 2.0, 3.0, 0.1, 1.5, 7.0, 1e-3, 100.0)
 
 
-def line(word, operands, ndim, numbers):
+def line(word: int, operands: Sequence[str], ndim: int, numbers: tuple[int, int]) -> str:
     """The text of a word with these names of operands; the first one has `ndim` axes."""
     text = WORDS[word][1]
     if not ndim and ("{d}" in text or "{e}" in text):
@@ -156,12 +160,12 @@ def line(word, operands, ndim, numbers):
     )
 
 
-def run(text, names):
+def run(text: str, names: dict[str, torch.Tensor]) -> Any:
     """What a line of torch gives."""
     return eval(text, {"torch": torch, "F": F, **names})  # the text is ours
 
 
-def sampled(word):
+def sampled(word: int) -> tuple[str, dict[str, torch.Tensor]]:
     """Some tensors that a word takes, on the CPU: (text, names)."""
     for make in (torch.rand, lambda *s: torch.randint(1, 4, s)):
         for shape in ((3, 3), (2, 1, 4, 4), (3,)):
@@ -173,7 +177,7 @@ def sampled(word):
     raise ValueError(f"no tensors are known that {WORDS[word][1]} takes")
 
 
-def record(path):
+def record(path: Path) -> None:
     """Writes the trace."""
     calls = [sampled(i) for i in range(len(WORDS))]
     recorder = Recorder(path, data="stats")
@@ -186,12 +190,12 @@ def record(path):
         recorder.close()
 
 
-def folder():
+def folder() -> Path:
     """Where the trace of this version of torch lies, or will."""
     return examples.folder("words")
 
 
-def made(path, record):
+def made(path: Path, record: Callable[[Path], Any]) -> None:
     """Makes a trace in the cache folder unless it is there."""
     if (path / "trace.db").exists():
         return
@@ -202,7 +206,7 @@ def made(path, record):
             (Path(room) / "trace").rename(path)
 
 
-def main():
+def main() -> int:
     """Makes the trace unless it is there, and prints where, or why not."""
     try:
         made(folder(), record)

@@ -2,15 +2,21 @@
 """Rules of arithmetic that an operator keeps: neutral elements, wider dtypes, linearity. Each table
 says why its operators belong there."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
 from ...calls.older import zip_equal
-from ...calls.replay import base_name, mapped
+from ...calls.replay import Call, base_name, mapped
 from ...judges.in_rows import fits, varied
 from ...judges.rows import put, tensor_of
 from .variant import Variant, floats, same
+
+if TYPE_CHECKING:
+    from ...executors.device import Answer
 
 MORE = 5  # neutral elements that are added: no multiple of a vector or a tile
 
@@ -132,7 +138,7 @@ def _grown(tensor, dim, value):
     return torch.cat([torch.full(more, value, dtype=tensor.dtype), tensor], dim)
 
 
-def padded(call, answer, number):
+def padded(call: Call, answer: Answer, number: int) -> Variant | None:
     name = base_name(call.op)[1]
     if not fits(call) or not call.op.startswith("aten::"):
         return None
@@ -167,7 +173,7 @@ def _along(call, answer, value, kept):
     return Variant([made], lambda outputs: {p: t.narrow(at, MORE, n) if kept else t for p, t in outputs[0].items()})
 
 
-def wider(call, answer, number):
+def wider(call: Call, answer: Answer, number: int) -> Variant | None:
     name, paths = base_name(call.op)[1], floats(call)
     dtypes = {call.views[p].dtype for p in paths}
     if not fits(call) or call.is_complex or len(dtypes) != 1 or call.written() or name in OF_DTYPE:
@@ -187,7 +193,7 @@ def wider(call, answer, number):
     )
 
 
-def linear(call, answer, number):
+def linear(call: Call, answer: Answer, number: int) -> Variant | None:
     name = base_name(call.op)[1]
     names = LINEAR.get(name) if call.op.startswith("aten::") else None
     if names is None and name.endswith("_backward") and not name.endswith(("backward_backward", "double_backward")):

@@ -1,12 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples that know nothing of each other: `executors.cuts` has along which dimension."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from ...executors.cuts import cut_of
 from ...judges.in_rows import fits, varied
 from ...judges.rows import put, tensor_of
 from .variant import Variant
+
+if TYPE_CHECKING:
+    from ...calls.replay import Call
+    from ...executors.device import Answer
 
 
 def _cut(call, answer):
@@ -26,7 +34,7 @@ def _taken(call, cut, places):
     return made
 
 
-def permuted(call, answer, number):
+def permuted(call: Call, answer: Answer, number: int) -> Variant | None:
     cut = _cut(call, answer)
     if cut is None:
         return None
@@ -39,7 +47,7 @@ def permuted(call, answer, number):
     )
 
 
-def split(call, answer, number):
+def split(call: Call, answer: Answer, number: int) -> Variant | None:
     cut = _cut(call, answer)
     if cut is None:
         return None

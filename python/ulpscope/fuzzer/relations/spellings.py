@@ -2,24 +2,30 @@
 """The forms of one operator: in place, out of place, with out=, as a method. Which there are is read
 from the schemas."""
 
+from __future__ import annotations
+
 import copy
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...calls.older import zip_equal
-from ...calls.replay import TensorAt, is_write, written_names
+from ...calls.replay import Call, TensorAt, is_write, written_names
 from ...calls.torch_private import TensorBase
 from ...judges.in_rows import varied
 from ...judges.rows import put, tensor_of
 from .variant import Variant, new_argument, same
+
+if TYPE_CHECKING:
+    from ...executors.device import Answer
 
 
 GIVE_COMPLEX = ("fft", "_fft", "linalg_eig", "_linalg_eig", "complex", "polar", "stft")  # of real numbers too
 
 
 @cache
-def overloads(space, name):
+def overloads(space: str, name: str) -> list[tuple[Any, str]]:
     """Overloads of an operator, each with its name `space::name.overload`."""
     packet = getattr(getattr(torch.ops, space), name, None)
     return [(getattr(packet, o), f"{space}::{name}.{o}") for o in packet.overloads()] if packet else []
@@ -54,7 +60,7 @@ def _becomes(call, found, **changes):
     return varied(call, function=function, op=op, **changes)
 
 
-def in_place(call, answer, number):
+def in_place(call: Call, answer: Answer, number: int) -> Variant | None:
     space, name = _plain_op(call)
     found = space and _form(call.function, space, name + "_", "in-place")
     view, out = call.views.get("args[0]"), answer.outputs.get("out[0]")
@@ -67,7 +73,7 @@ def in_place(call, answer, number):
     return Variant([made], lambda outputs: {"out[0]": outputs[0]["args[0]"]})
 
 
-def functional(call, answer, number):
+def functional(call: Call, answer: Answer, number: int) -> Variant | None:
     space, _, rest = call.op.partition("::")
     name = rest.split(".")[0]
     if call.schema is None or not name.endswith("_") or name.endswith("__") or call.composite or call.is_complex:
@@ -80,7 +86,7 @@ def functional(call, answer, number):
     return Variant([made], lambda outputs: {"args[0]": outputs[0]["out[0]"].to(call.views["args[0]"].dtype)})
 
 
-def out(call, answer, number):
+def out(call: Call, answer: Answer, number: int) -> Variant | None:
     space, name = _plain_op(call)
     found = space and _form(call.function, space, name, "out")
     if not found or call.is_complex or name.startswith(GIVE_COMPLEX):
@@ -112,7 +118,7 @@ class _AsMethod:
         return self.method(args[0], **dict(zip(self.names[1:], args[1:])), **kwargs)
 
 
-def method(call, answer, number):
+def method(call: Call, answer: Answer, number: int) -> Variant | None:
     space, name = _plain_op(call)
     if space != "aten" or not hasattr(TensorBase, name) or "args[0]" not in call.views:
         return None

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where tensors lie does not change what is computed."""
 
+from __future__ import annotations
+
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...judges.in_rows import in_rows, may_move, varied
 from ...judges.rows import tensor_of
 from .variant import Variant, put_strided, same
 
+if TYPE_CHECKING:
+    from ...calls.replay import Call
+    from ...executors.device import Answer
 
-def layout(call, answer, number):
+
+def layout(call: Call, answer: Answer, number: int) -> Variant | None:
     """Strided, offset, expanded or shared tensors as rows of their own; rows of their own strided."""
     if not may_move(call):
         return None
@@ -24,7 +31,7 @@ def layout(call, answer, number):
 FAR = 1 << 31
 
 
-def far(call, answer, number):
+def far(call: Call, answer: Answer, number: int) -> Variant | None:
     """One tensor that is not written with its last row beyond 2^31 elements: so much memory is asked for, and
     hardly any of it touched."""
     written = set(call.written())
