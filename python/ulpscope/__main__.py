@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m ulpscope ...`: the program `ulpscope` of this installation, with this Python."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
@@ -8,7 +10,7 @@ import sys
 from . import shares
 
 
-def program():
+def program() -> str:
     """The `ulpscope` program: as it told us, on PATH, or beside the interpreter. Raises OSError
     with a sentence where there is none."""
     beside = os.path.join(os.path.dirname(sys.executable), "ulpscope")
@@ -18,7 +20,7 @@ def program():
     raise FileNotFoundError("it is not on PATH")
 
 
-def main():
+def main() -> int:
     """Becomes the program; 2 and a sentence where it is not there."""
     os.environ["ULPSCOPE_PYTHON"] = sys.executable
     try:

@@ -5,8 +5,15 @@ name, tab and value behind a mark. A failure is told as it was raised: C finds t
 
 Needs of torch: that it can be imported, its device types, `is_available` of a device module."""
 
+from __future__ import annotations
+
 import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 MARK = "ulpscope doctor begins here"
 FOLDERS = {"cuda": "/dev/nvidia0", "npu": "/dev/davinci0", "musa": "/dev/mtgpu.0", "mlu": "/dev/cambricon_dev0"}
@@ -18,12 +25,12 @@ HIDES = {
 }
 
 
-def tell(name, value):
+def tell(name: str, value: object) -> None:
     """A line of its own, whatever was printed before; what would break it is replaced."""
     print(f"\n{name}\t{' '.join(str(value).split())}", flush=True)
 
 
-def owner(path):
+def owner(path: str) -> None:
     """Tells the package that a file belongs to, and which torch that package asks for."""
     import importlib.metadata
 
@@ -40,7 +47,7 @@ def owner(path):
             return
 
 
-def told(function, *arguments):
+def told(function: Callable[..., Any], *arguments: Any) -> bool:
     """Calls; what it raises is told. Whether it went well."""
     try:
         function(*arguments)
@@ -56,7 +63,7 @@ def told(function, *arguments):
     return True
 
 
-def look_at_torch():
+def look_at_torch() -> None:
     import torch
 
     tell("version", torch.__version__)
@@ -66,7 +73,7 @@ def look_at_torch():
     tell("too_old", too_old(torch.__version__))
 
 
-def look_at_core():
+def look_at_core() -> None:
     from ulpscope import _core
 
     tell("version", _core.version)
@@ -76,7 +83,7 @@ def look_at_core():
         tell("lacks", f"{what}: {less}")
 
 
-def look_at_glue():
+def look_at_glue() -> None:
     import ctypes
     import shutil
     import sysconfig
@@ -113,7 +120,7 @@ def look_at_glue():
             ctypes.CDLL(str(path))
 
 
-def device_there(torch, name):
+def device_there(torch: ModuleType, name: str) -> None:
     """Tells why a device that torch has a type for is not to be seen."""
     kind, _, index = name.partition(":")
     module = getattr(torch, kind, None)
@@ -135,7 +142,7 @@ def device_there(torch, name):
         raise ValueError(f"'{index}' is no number of a device")
 
 
-def look_at_device(name):
+def look_at_device(name: str) -> None:
     from ulpscope.executors.device import PACKAGES, open_device
 
     if name.startswith("python:"):
@@ -160,7 +167,7 @@ def look_at_device(name):
         tell("counts", sums)
 
 
-def look_at_import(name):
+def look_at_import(name: str) -> None:
     sys.path.insert(0, os.getcwd())
     from ulpscope.calls.homes import import_it
 
@@ -176,7 +183,7 @@ QUESTIONS = {
 }
 
 
-def main():
+def main() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
     sys.path.append(os.path.dirname(here))

@@ -12,6 +12,8 @@ on standard output: {"finding": {...}} of what does not pass, {"done": folder, "
 process, with all that lies in the folder it was told of.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import queue
@@ -20,6 +22,7 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 from .worker import speakable
 
@@ -58,14 +61,14 @@ class PlaceInWork:
         self.limit, self.size = limit, 0
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
-    def enter(self, **what):
+    def enter(self, **what: Any) -> None:
         """A call is in work; beyond the limit it ends this process."""
         text = json.dumps(speakable(what)).encode()
         os.pwrite(self.number, text.ljust(self.size), 0)
         self.size = len(text.ljust(self.size))
         signal.setitimer(signal.ITIMER_REAL, self.limit)
 
-    def leave(self, done=False):
+    def leave(self, done: bool = False) -> None:
         """It is not, nor, with `done`, is its trace."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if done:
@@ -80,13 +83,13 @@ class Out:
         self.number = os.dup(1)
         os.dup2(2, 1)
 
-    def say(self, **message):
+    def say(self, **message: Any) -> None:
         line = json.dumps(speakable(message)).encode() + b"\n"
         while line:
             line = line[os.write(self.number, line) :]
 
 
-def main():
+def main() -> int:
     settings = json.loads(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the program
     out = Out()

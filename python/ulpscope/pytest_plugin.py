@@ -6,19 +6,26 @@ Imports torch only where a test asks for it. Under pytest-xdist the workers send
 and the controller writes the report.
 """
 
+from __future__ import annotations
+
 import os
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from .calls.foreign import is_ours, our_words
+
+if TYPE_CHECKING:
+    from .calls.replay import Call
 
 KEYS = ("inputs", "backward", "device", "repeat", "via", "allow")
 MARK = f"ulpscope({', '.join(f'{key}=...' for key in KEYS)}): defaults of ulpscope_check in this test"
 SENT = "ulpscope_rows"  # workeroutput key
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ulpscope")
     group.addoption(
         "--ulpscope-report",
@@ -27,14 +34,14 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARK)
     if config.getoption("--ulpscope-report") and not config.pluginmanager.has_plugin("ulpscope-rows"):
         config.pluginmanager.register(ResultRecorder(config), "ulpscope-rows")
 
 
 @pytest.fixture
-def ulpscope_check(request):
+def ulpscope_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """
     `ulpscope_check(fn, reference, *args, **kwargs)`: `ulpscope.testing.assert_accurate` with
     the defaults of the test's `ulpscope` markers, on their `device` where they name one.
@@ -71,18 +78,18 @@ class ResultRecorder:
         self.start = time.monotonic()
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionstart(self, session):
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
         from .session.api import LISTENERS
 
         LISTENERS.append(self.hear)
 
     @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_protocol(self, item, nextitem):
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: Any) -> Iterator[None]:
         self.test = item.nodeid
         yield
         self.test = ""
 
-    def hear(self, name, call, verdict):
+    def hear(self, name: str, call: Call, verdict: Any) -> None:
         """A call was judged: its row."""
         from .judges import wording
 
@@ -102,12 +109,12 @@ class ResultRecorder:
         self.rows.append(source | wording.row(call, verdict, timing))
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node, error):
+    def pytest_testnodedown(self, node: Any, error: Any) -> None:
         for row in getattr(node, "workeroutput", {}).get(SENT, ()):
             self.rows.append({**row, "call": len(self.rows) + 1})
 
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session):
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
         from .session.api import LISTENERS
 
         LISTENERS.remove(self.hear)
@@ -119,7 +126,7 @@ class ResultRecorder:
         except Exception as problem:  # a report that fails must not hide the tests' results
             self.failed = our_words(problem) if is_ours(problem) else str(problem)
 
-    def write(self, config):
+    def write(self, config: pytest.Config) -> None:
         """result.db, and what `ulpscope report` makes of it."""
         import json
         import subprocess
@@ -148,7 +155,7 @@ class ResultRecorder:
         if done.returncode == 2 and self.rows:
             self.failed = done.stderr.strip()
 
-    def pytest_terminal_summary(self, terminalreporter):
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self.worker:
             return
         if self.failed:

@@ -8,6 +8,8 @@ before that where something new was found, for a process may be killed.
 
 Needs of torch: the place of a data loader's work, and what the modes need."""
 
+from __future__ import annotations
+
 import atexit
 import functools
 import os
@@ -16,6 +18,7 @@ import threading
 from math import isnan
 from multiprocessing import process
 from pathlib import Path
+from typing import Any
 
 from . import _core
 from .calls.foreign import INSTALLED, unhurt
@@ -45,18 +48,18 @@ class Nan:
         )
 
     @property
-    def n_calls(self):
+    def n_calls(self) -> int:
         return self.mode.n_calls
 
     @property
-    def n_found(self):
+    def n_found(self) -> int:
         return self.mode.n_births
 
     @property
-    def kept(self):
+    def kept(self) -> str:
         return self.mode.trace or ""
 
-    def said(self, most):
+    def said(self, most: int) -> tuple[list[str], int]:
         births = self.mode.births()[:most]
         return [birth.sentence + _own_line(birth.stack) for birth in births], len(births)
 
@@ -105,20 +108,20 @@ class Check:
         )
 
     @property
-    def n_calls(self):
+    def n_calls(self) -> int:
         return self.mode.n_judged
 
     @property
-    def n_found(self):
+    def n_found(self) -> int:
         return len(self.mode.so_far())
 
     @property
-    def kept(self):
+    def kept(self) -> Any:
         """OUT as it was asked for, of several ranks with the rank's own folder."""
         mode = self.mode
         return Path(self.out) / mode.out.relative_to(mode.output) if mode.out else ""
 
-    def said(self, most):
+    def said(self, most: int) -> tuple[list[str], int]:
         alike = {}
         for finding in self.mode.so_far():
             key = finding.op, finding.phase, finding.verdict, finding.output, finding.cause
@@ -175,18 +178,18 @@ class Watched:
         self.mode = FoundWatches(options.get("watch"), options.get("watch_log"), options.get("tensorboard"))
 
     @property
-    def n_calls(self):
+    def n_calls(self) -> int:
         return self.mode.n_watched
 
     @property
-    def n_found(self):
+    def n_found(self) -> int:
         return len(self.mode.alarms())
 
     @property
-    def kept(self):
+    def kept(self) -> str:
         return self.mode.written()
 
-    def said(self, most):
+    def said(self, most: int) -> tuple[list[str], int]:
         alarms = self.mode.alarms()
         again = self.mode.unseen(alarms)
         told = again[:most]
@@ -208,14 +211,14 @@ def _unmatched(one):
 MODES = {"nan": Nan, "check": Check, "watch": Watched}
 
 
-def read_options(reports):
+def read_options(reports: str) -> tuple[list[str], dict[str, str]]:
     """Modes and options that the program `ulpscope` read, checked and wrote down."""
     words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")[:-1]
     pairs = list(zip(words[::2], words[1::2]))
     return [v for k, v in pairs if k == "mode"], {k: v for k, v in pairs if k != "mode"}
 
 
-def start(reports):
+def start(reports: str) -> None:
     """Enters the modes: now, or where multiprocessing started this process once it is known
     what for."""
     run = ModesRun(reports)
@@ -250,7 +253,7 @@ class ModesRun:
         self.told = {}  # what was found as it was told last
         self.died = False  # the program ends by itself, and not well
 
-    def enter(self):
+    def enter(self) -> None:
         """Begins; said at once, so that a process that is killed is known."""
         self.owner = os.getpid()
         self.modes = {name: MODES[name](self.options) for name in self.names}
@@ -278,7 +281,7 @@ class ModesRun:
             entered.append(observed)
         return entered
 
-    def watch_children(self, started):
+    def watch_children(self, started: bool) -> None:
         """A child that multiprocessing started does one thing: where that is fetching batches
         it enters no mode. `started`: this process is such a child itself."""
         original = process.BaseProcess._bootstrap
@@ -294,7 +297,7 @@ class ModesRun:
 
         process.BaseProcess._bootstrap = bootstrap
 
-    def forked(self):
+    def forked(self) -> None:
         """This process is the child of one that was in the modes: they are not its own."""
         if self.owner in (None, os.getpid()):
             return
@@ -334,7 +337,7 @@ class ModesRun:
         sys.exit = exit_later
         _core.watch_exit(threading.main_thread().ident)
 
-    def leave(self):
+    def leave(self) -> None:
         """The program ends: the modes with it, and what they found is told."""
         if os.getpid() != self.owner:
             return
@@ -353,13 +356,13 @@ class ModesRun:
                     n = sum(mode.n_calls.values())
                     print(f"ulpscope: {n} calls observed: {mode.output}", file=sys.stderr)
 
-    def tell_news(self):
+    def tell_news(self) -> None:
         """A step is over. What it found is told before the next."""
         for name, one in self.modes.items():
             if one.n_found != self.told.get(name):
                 self.tell(name, one)
 
-    def tell_rerouted(self, i, mode):
+    def tell_rerouted(self, i: int, mode: Any) -> None:
         """Writes how often an operator was computed another way, by its place among those that were asked for."""
         if not isinstance(mode, (reroute.fallback, reroute.cast, reroute.substitute)):
             return
@@ -381,13 +384,13 @@ class ModesRun:
             *mode.said_calls(MOST_SAID),
         )
 
-    def report(self, name, *words):
+    def report(self, name: str, *words: str) -> None:
         """A file of words for the launcher, whole or not at all."""
         path, part = (self.reports / f"{kind}-{name}-{os.getpid()}" for kind in ("told", "part"))
         part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))
         os.replace(part, path)
 
-    def tell(self, name, one):
+    def tell(self, name: str, one: Any) -> None:
         """Writes what a mode found; nothing that goes wrong here is the program's matter."""
         rank, world = capture.rank_and_world()
         joined = self.ranks and self.ranks.joined

@@ -7,6 +7,8 @@ counter for each rank tells who is alive, and rank 0 gives the shares of the dea
 
 Needs of torch: `torch.distributed.TCPStore` and `PrefixStore`."""
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import hashlib
@@ -16,6 +18,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 LATER, OVER, LOST = -1, -2, -3  # include/ulpscope/x/run.h
@@ -25,7 +29,7 @@ SILENCE = 30.0  # after which a rank counts as dead
 PATIENCE = datetime.timedelta(seconds=300)  # for rank 0 to be there
 
 
-def found(environment):
+def found(environment: Mapping[str, str]) -> bool:
     """Whether this process is one of several ranks."""
     return all(name in environment for name in VARIABLES) and int(environment["WORLD_SIZE"]) > 1
 
@@ -43,19 +47,19 @@ class ShareRanks:
         self.start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.silence = float(environment.get("ULPSCOPE_RANK_SILENCE", SILENCE))
 
-    def connect(self, host, name=None):
+    def connect(self, host: bool, name: str | None = None) -> Any:
         from torch.distributed import PrefixStore, TCPStore
 
         store = TCPStore(*self.place, is_master=host, timeout=PATIENCE, wait_for_workers=False)
         return PrefixStore(f"{self.job}/{self.start if name is None else name}", store)
 
-    def end(self, code):
+    def end(self, code: int) -> None:
         """The check is over: torchrun starts ranks again whose code is not 0, as where calls are flagged."""
         if self.agent and self.rank == 0 and code in (0, 1):
             with contextlib.suppress(RuntimeError):
                 self.connect(False, "over").set("code", str(code))
 
-    def ended(self):
+    def ended(self) -> int | None:
         """Its exit code, where ranks before these ended it; None else."""
         over = self.connect(False, "over") if self.agent and self.start != "0" else None
         return int(over.get("code")) if over is not None and over.check(["code"]) else None
@@ -90,7 +94,7 @@ class Pulse(threading.Thread):
         self.areas = {}
         self.ends, self.lost = threading.Event(), False
 
-    def run(self):
+    def run(self) -> None:
         try:
             while not self.ends.is_set():
                 self.store.add(f"beat/{self.ranks.rank}", 1)
@@ -102,7 +106,7 @@ class Pulse(threading.Thread):
         except RuntimeError:  # the store is gone
             self.lost = True
 
-    def listen(self):
+    def listen(self) -> None:
         now, dead, absent = time.monotonic(), set(), set()
         for rank in self.others:
             beats = self.store.add(f"beat/{rank}", 0)
@@ -114,7 +118,7 @@ class Pulse(threading.Thread):
                 dead.add(rank)
         self.dead, self.absent = dead, absent
 
-    def reap(self, area):
+    def reap(self, area: Area) -> None:
         """Shares of the dead go to a list, from which whoever has nothing to do takes them."""
         claimed = min(self.store.add(area["next"], 0), area.n)
         area.open.update(range(area.seen, claimed))
@@ -127,7 +131,7 @@ class Pulse(threading.Thread):
                 self.store.set(area[f"freed/{place}"], str(share))
                 self.store.add(area["freed"], 1)
 
-    def is_orphan(self, area, share):
+    def is_orphan(self, area: Area, share: int) -> bool:
         """Whether who had a share last is dead. One that nobody has was claimed this moment, or by
         a rank that died in it."""
         place = area.freed.get(share)
@@ -148,15 +152,15 @@ class Shares:
         self.pulse = Pulse(ranks)
         self.pulse.start()
 
-    def area(self, out):
+    def area(self, out: str) -> Area:
         return self.pulse.areas.setdefault(out, Area(out))
 
-    def mine(self, key):
+    def mine(self, key: str) -> bool:
         """Whether this rank is the first to put itself under a key."""
         me = str(self.ranks.rank)
         return self.store.compare_set(key, "", me).decode() == me
 
-    def claim(self, area, n):
+    def claim(self, area: Area, n: int) -> int:
         """A share below `n`. 0: the time is over, and none is wanted."""
         area.n = n
         if n == 0:
@@ -178,17 +182,17 @@ class Shares:
             return OVER
         return LOST if self.ranks.rank > 0 and 0 in self.pulse.dead else LATER
 
-    def all_left(self, area):
+    def all_left(self, area: Area) -> bool:
         """Whether every other rank that ever came has written what it found, or is dead."""
         there = set(self.pulse.others) - self.pulse.dead - self.pulse.absent
         return all(self.store.check([area[f"left/{rank}"]]) for rank in there)
 
-    def done(self, area, share):
+    def done(self, area: Area, share: int) -> int:
         if self.mine(area[f"done/{share}"]):
             self.store.add(area["n_done"], 1)
         return 0
 
-    def meet(self, area):
+    def meet(self, area: Area) -> int:
         if self.ranks.rank == 0:
             self.store.set(area["begun"], "1")
             return 0
@@ -198,13 +202,13 @@ class Shares:
             time.sleep(0.1)
         return 0 if self.store.get(area["begun"]) == b"1" else OVER
 
-    def leave(self, area):
+    def leave(self, area: Area) -> int:
         if self.ranks.rank == 0:
             self.store.compare_set(area["begun"], "", "0")
         self.store.set(area[f"left/{self.ranks.rank}"], "1")
         return 0
 
-    def answer(self, line):
+    def answer(self, line: str) -> int:
         word, _, rest = line.partition(" ")
         try:
             if word in ("claim", "done"):
@@ -214,7 +218,7 @@ class Shares:
         except RuntimeError:  # the store is gone
             return LOST
 
-    def linger(self, trouble):
+    def linger(self, trouble: bool) -> None:
         """Who keeps the store keeps it until the others are gone; those that never came are waited for
         where there was trouble, for they would look for the store in vain."""
         end = time.monotonic() + self.ranks.silence
@@ -224,7 +228,7 @@ class Shares:
                 return
             time.sleep(0.1)
 
-    def end(self):
+    def end(self) -> None:
         """Says that this rank is gone, so that nobody waits for it."""
         self.pulse.ends.set()
         self.pulse.join(5)
@@ -232,7 +236,7 @@ class Shares:
             self.store.set(f"gone/{self.ranks.rank}", "1")
 
 
-def run(program, words):
+def run(program: str, words: Sequence[str]) -> int:
     """Runs the program as one of several ranks; its exit code. A rank that cannot work leaves its
     part to the others, and has nothing to say to torchrun: that would end them all."""
     ranks = ShareRanks(os.environ)

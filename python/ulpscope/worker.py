@@ -12,12 +12,15 @@ asks what is known of findings like it; the answer comes on standard input as {"
 "search": whether to}, and {"found": name, "text": cause} tells.
 """
 
+from __future__ import annotations
+
 import gc
 import json
 import math
 import os
 import sys
 import time
+from typing import Any
 
 from .calls.foreign import is_ours, our_words
 from .executors.memory_limit import die_with_parent
@@ -32,14 +35,14 @@ class Channel:
     def __init__(self, number):
         self.file = os.fdopen(number, "wb", buffering=0)
 
-    def send(self, **message):
+    def send(self, **message: Any) -> None:
         try:
             text = PLAIN.encode(message)
         except ValueError:
             text = PLAIN.encode(speakable(message))
         self._put(text.replace("\\u0000", "\ufffd").encode("utf-8", "replace") + b"\n")
 
-    def phase(self, name):
+    def phase(self, name: str) -> None:
         """Notes a phase that begins, as every call does a few times: a line would wake its reader."""
         os.pwrite(NOTE, b"%-16s %d\n" % (name.encode(), time.monotonic_ns()), 0)
 
@@ -48,7 +51,7 @@ class Channel:
             line = line[self.file.write(line) :]
 
 
-def speakable(value):
+def speakable(value: Any) -> Any:
     """A message without what JSON cannot say: NaN and Inf are texts there."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
@@ -59,7 +62,7 @@ def speakable(value):
     return value
 
 
-def prepare(settings):
+def prepare(settings: dict[str, Any]) -> None:
     """Imports and threads, before anything else touches torch."""
     import torch
 
@@ -75,14 +78,14 @@ def prepare(settings):
     leave_compiler_out()
 
 
-def answers(settings):
+def answers(settings: dict[str, Any]) -> bool:
     """Whether the device under test adds two numbers up: one that did and does so no more is lost."""
     from .executors.device import adds_up
 
-    return adds_up((settings.get("device") or "cpu"))
+    return adds_up(settings.get("device") or "cpu")
 
 
-def plain_words(problem):
+def plain_words(problem: BaseException) -> str:
     """What a user can do about an exception that ends the worker."""
     if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
         return (
@@ -95,7 +98,7 @@ def plain_words(problem):
     return too_old_here() or f"{problem}" or type(problem).__name__
 
 
-def opened(settings, channel, before):
+def opened(settings: dict[str, Any], channel: Channel, before: frozenset[str]) -> tuple[Any, dict[str, str]]:
     """What works on requests of this kind, and what computes."""
     from .session import identity
 
@@ -128,7 +131,7 @@ def opened(settings, channel, before):
     return bench, identity.told(settings["device"], before, settings.get("via", ""))
 
 
-def main():
+def main() -> int:
     from . import _core
 
     channel, settings = Channel(int(sys.argv[1])), json.loads(sys.argv[2])

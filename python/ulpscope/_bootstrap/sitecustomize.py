@@ -3,12 +3,15 @@
 to be imported, then starts the recorder, the modes, or what tells flags at the end. A sitecustomize that this one hides is run first. How far each
 process came stands in the launcher's folder, a file for each."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import re
 import sys
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOLD = (
@@ -20,7 +23,7 @@ TOLD = (
 STARTS = [(os.environ[name], module) for name, module in TOLD if os.path.isdir(os.environ.get(name, ""))]
 
 
-def mark(reports, what, text=""):
+def mark(reports: str, what: str, text: str = "") -> None:
     """Leaves word for the launcher; one that is gone does not matter."""
     try:
         with open(os.path.join(reports, f"{what}-{os.getpid()}"), "w", errors="replace") as file:
@@ -29,7 +32,7 @@ def mark(reports, what, text=""):
         pass
 
 
-def run_hidden_sitecustomize():
+def run_hidden_sitecustomize() -> None:
     """Executes the sitecustomize that Python would have found without us."""
     path = [p for p in sys.path if os.path.abspath(p or ".") != HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
@@ -40,7 +43,7 @@ def run_hidden_sitecustomize():
     spec.loader.exec_module(module)
 
 
-def load_ulpscope():
+def load_ulpscope() -> None:
     """Imports this very package, wherever the program's own path leads."""
     if "ulpscope" in sys.modules:
         return
@@ -53,7 +56,7 @@ def load_ulpscope():
     spec.loader.exec_module(module)
 
 
-def names_sim():
+def names_sim() -> bool:
     """Whether the program's words name the simulated device: sim, sim:1, --device=sim:0."""
     return any(re.fullmatch(r"sim(:\d+)?", word.rpartition("=")[2]) for word in sys.argv[1:])
 
@@ -85,7 +88,7 @@ def refuse(why: str) -> None:
     os._exit(2)
 
 
-def start():
+def start() -> None:
     """Torch is there: start recording; a failure must not break the program."""
     if names_sim():  # no script knows of it by itself
         try:
@@ -112,7 +115,7 @@ def start():
 class TorchWatcher:
     """Finds nothing itself; calls `start` once torch has been executed."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "torch":
             return None
         sys.meta_path.remove(self)

@@ -2,9 +2,13 @@
 """What a name of a Python function, as ditorch's lists have it, means below: operators. Needs of
 torch the names of all operators that are registered."""
 
+from __future__ import annotations
+
 import functools
 import os
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 # Functions whose kernels have another name than they: what they call.
 CALLS = {
@@ -37,7 +41,7 @@ HOMES = ("torch", "torch.Tensor", "torch.nn.functional")
 
 
 @functools.cache
-def operators():
+def operators() -> dict[str, set[str]]:
     """Base names of the operators that torch has, as {name: namespaces}."""
     from ...calls.torch_private import all_operator_names
 
@@ -48,7 +52,7 @@ def operators():
     return found
 
 
-def matches(text, name):
+def matches(text: str, name: str) -> bool:
     """Whether an entry of a list means a function: its name, or an expression that is all of it.
     ValueError for an expression that is none."""
     text = text.strip()
@@ -60,12 +64,12 @@ def matches(text, name):
         raise ValueError(f"'{text}': {error}; write torch.add.* or torch.nn.functional.linear") from None
 
 
-def function_names(base):
+def function_names(base: str) -> list[str]:
     """The names that a Python function of this base name may go by."""
     return [f"{home}.{base}" for home in HOMES]
 
 
-def meant(entries):
+def meant(entries: Iterable[str]) -> set[str]:
     """The operators that entries of a list mean, forward and backward, as a set of base names or
     ns::name."""
     entries = [e for e in (t.strip() for t in entries) if e]
@@ -82,7 +86,7 @@ def meant(entries):
     return found
 
 
-def pattern(prefix, ops=None, environ=None):
+def pattern(prefix: str, ops: Any = None, environ: Mapping[str, str] | None = None) -> str:
     """The PATTERN of a tool: of `ops`, a name or a list, else of PREFIX_LIST without
     PREFIX_DISABLE_LIST in the environment. "" where they mean no operator."""
     environ = os.environ if environ is None else environ

@@ -4,12 +4,16 @@ They are ours (live_check, fallback, cast, ...) by their names.
 
 Needs of torch: modes that work while a program trains."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import importlib
 import os
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from . import names
 
@@ -25,7 +29,7 @@ RESULTS = "op_tools_results"
 _said = set()
 
 
-def refused(environ=None):
+def refused(environ: Mapping[str, str] | None = None) -> list[str]:
     """Sentences on variables that are set and have no effect here."""
     environ = os.environ if environ is None else environ
     found = []
@@ -118,7 +122,7 @@ class OpAutoCompare(_Tool):
         where = f" in {finding.module}" if finding.module else ""
         print(f"OpAutoCompare: {finding.op}{where}, step {finding.step} ({finding.phase}): {finding.sentence}")
 
-    def findings(self):
+    def findings(self) -> list[Any]:
         """What does not pass so far."""
         return self.mode.findings() if self.mode is not None else []
 
@@ -227,7 +231,7 @@ FEATURES = {
 }
 
 
-def apply_feature(ops, feature, condition_func=None):
+def apply_feature(ops: Any, feature: str, condition_func: Callable[..., Any] | None = None) -> Callable[[], None]:
     """
     Has a tool work whenever a Python function is called: `ops` is its dotted name, the function, or a
     list of these, `feature` a key of `FEATURES`. `condition_func(*args, **kwargs)`: only for calls for which it

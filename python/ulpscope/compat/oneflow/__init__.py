@@ -6,9 +6,12 @@
 
 docs/how-to/migrate-autotest.md. Needs torch."""
 
+from __future__ import annotations
+
 import functools
 import os
-from typing import Optional, Union, get_args, get_origin
+from collections.abc import Callable, Iterable
+from typing import Any, Optional, Union, get_args, get_origin
 
 import torch as _torch
 
@@ -56,13 +59,13 @@ class generator(Generator):  # noqa: N801  # the name that tests use
     def _calc_value(self):
         raise NotImplementedError
 
-    def draw(self, draws):
+    def draw(self, draws: Any) -> Any:
         return self._calc_value()
 
     def _to(self, annotation):
         """The type that it is offered."""
 
-    def to(self, kind):
+    def to(self, kind: Any) -> Any:
         self._to(kind)
         for child in self.children:
             child.to(kind)
@@ -77,16 +80,16 @@ class random(generator):  # noqa: N801  # the name that tests use
         super().__init__()
         self.low, self.high, self.kind = low, high, None
 
-    def to(self, kind):
+    def to(self, kind: Any) -> Any:
         """The first type that is offered counts, if it is one of numbers."""
         kind = NAMED.get(kind, kind)
         self.kind = self.kind or (kind if numeric(kind) else None)
         return self
 
-    def draw(self, draws):
+    def draw(self, draws: Any) -> Any:
         return self.of(self.kind, draws, settled(self.low), settled(self.high))
 
-    def of(self, kind, draws, low, high):
+    def of(self, kind: Any, draws: Any, low: Any, high: Any) -> Any:
         """A value of a type."""
         if isinstance(kind, str):
             kind = NAMED[kind]
@@ -106,7 +109,7 @@ class random(generator):  # noqa: N801  # the name that tests use
         return int(low) + draws.below(max(1, int(high) - int(low)))
 
 
-def numeric(kind):
+def numeric(kind: Any) -> bool:
     """Whether numbers of a type can be drawn."""
     if get_origin(kind) in UNIONS:
         return any(numeric(k) for k in get_args(kind))
@@ -115,27 +118,27 @@ def numeric(kind):
     return kind in (bool, int, float, complex)
 
 
-def random_or_nothing(low, high):
+def random_or_nothing(low: Any, high: Any) -> Any:
     """`random(low, high)` two times of three, else nothing."""
     return OneOf([random(low, high), NOTHING], [2, 1])
 
 
-def oneof(*choices, possibility=None):
+def oneof(*choices: Any, possibility: Any = None) -> Any:
     """One of them; of two, the first with that possibility."""
     return OneOf(choices, possibility and [possibility, 1 - possibility])
 
 
-def random_bool():
+def random_bool() -> Any:
     """True or False."""
     return random().to(bool)
 
 
-def random_device():
+def random_device() -> Any:
     """The side that runs: the CPU, or the device that is tested."""
     return DEVICE
 
 
-def random_dtype(names=("float",)):
+def random_dtype(names: Iterable[str] = ("float",)) -> Any:
     """A torch.dtype of groups of them."""
     known = {"signed": "int", "image": "unsigned", "arithmetic": "int", "bfloat16": "bfloat16"}
     return dtypes(*(known.get(name, name) for name in ([names] if isinstance(names, str) else names)))
@@ -145,18 +148,18 @@ random_pytorch_dtype = random_dtype
 
 
 def random_tensor(
-    ndim=None,
-    dim0=1,
-    dim1=None,
-    dim2=None,
-    dim3=None,
-    dim4=None,
-    low=None,
-    high=None,
-    dtype=float,
-    requires_grad=True,
-    pin_memory=False,
-):
+    ndim: Any = None,
+    dim0: Any = 1,
+    dim1: Any = None,
+    dim2: Any = None,
+    dim3: Any = None,
+    dim4: Any = None,
+    low: Any = None,
+    high: Any = None,
+    dtype: Any = float,
+    requires_grad: Any = True,
+    pin_memory: Any = False,
+) -> Any:
     """A tensor of `ndim` axes (1 to 5), of 1 to 7 elements each but for the first, which is 1; its values are
     even in [low, high)."""
     ndim = settled(random(1, 6) if ndim is None else ndim)
@@ -171,27 +174,36 @@ def random_tensor(
 
 
 def random_pytorch_tensor(
-    ndim=None, dim0=1, dim1=None, dim2=None, dim3=None, dim4=None, low=0, high=1, dtype=float, requires_grad=True
-):
+    ndim: Any = None,
+    dim0: Any = 1,
+    dim1: Any = None,
+    dim2: Any = None,
+    dim3: Any = None,
+    dim4: Any = None,
+    low: Any = 0,
+    high: Any = 1,
+    dtype: Any = float,
+    requires_grad: Any = True,
+) -> Any:
     """As `random_tensor`, of [0, 1): what it was called at first."""
     return random_tensor(ndim, dim0, dim1, dim2, dim3, dim4, low, high, dtype, requires_grad)
 
 
 def autotest(
-    n=20,
-    auto_backward=True,
-    rtol=None,
-    atol=None,
-    check_graph=None,
-    check_allclose=True,
+    n: int = 20,
+    auto_backward: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    check_graph: Any = None,
+    check_allclose: Any = True,
     *,
-    case=None,
-    devices=None,
-    seed=0,
-    cause=True,
-    shrink=True,
-    **others,
-):
+    case: Any = None,
+    devices: Any = None,
+    seed: int = 0,
+    cause: bool = True,
+    shrink: bool = True,
+    **others: Any,
+) -> Callable[..., Any]:
     """
     A test as `n` cases on the CPU and on the device that ULPSCOPE_DEVICE names (sim:0), or on `devices` behind "cpu":
     "npu:0", or "module:NAME" for another framework with torch's names.

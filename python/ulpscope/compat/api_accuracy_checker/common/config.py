@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """msCheckerConfig: what config.yaml says, and what a program changes of it. Needs no torch."""
 
+from __future__ import annotations
+
 import ast
 import difflib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 KINDS = {
     "dump_path": str,
@@ -32,13 +36,13 @@ INITIAL = {
 OWN = Path(__file__).resolve().parents[1]
 
 
-def package():
+def package() -> Path:
     """The folder of config.yaml: that of the installed shim where it is what was imported."""
     shim = getattr(sys.modules.get("api_accuracy_checker"), "__file__", None)
     return Path(shim).resolve().parent if shim else OWN
 
 
-def read_yaml(path):
+def read_yaml(path: str | Path) -> dict[str, Any]:
     """The keys of a file of `key: value` lines, where a value is a scalar, a list in brackets or
     lines that begin with a dash. ValueError for anything else."""
     found, key = {}, None
@@ -62,7 +66,7 @@ def read_yaml(path):
     return found
 
 
-def scalar(text):
+def scalar(text: str) -> Any:
     """A value as YAML has it: true and True, numbers, text with quotes or without."""
     text = text.strip()
     known = {"true": True, "false": False, "null": None, "~": None}
@@ -92,7 +96,14 @@ class Config:
     def __str__(self):
         return "\n".join(f"{k}={v}" for k, v in self._values.items())
 
-    def update_config(self, dump_path=None, real_data=None, target_iter=None, white_list=None, error_data_path=None):
+    def update_config(
+        self,
+        dump_path: Any = None,
+        real_data: Any = None,
+        target_iter: Any = None,
+        white_list: Any = None,
+        error_data_path: Any = None,
+    ) -> None:
         """Changes what is given. ValueError where a value is of another type, `dump_path` or
         `error_data_path` is no folder, or a name of `white_list` is unknown."""
         given = {
@@ -110,7 +121,7 @@ class Config:
         if "error_data_path" in valid:
             self._errors_to = os.path.abspath(valid["error_data_path"])
 
-    def for_the_check(self):
+    def for_the_check(self) -> dict[str, Any]:
         """What run_ut, another process, has to know of what the program said."""
         return {} if self._errors_to is None else {"error_data_path": self._errors_to}
 
@@ -127,7 +138,7 @@ class Config:
         return value
 
 
-def check_white_list(names, folder=OWN):
+def check_white_list(names: Iterable[str], folder: Path = OWN) -> None:
     """ValueError where a name is not in support_wrap_ops.yaml, with the one that it is like."""
     if not all(isinstance(name, str) for name in names):
         raise ValueError("white_list must be a list of str")
@@ -164,7 +175,7 @@ MEANS = {
 }
 
 
-def pattern(names):
+def pattern(names: Iterable[str]) -> str:
     """Calls of these names as a PATTERN. `a + b` is recorded as what it
     calls, add, `a += b` as add_: a list that says __add__ means these."""
     means = list(names)

@@ -4,6 +4,8 @@
 makes them of it.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json
@@ -11,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -47,7 +50,7 @@ class Dump:
 
     # ---- by the data loader ----
 
-    def watch(self):
+    def watch(self) -> None:
         """Iterations are told by the data loader, until one that is captured was the last."""
         from ....program import hooks
 
@@ -57,7 +60,7 @@ class Dump:
             atexit.register(self.close)
 
     @contextlib.contextmanager
-    def loading(self):
+    def loading(self) -> Iterator[None]:
         """While a batch is made, which is no call of the network's: an iteration begins behind it."""
         recording = self.recorder is not None and self.recorder.step is not None
         begins = recording if self.manual else self.iteration in msCheckerConfig.target_iter
@@ -74,7 +77,7 @@ class Dump:
             self.n_of_loader += counted.n
             self.begin(step)
 
-    def ended(self):
+    def ended(self) -> None:
         """An iteration is over. Raises behind the last that is wanted: that ends the training."""
         if self.manual:
             return
@@ -87,7 +90,7 @@ class Dump:
 
     # ---- by the program ----
 
-    def switch(self, on):
+    def switch(self, on: bool) -> None:
         """Begins, or ends and writes the files; what is so already stays."""
         self.manual = True
         if on and (self.recorder is None or self.recorder.step is None):
@@ -99,7 +102,7 @@ class Dump:
 
     # ---- recording ----
 
-    def begin(self, step):
+    def begin(self, step: int) -> None:
         """Records from here on."""
         if self.recorder is None:
             name = f".ulpscope-{os.getpid()}-{step}"
@@ -110,12 +113,12 @@ class Dump:
             )
         self.recorder.begin(step)
 
-    def end(self):
+    def end(self) -> None:
         """Records no more for now."""
         if self.recorder is not None:
             self.recorder.end()
 
-    def close(self):
+    def close(self) -> None:
         """Writes the files of what was recorded."""
         recorder, self.recorder = self.recorder, None
         if recorder is None or os.getpid() != self.home:
@@ -135,7 +138,7 @@ class Dump:
             )
 
 
-def write(trace):
+def write(trace: Path) -> None:
     """The files of a trace, in stepN of the dump's folder; the trace goes then."""
     here = Path(msCheckerConfig.dump_path)
     part = trace.with_name(trace.name + "-files")
@@ -160,13 +163,13 @@ def write(trace):
 running = Dump()
 
 
-def set_dump_switch(switch):
+def set_dump_switch(switch: str) -> None:
     """Switches the dump "ON" or "OFF" by hand: iterations of a data loader do not count any more."""
     if switch not in ("ON", "OFF"):
         raise ValueError(f"set_dump_switch: '{switch}' is neither 'ON' nor 'OFF'")
     running.switch(switch == "ON")
 
 
-def watch():
+def watch() -> None:
     """Watches the data loader from here on."""
     running.watch()

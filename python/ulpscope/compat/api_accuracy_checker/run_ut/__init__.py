@@ -2,15 +2,19 @@
 """`python run_ut.py` and `python run_overflow_check.py`: both hand over to the program `ulpscope
 compat`. Of torch they need which kind of device there is."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 KINDS = ("npu", "cuda", "musa")
 
 
-def device_type(config):
+def device_type(config: Any) -> str:
     """The kind of device to test: $ULPSCOPE_COMPAT_DEVICE, else what config.yaml names, else what
     torch has, else the CPU."""
     wanted = os.environ.get("ULPSCOPE_COMPAT_DEVICE") or config.device
@@ -29,7 +33,7 @@ def device_type(config):
     return "cpu"
 
 
-def compiler(kind):
+def compiler(kind: str) -> str:
     """What -j compiles with: inductor where it generates code for the device, else torch.compile's
     own tracing, with the device's kernels."""
     from ....calls.torch_private import inductor_serves
@@ -37,7 +41,7 @@ def compiler(kind):
     return "inductor" if kind == "cpu" or inductor_serves(kind) else "aot_eager"
 
 
-def error_data(words, config):
+def error_data(words: Sequence[str], config: Any) -> Any:
     """Where the inputs and outputs of calls that fail go: what the program that made the dump told
     update_config, else what config.yaml says."""
     for word, after in zip(words, [*words[1:], ""]):
@@ -50,7 +54,7 @@ def error_data(words, config):
     return config.error_data_path
 
 
-def hand_over(part, script=None):
+def hand_over(part: str, script: str | None = None) -> int:
     """Becomes `ulpscope compat PART` with the options of this process; 2 where it cannot.
     `script` lies in the run_ut folder whose package has the config.yaml that counts."""
     from ..common.config import Config, msCheckerConfig, pattern

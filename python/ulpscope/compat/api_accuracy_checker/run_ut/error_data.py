@@ -4,19 +4,22 @@ device's outputs and the reference of calls, a line `SEQUENCE NAME` of standard 
 for torch.load. Needs torch.save; calls are rebuilt and run as a check does it.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from .... import _core
-from ....calls.replay import BadCall, bind_exact, plain
+from ....calls.replay import BadCall, Call, bind_exact, plain
 from ....executors.device import open_device
 from ....executors.reference_runs import Reference
 from ....session.bench import rebuilt
 
 
-def write(call, device, start):
+def write(call: Call, device: Any, start: str) -> None:
     """START.input.PATH.pt, START.output.device.PATH.pt and START.output.bench.PATH.pt."""
     inputs = bind_exact(call, lambda captured: "cpu").tensors
     reference = Reference(call)
@@ -30,7 +33,7 @@ def write(call, device, start):
             torch.save(plain(tensor).detach().cpu().clone(), f"{start}.{kind}.{path}.pt")
 
 
-def main():
+def main() -> int:
     """2 where a call could not be written, with a sentence for each."""
     folder, name, out = sys.argv[1:]
     trace, code = _core.Trace(folder), 0

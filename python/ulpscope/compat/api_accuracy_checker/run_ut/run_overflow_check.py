@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The document's run_overflow_check.py. Needs of torch what the package's __init__ says."""
 
+from __future__ import annotations
 
-def main(script=None):
+
+def main(script: str | None = None) -> int:
     """Runs it; the exit code where that did not begin."""
     from ulpscope.compat.api_accuracy_checker.run_ut import hand_over
 

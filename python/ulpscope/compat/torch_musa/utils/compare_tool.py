@@ -4,23 +4,30 @@
 
 Needs of torch: modes that work while a program trains, and operators to run a saved case again."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from .... import _core
 from ....program.capture import rank_and_world
 from ....program.live import live_check
 from ....program.nan import nan_tracker
 
+if TYPE_CHECKING:
+    import torch
+
 FOREVER = range(sys.maxsize)
 PASSES = ("pass", "undefined")
 UNTOLD = ("internal", "unjudged", "unsupported")
 
 
-def pattern(targets, whites):
+def pattern(targets: Any, whites: Any) -> str:
     """A PATTERN for lists of operators, written "torch.ops.aten.addmm", "aten::addmm", or torch's
     own objects; None: all. A TypeError for a list that is none."""
     parts = [_name(t) for t in _listed(targets)] or (["*"] if whites else [])
@@ -45,7 +52,7 @@ def _name(op):
     return op
 
 
-def old_name(op):
+def old_name(op: str) -> str:
     """ "torch.ops.aten.add.Tensor" of "aten::add.Tensor"."""
     return f"torch.ops.{op.replace('::', '.')}"
 
@@ -69,7 +76,7 @@ class Log:
                 self.begun.add(self.path)
             self.put(time.strftime("%Y-%m-%d, %H:%M:%S"))
 
-    def put(self, text):
+    def put(self, text: str) -> None:
         """Writes a line; a full disk is the mode's trouble, not the program's."""
         if self.path is None:
             print(text)
@@ -77,7 +84,7 @@ class Log:
         with open(self.path, "a", encoding="utf-8", errors="replace") as file:
             file.write(text + "\n")
 
-    def of_step(self, step):
+    def of_step(self, step: int) -> None:
         """Begins the lines of a step."""
         if step != self.step:
             self.step = step
@@ -215,7 +222,7 @@ class CompareWithCPU(_Tool):
         folder = Path(self.folder or ".").absolute() / "ulpscope_error_data"
         return {"on_fail": "dump", "output": folder}
 
-    def heard(self, rows):
+    def heard(self, rows: Iterable[Any]) -> str | None:
         """Writes what was judged; the sentence of the first call that fails, None for none."""
         first, log = None, self._open_log()
         for row in rows:
@@ -311,7 +318,7 @@ class NanInfTracker(_Tool):
     def _made(self):
         return _Nan(self, **self.scope)
 
-    def heard(self, births):
+    def heard(self, births: Iterable[Any]) -> str | None:
         """Writes births; the sentence of the first that is none of the data's, None for none."""
         first, log = None, self._open_log()
         for birth in births:
@@ -335,14 +342,14 @@ class ModuleInfo:
             father.children.append(self)
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         return not self.children
 
     def __str__(self):
         return f"{self.father}/{self.name}" if self.father is not None else self.name
 
 
-def open_module_tracker(model):
+def open_module_tracker(model: torch.nn.Module) -> ModuleInfo:
     """Says nothing new: both tools know the module of every call, by its attribute path, and put no
     hooks into the model. The tree of the model, for who wants it."""
     root = ModuleInfo(type(model).__qualname__)
@@ -399,7 +406,9 @@ def _copied(value):
     return {k: _copied(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-def compare_for_single_op(inputs_data_save_path, op, atol=1e-3, rtol=1e-3, device=None):
+def compare_for_single_op(
+    inputs_data_save_path: str, op: Callable[..., Any], atol: float = 1e-3, rtol: float = 1e-3, device: Any = None
+) -> tuple[bool, Any, Any, Any]:
     """
     Runs a saved case again: (correct, args, kwargs, out). `correct` is the verdict of
     `ulpscope.judge_call`; atol and rtol decide nothing. `device`: where, the one of the case for None.
@@ -412,7 +421,9 @@ def compare_for_single_op(inputs_data_save_path, op, atol=1e-3, rtol=1e-3, devic
     return judge_call(op, args, kwargs, out).passed, args, kwargs, out
 
 
-def nan_inf_track_for_single_op(inputs_data_save_path, op, device=None):
+def nan_inf_track_for_single_op(
+    inputs_data_save_path: str, op: Callable[..., Any], device: Any = None
+) -> tuple[bool, Any, Any, Any]:
     """Runs a saved case again: (whether the result has NaN or Inf, args, kwargs, out). As
     `compare_for_single_op`."""
     import torch
