@@ -244,8 +244,12 @@ def tanh_gelu(z):
 
 def bias_gelu_kernel(x, w, b, tanh=False, late=False, parts=1, twice=False, cast=None, erf=True):
     n = x.shape[-1] // parts
-    z = sum(cast(x[:, n * i : n * i + n]) @ cast(w[:, n * i : n * i + n]).T if cast else
-            x[:, n * i : n * i + n] @ w[:, n * i : n * i + n].T + (b if twice else 0) for i in range(parts))  # fmt: skip
+    z = sum(
+        cast(x[:, n * i : n * i + n]) @ cast(w[:, n * i : n * i + n]).T
+        if cast
+        else x[:, n * i : n * i + n] @ w[:, n * i : n * i + n].T + (b if twice else 0)
+        for i in range(parts)
+    )
     z = z if late or twice else z + b
     y = tanh_gelu(z) if tanh else z * 0.5 * torch.erfc(-z * 0.5**0.5)
     return y + b if late else y

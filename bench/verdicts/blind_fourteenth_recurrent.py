@@ -48,7 +48,7 @@ add(
         d(2, 40, 8),
         d(2, 40, 8),
         d(12, shift=1, scale=0.1),
-    ),  # fmt: skip
+    ),
     scan_kernel,
     right={"chunks of 8 by differences of sums": {}, "chunks of 5": {"chunk": 5}, "in double": wide(selective_scan)},
     wrong={

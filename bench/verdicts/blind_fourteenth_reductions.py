@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Set S, the fourteenth: sums, means, maxima and running ones, whole, by segments and ragged; up to 100,000 elements."""
+"""Set S, the fourteenth: sums, means, maxima and running ones, whole, by segments, ragged; up to 100,000 elements."""
 
 import torch
 
