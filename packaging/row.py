@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 LIMIT_S = 900
+COMPILING_S = 5400  # a minute of an idle machine, an hour of one that many use
 
 STEP = """
 import torch, torch.nn.functional as F
@@ -163,7 +164,7 @@ class Row:
         told = self.run("info", [tool, "info"])
         if " avx2 " in Path("/proc/cpuinfo").read_text() and re.search(r"^isa +scalar", told, re.M):
             self.found["info"] = ["does not", "the processor has AVX2, and the library takes scalar kernels", 0]
-        self.run("glue", [sys.executable, "-m", "ulpscope.program.glue"])
+        self.run("glue", [sys.executable, "-m", "ulpscope.program.glue"], limit=COMPILING_S)
         self.run("doctor", [tool, "doctor"], codes=(0, 1))
         (self.out / "step.py").write_text(SCRIPT)
         self.run("capture", [tool, "capture", "-o", "trace", "--", sys.executable, "step.py"])

@@ -3,8 +3,8 @@
 
 Run by the coordinator (src/run) as `python -m ulpscope.worker FD SETTINGS`. It opens the trace
 and the device itself, so that a crash takes nothing along. Lines on FD, one JSON object each:
-{"say": text} for the user, {"ready": what computes (`session.identity`), "environment": what it runs on}
-or {"fatal": text} once, {"row": {...}} at the end of a call, with
+{"say": text} for the user, {"ready": what computes (`session.identity`), "environment": what it runs on,
+"answers": whether the device does anything} or {"fatal": text} once, {"row": {...}} at the end of a call, with
 "leaving" where the device died and the worker ends. A row holds what was found; what the trace
 tells of the call the coordinator knows. After a row with "searching" comes {"cause": {...}}: the
 row once more, with what it is about. Before that {"group": name, "heard": n, "most": searches}
@@ -78,13 +78,6 @@ def prepare(settings: dict[str, Any]) -> None:
     leave_compiler_out()
 
 
-def answers(settings: dict[str, Any]) -> bool:
-    """Whether the device under test adds two numbers up: one that did and does so no more is lost."""
-    from .executors.device import adds_up
-
-    return adds_up(settings.get("device") or "cpu")
-
-
 def plain_words(problem: BaseException) -> str:
     """What a user can do about an exception that ends the worker."""
     if isinstance(problem, ModuleNotFoundError) and problem.name == "torch":
@@ -156,7 +149,10 @@ def main() -> int:
         return 2
     gc.collect()
     gc.freeze()  # torch's modules stay: to look through them again and again took a fifth of a case's time
-    channel.send(ready=facts, environment=identity.environment(), answers=answers(settings))
+    from .executors.device import lives
+
+    answers = lives(settings.get("device") or "cpu")
+    channel.send(ready=facts, environment=identity.environment(), answers=answers)
     for line in sys.stdin:
         try:
             row, alive, search = bench.work(json.loads(line))

@@ -38,7 +38,7 @@ typedef struct crew {
     int n, n_hired;
     int64_t held; /* a job that waits for memory */
     bool met;
-    bool answered; /* the device added two numbers for the first worker */
+    bool answered; /* the device did, to the first worker */
     usc_error *err;
 } crew;
 
@@ -281,9 +281,9 @@ static usc_status take_in(crew *c, member *m, const usc_json *message)
     m->ready = true;
     if (ready != NULL && c->answered && !answers)
         return usc_error_set(c->err, USC_E_ARG, -1,
-                             "the device is lost: it added two numbers when this began, "
-                             "and does not any more, in a new process, too; ulpscope "
-                             "doctor looks for what is missing");
+                             "the device is lost: it answered when this began, and does "
+                             "not any more, in a new process, too; ulpscope doctor looks "
+                             "for what is missing");
     if (ready != NULL && !c->met) {
         c->met = true;
         c->answered = answers;

@@ -221,7 +221,7 @@ from ulpscope.executors.via.runtime import Runtime
 
 
 def omp():
-    os.write(2, b"\\x1b[31mOMP: Error #15: Initializing libiomp5.so, but found libomp.so\\xff already initialized.\\n\\n")
+    os.write(2, b"\\x1b[31mOMP: Error #15: found libomp.so\\xff already initialized.\\n\\n")
     os.abort()
 
 
@@ -271,7 +271,7 @@ COSTS = {
     "cosh": ("crashed", "left with exit code 0"),
     "sinh": ("crashed", "died of SIGKILL"),
     "exp2": ("timeout", "no answer from the device in 4 s"),
-    "log2": ("crashed", "it last wrote: [31mOMP: Error #15: Initializing libiomp5.so, but found libomp.so already"),
+    "log2": ("crashed", "it last wrote: [31mOMP: Error #15: found libomp.so already initialized."),
     "log10": ("crashed", "left with exit code 0"),
     "asin": ("crashed", ""),
 }

@@ -451,6 +451,37 @@ static void test_a_worker_that_cannot_start_ends_the_run_and_touches_nothing(voi
     finish(&b);
 }
 
+/* It answers the first worker alone, which dies at its second call. */
+static void test_a_device_that_is_lost_ends_the_run_and_loses_nothing(void **state)
+{
+    (void)state;
+    bench b;
+    usc_run_end end;
+    usc_error err;
+    char text[1024], script[1024];
+    begin(&b, "");
+    (void)snprintf(script, sizeof script,
+                   "mkdir %s.met 2>&- && answers=true || answers=false; "
+                   "echo '{\"ready\": {\"who\": \"sh\"}, \"answers\": '$answers'}' >&3; "
+                   "read line; " PASS
+                   "read line; echo 'it burns\033[0m' >&2; kill -ABRT $$",
+                   b.out);
+    free(b.command[2]);
+    b.command[2] = strdup(script);
+    assert_int_equal(check(&b, (usc_check_options){0}, &end, &err), USC_E_ARG);
+    assert_string_equal(err.text,
+                        "the device is lost: it answered when this began, and does not "
+                        "any more, in a new process, too; ulpscope doctor looks for what "
+                        "is missing; the results so far are safe, the same command goes "
+                        "on from there");
+    results(&b, text);
+    assert_string_equal(text, "2 crashed: aten::mm: the device's process died of "
+                              "SIGABRT; it last wrote: it burns[0m\n1 pass: fine\n");
+    (void)snprintf(script, sizeof script, "%s.met", b.out);
+    assert_int_equal(rmdir(script), 0);
+    finish(&b);
+}
+
 static bool stop_at_once(void *ctx)
 {
     return ((bench *)ctx)->n_asked > 0;
@@ -517,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_a_worker_that_dies_or_hangs_costs_its_call),
         cmocka_unit_test(
             test_a_worker_that_cannot_start_ends_the_run_and_touches_nothing),
+        cmocka_unit_test(test_a_device_that_is_lost_ends_the_run_and_loses_nothing),
         cmocka_unit_test(test_what_is_refused_or_stopped_starts_no_worker_in_vain),
         cmocka_unit_test(test_a_run_that_was_cut_short_goes_on),
     };

@@ -97,19 +97,15 @@ def version_of(module: str, package: str) -> str:
     found = {(d.version, Path(str(d.locate_file(""))).resolve()) for d in importlib.metadata.distributions(name=name)}
     if len(found) > 1:
         spec = importlib.util.find_spec(module)
-        places = (
-            [Path(place).resolve() for place in (*(spec.submodule_search_locations or ()), spec.origin or "")]
-            if spec
-            else []
-        )
+        lies = [*(spec.submodule_search_locations or ()), spec.origin or ""] if spec else []
+        places = [Path(place).resolve() for place in lies]
         beside = {(version, home) for version, home in found if any(home in place.parents for place in places)}
         found = beside or found
-    versions = sorted({f"{version}" for version, _ in found})
+    versions, homes = sorted({f"{version}" for version, _ in found}), sorted({str(home) for _, home in found})
     if len(versions) > 1:
         raise NotOffered(
-            f"{len(versions)} versions of {name} are installed in {', '.join(sorted({str(home) for _, home in found}))} "
-            f"({', '.join(versions)}), and which of them computes cannot be told: pip uninstall {name} until none is "
-            f"left, then pip install {package}"
+            f"{len(versions)} versions of {name} are installed in {', '.join(homes)} ({', '.join(versions)}), and "
+            f"which of them computes cannot be told: pip uninstall {name} until none is left, then pip install {package}"
         )
     return versions[0] if versions else "unknown"
 
