@@ -118,6 +118,8 @@ void prefer_cpu_kernels()
     }
     for (const char *name : {"aten::convolution", "aten::convolution_backward"})
         use_fallback(c10::OperatorName(name, ""));
+    for (const char *overload : {"", "periodic", "beta"}) // asks for the device's kernel
+        use_fallback(c10::OperatorName("aten::kaiser_window", overload));
     for (const NativeRow &row :
          attention_kernels()) // torch takes them where they were chosen
         if (dispatcher.findSchema({row.op, ""})) use_fallback({row.op, ""});

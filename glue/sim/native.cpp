@@ -256,7 +256,8 @@ const struct {
 
 static const NativeRow *row_of_many(const std::string &name)
 {
-    for (const auto *rows : {&norm_kernels(), &attention_kernels(), &other_kernels()})
+    for (const auto *rows :
+         {&norm_kernels(), &attention_kernels(), &other_kernels(), &step_kernels()})
         for (const NativeRow &row : *rows)
             if (name == row.op) return &row;
     return nullptr;
@@ -280,7 +281,9 @@ bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
     }
     const size_t n = op.schema().arguments().size();
     const Stack in(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
-    const Tensor self = in[0].toTensor();
+    if (in[0].isTensorList() && in[0].toTensorVector().empty()) return false;
+    const Tensor self =
+        in[0].isTensorList() ? in[0].toTensorVector()[0] : in[0].toTensor();
     const usc_dtype dtype = dtype_of(self.scalar_type());
     if (usc_dtype_info_of(dtype)->kind != USC_KIND_FLOAT) return false;
     if (many != nullptr) {
@@ -288,8 +291,8 @@ bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
         if (results.empty()) return false;
         faults.note_native();
         torch::jit::drop(*stack, n);
-        for (at::IValue &v : results)
-            stack->push_back(std::move(v));
+        for (size_t i = 0; i < op.schema().returns().size(); i++)
+            stack->push_back(std::move(results.at(i)));
         return true;
     }
     const Tensor made = row->kernel(in, {numerics, dtype});

@@ -119,6 +119,14 @@ def test_gpt_training_is_the_cpus_bit_by_bit(options):
     assert all(same(a, b) for a, b in zip(parameters, sim_parameters, strict=True))
 
 
+def test_windows_are_the_cpus():
+    for words in ((10,), (9, False), (12, True, 5.0)):  # each an operator of its own, asks for a device's kernel
+        for dtype in (torch.float32, torch.bfloat16):
+            assert same(
+                torch.kaiser_window(*words, dtype=dtype, device="sim"), torch.kaiser_window(*words, dtype=dtype)
+            )
+
+
 def test_convolution_and_batch_norm_are_the_cpus():
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 4, 3, padding=1),

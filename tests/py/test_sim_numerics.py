@@ -201,6 +201,34 @@ def test_units_of_half_precision(name):
     assert judged(name, {"accumulate": "bfloat16"}, torch.bfloat16) in ("wrong", "reduced", "nonfinite")
 
 
+OPTIMIZERS = {
+    "adam": (torch.optim.Adam, {"weight_decay": 0.1, "amsgrad": True}),
+    "adamw": (torch.optim.AdamW, {"maximize": True}),
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+}
+
+
+def stepped(name, device):
+    make, options = OPTIMIZERS[name]
+    weights = [A[i : i + 2].clone().to(device).requires_grad_() for i in range(3)]
+    optimizer = make(weights, fused=True, **options)
+    for _ in range(4):
+        optimizer.zero_grad()
+        sum((w * w).sum() for w in weights).backward()
+        optimizer.step()
+    return torch.cat([w.detach().cpu() for w in weights])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_fused_optimizers_step_in_the_chosen_dtype(name):
+    host = stepped(name, "cpu")
+    with sim.numerics("*fused*"):
+        near = stepped(name, "sim")
+    with sim.numerics("*fused*", accumulate="bfloat16"):
+        far = stepped(name, "sim")
+    assert torch.allclose(near, host, rtol=1e-5, atol=1e-6) and not torch.allclose(far, host, rtol=1e-4, atol=1e-4)
+
+
 def same(a, b):
     return torch.equal(a.cpu(), b.cpu())
 

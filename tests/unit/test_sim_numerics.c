@@ -390,6 +390,48 @@ static void test_running_sums_and_logarithms(void **state)
     assert_true(fabs(sums[1] - 2) <= 0);
 }
 
+static void test_steps_of_optimizers(void **state)
+{
+    (void)state;
+    const double grad[2] = {0.5, -2};
+    double param[2] = {1, -1}, mean[2] = {0}, square[2] = {0}, most[2] = {0.25, 100};
+    usc_sim_numerics n = chosen("accumulate", "float64");
+    const usc_sim_step adamw = {.lr = 0.1,
+                                .weight_decay = 0.5,
+                                .n_steps = 1,
+                                .beta1 = 0.9,
+                                .beta2 = 0.99,
+                                .epsilon = 1e-8,
+                                .decoupled = true};
+    /* The first step goes by lr against the gradient's sign, whatever its size. */
+    usc_sim_adam(&n, USC_F32, &adamw, grad, 2, param, mean, square, NULL);
+    assert_true(fabs(param[0] - (0.95 - 0.1)) < 1e-8);
+    assert_true(fabs(param[1] - (-0.95 + 0.1)) < 1e-8);
+    assert_true(fabs(mean[1] + 0.2) < 1e-15 && fabs(square[0] - 0.0025) < 1e-15);
+    usc_sim_step adam = adamw;
+    adam.decoupled = false;
+    adam.maximize = true;
+    double upward[2] = {1, -1}, m[2] = {0}, v[2] = {0};
+    usc_sim_adam(&n, USC_F32, &adam, grad, 2, upward, m, v, most);
+    assert_true(fabs(m[1] - 0.1 * (2 - 0.5)) < 1e-15); /* decay grows the gradient */
+    assert_true(fabs(most[0] - 0.25) <= 0 && upward[1] < -1.001 && upward[1] > -1.002);
+    usc_sim_step sgd = {.lr = 0.1, .momentum = 0.5, .nesterov = true, .first = true};
+    double weight[2] = {1, 1}, momentum[2] = {(double)NAN, (double)NAN};
+    usc_sim_sgd(&n, USC_F32, &sgd, grad, 2, weight, momentum);
+    assert_true(fabs(weight[0] - (1 - 0.1 * 0.75)) < 1e-15 && momentum[1] <= -2);
+    sgd.first = sgd.nesterov = false;
+    sgd.dampening = 0.5;
+    usc_sim_sgd(&n, USC_F32, &sgd, grad, 2, weight, momentum);
+    assert_true(fabs(momentum[0] - 0.5) < 1e-15);
+    usc_sim_sgd(&n, USC_F32, &sgd, grad, 2, weight, NULL);
+    assert_true(fabs(weight[0] - (1 - 0.075 - 0.05 - 0.05)) < 1e-15);
+    n = chosen("accumulate", "bfloat16");
+    weight[0] = 1;
+    sgd.lr = 0x1p-10;
+    usc_sim_sgd(&n, USC_F32, &sgd, grad, 1, weight, NULL);
+    assert_true(fabs(weight[0] - 1) <= 0); /* lost in its rounding */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_terms_that_a_broken_sum_lacks),
         cmocka_unit_test(test_functions_of_one_number),
         cmocka_unit_test(test_running_sums_and_logarithms),
+        cmocka_unit_test(test_steps_of_optimizers),
         cmocka_unit_test(test_orders_add_as_they_say),
         cmocka_unit_test(test_each_term_is_added_once_in_any_order),
         cmocka_unit_test(test_sums_are_kept_in_their_dtype),

@@ -144,6 +144,25 @@ USC_API void usc_sim_map(const usc_sim_numerics *n, usc_dtype dtype,
                          usc_sim_function function, const double *x, size_t count,
                          double *out);
 
+/** One step of an optimizer. */
+typedef struct usc_sim_step {
+    double lr, weight_decay, n_steps; /* n_steps: this one counted */
+    double beta1, beta2, epsilon;     /* of Adam */
+    double momentum, dampening;       /* of SGD */
+    bool decoupled;                   /* AdamW: weights shrink, gradients do not grow */
+    bool maximize, nesterov, first;   /* first: the momentum begins */
+} usc_sim_step;
+
+/** Adam and AdamW in place, each step rounded as sums are; `most` NULL: no amsgrad. */
+USC_API void usc_sim_adam(const usc_sim_numerics *n, usc_dtype dtype,
+                          const usc_sim_step *step, const double *grad, size_t count,
+                          double *param, double *mean, double *square, double *most);
+
+/** SGD in place; `momentum` NULL: without. */
+USC_API void usc_sim_sgd(const usc_sim_numerics *n, usc_dtype dtype,
+                         const usc_sim_step *step, const double *grad, size_t count,
+                         double *param, double *momentum);
+
 /** Softmax of a row of numbers of `dtype`; exponentials are rounded to float32, or float64
  * of float64. */
 USC_API void usc_sim_softmax(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
