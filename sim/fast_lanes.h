@@ -159,70 +159,79 @@ static inline bool any(bits_t mask)
     return seen != 0;
 }
 
-/* Off by less than 2^-46 of itself, where -200 <= x <= 100. */
+/* The series of e^r by halves, so that little waits for each other; off by less than 2^-46 of
+ * itself, where -200 <= x <= 100. */
 static inline wide_t exp_near(wide_t x)
 {
-    static const double terms[] = {1. / 39916800, 1. / 3628800, 1. / 362880, 1. / 40320,
-                                   1. / 5040,     1. / 720,     1. / 120,    1. / 24,
-                                   1. / 6,        1. / 2,       1,           1};
     const wide_t magic = wide_all(0x1.8p52);
     const wide_t shifted = x * wide_all(0x1.71547652b82fep+0) + magic;
     const wide_t whole = shifted - magic;
-    const wide_t rest = (x - whole * wide_all(0x1.62e42fefa0000p-1)) -
-                        whole * wide_all(0x1.cf79abc9e3b3ap-40);
-    wide_t sum = wide_all(terms[0]);
-    USC_UNROLLED
-    for (size_t i = 1; i < sizeof terms / sizeof terms[0]; i++)
-        sum = sum * rest + wide_all(terms[i]);
-    return as_wide(as_bits(sum) + (as_bits(shifted) << 52));
+    const wide_t r = (x - whole * wide_all(0x1.62e42fefa0000p-1)) -
+                     whole * wide_all(0x1.cf79abc9e3b3ap-40);
+    const wide_t r2 = r * r, r4 = r2 * r2, r8 = r4 * r4;
+#define TWO(low, high) (wide_all(low) + wide_all(high) * r)
+    const wide_t first = TWO(1, 1) + TWO(1. / 2, 1. / 6) * r2,
+                 second = TWO(1. / 24, 1. / 120) + TWO(1. / 720, 1. / 5040) * r2,
+                 third =
+                     TWO(1. / 40320, 1. / 362880) + TWO(1. / 3628800, 1. / 39916800) * r2;
+#undef TWO
+    return as_wide(as_bits(first + second * r4 + third * r8) + (as_bits(shifted) << 52));
 }
 
+#define EXPS 64 /* are looked at together */
+
 /* The float32 that float64's exp() is rounded to: the same wherever both ends of what the
- * approximation leaves open are rounded alike; else it is for exp() to say. */
-static inline bool exp_rounded(wide_t away, half_t *rounded)
+ * approximation leaves open are rounded alike; `left` has all bits where they are not, and
+ * exp() is asked. */
+static inline half_t exp_rounded(wide_t away, bits_t *left)
 {
     const bits_t low = away < wide_all(-200); /* 0 in float32 */
     away = as_wide((as_bits(away) & ~low) | (as_bits(wide_all(-200)) & low));
     const wide_t e = exp_near(away), off = e * wide_all(0x1p-42);
-    const half_t up = USC_CONVERT_VECTOR(e + off, half_t);
-    *rounded = USC_CONVERT_VECTOR(e - off, half_t);
-    return !any(~((away <= wide_all(80)) & (USC_CONVERT_VECTOR(*rounded, wide_t) ==
-                                            USC_CONVERT_VECTOR(up, wide_t))));
+    const half_t down = USC_CONVERT_VECTOR(e - off, half_t),
+                 up = USC_CONVERT_VECTOR(e + off, half_t);
+    *left |= ~((away <= wide_all(80)) &
+               (USC_CONVERT_VECTOR(down, wide_t) == USC_CONVERT_VECTOR(up, wide_t)));
+    return down;
 }
 
 static void exponentials(const float *x, double less, size_t n, float *out)
 {
-    size_t i = 0;
-    for (; i + WIDE <= n; i += WIDE) {
-        half_t narrow, rounded;
-        memcpy(&narrow, x + i, sizeof narrow);
-        if (exp_rounded(USC_CONVERT_VECTOR(narrow, wide_t) - wide_all(less), &rounded))
-            memcpy(out + i, &rounded, sizeof rounded);
-        else
-            for (size_t j = i; j < i + WIDE; j++)
-                out[j] = (float)exp((double)x[j] - less);
+    float some[EXPS];
+    for (size_t i = 0, here; i < n; i += here) {
+        here = n - i < EXPS ? n - i : EXPS;
+        const size_t whole = here / WIDE * WIDE;
+        bits_t left = {0};
+        for (size_t j = 0; j < whole; j += WIDE) {
+            half_t narrow;
+            memcpy(&narrow, x + i + j, sizeof narrow);
+            narrow =
+                exp_rounded(USC_CONVERT_VECTOR(narrow, wide_t) - wide_all(less), &left);
+            memcpy(some + j, &narrow, sizeof narrow);
+        }
+        for (size_t j = any(left) ? 0 : whole; j < here; j++)
+            some[j] = (float)exp((double)x[i + j] - less);
+        memcpy(out + i, some, here * sizeof *out);
     }
-    for (; i < n; i++)
-        out[i] = (float)exp((double)x[i] - less);
 }
 
 static void wide_exponentials(double *x, double less, size_t n)
 {
-    size_t i = 0;
-    for (; i + WIDE <= n; i += WIDE) {
-        half_t rounded;
-        wide_t away;
-        memcpy(&away, x + i, sizeof away);
-        if (exp_rounded(away - wide_all(less), &rounded)) {
-            away = USC_CONVERT_VECTOR(rounded, wide_t);
-            memcpy(x + i, &away, sizeof away);
-        } else {
-            for (size_t j = i; j < i + WIDE; j++)
-                x[j] = (double)(float)exp(x[j] - less);
+    double some[EXPS];
+    for (size_t i = 0, here; i < n; i += here) {
+        here = n - i < EXPS ? n - i : EXPS;
+        const size_t whole = here / WIDE * WIDE;
+        bits_t left = {0};
+        for (size_t j = 0; j < whole; j += WIDE) {
+            wide_t away;
+            memcpy(&away, x + i + j, sizeof away);
+            away = USC_CONVERT_VECTOR(exp_rounded(away - wide_all(less), &left), wide_t);
+            memcpy(some + j, &away, sizeof away);
         }
+        for (size_t j = any(left) ? 0 : whole; j < here; j++)
+            some[j] = (double)(float)exp(x[i + j] - less);
+        memcpy(x + i, some, here * sizeof *x);
     }
-    for (; i < n; i++)
-        x[i] = (double)(float)exp(x[i] - less);
 }
 
 /* ---- along a row ----------------------------------------------------------------------- */
