@@ -28,6 +28,12 @@ Tensor room(at::IntArrayRef sizes)
     return at::empty(sizes, at::TensorOptions().dtype(at::kDouble));
 }
 
+// A tensor that may be missing, as None or as one that is undefined.
+Tensor maybe(const IValue &v)
+{
+    return v.isNone() ? Tensor() : v.toTensor();
+}
+
 // ---- convolution: products of weights and what each place of the output sees
 
 // (input, weight, bias?, stride, padding, dilation, transposed, output_padding, groups)
@@ -56,9 +62,8 @@ Results convolution(const Stack &in, const Choice &c)
     for (int64_t i = 0; i < x.size(0); i++)
         out.select(0, i).copy_(products(rows, seen.select(0, i), c));
     out = out.view({x.size(0), w.size(0), out_size[0], out_size[1]});
-    if (!in[2].isNone()) {
-        const Tensor bias =
-            doubles(in[2].toTensor().view({1, -1, 1, 1}).expand(out.sizes()));
+    if (const Tensor given = maybe(in[2]); given.defined()) {
+        const Tensor bias = doubles(given.view({1, -1, 1, 1}).expand(out.sizes()));
         usc_sim_add_self(&c.numerics, c.dtype, 1, 1, bias.const_data_ptr<double>(),
                          static_cast<size_t>(out.numel()),
                          out.mutable_data_ptr<double>());
@@ -200,7 +205,7 @@ Results nll_loss(const Stack &in, const Choice &c)
     const Tensor x = in[0].toTensor(), target = in[1].toTensor();
     if (x.dim() != 2 || target.dim() != 1 || target.scalar_type() != at::kLong) return {};
     const Tensor rows = doubles(x), which = target.contiguous();
-    const Tensor weight = in[2].isNone() ? Tensor() : doubles(in[2].toTensor());
+    const Tensor its = maybe(in[2]), weight = its.defined() ? doubles(its) : its;
     const int64_t n = x.size(0), reduction = in[3].toInt();
     const Tensor losses = room({n}), weights = room({n});
     for (int64_t i = 0; i < n; i++) {
