@@ -66,6 +66,11 @@ at::Tensor copy_from(const at::Tensor &from, const at::Tensor &to, bool)
     return to;
 }
 
+at::Tensor copy_and_resize(const at::Tensor &from, const at::Tensor &to)
+{
+    return copy_from(from, to, false); // cpu_fallback gives tensors of the same sizes
+}
+
 void fallback(const c10::OperatorHandle &op, torch::jit::Stack *stack)
 {
     at::native::cpu_fallback(op, stack);
@@ -85,5 +90,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m)
     m.impl("empty.memory_format", empty);
     m.impl("empty_strided", empty_strided);
     m.impl("_copy_from", copy_from);
+    m.impl("_copy_from_and_resize", copy_and_resize);
     m.impl("as_strided", at::native::as_strided_tensorimpl);
 }
