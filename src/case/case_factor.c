@@ -27,7 +27,14 @@
 /* times fewer elements are off by a factor than without it */
 #define TELLING 6
 /* elements that tell a factor of a result that passes; and one that shows in each */
-enum { BLOCKS = 16, FEWEST = 32, FEWEST_OFF = 8, FEWEST_ROWS = 8, FEWEST_SHOWN = 6 };
+enum {
+    BLOCKS = 16,
+    FEWEST = 32,
+    FEWEST_OFF = 8,
+    FEWEST_ROWS = 8,
+    FEWEST_SHOWN = 6,
+    MOST_SEEN = 64
+};
 
 static usc_case_stage take_added;
 
@@ -132,24 +139,36 @@ static double common(const usc_case *c, const grouping *g)
     return sure && has_most(c, g, factor) ? factor : 0;
 }
 
+/* Whether a truth was not seen yet; of many the first count. */
+static bool is_new(double r, double seen[MOST_SEEN], int *n_seen)
+{
+    for (int k = 0; k < *n_seen; k++)
+        if (seen[k] == r) return false;
+    if (*n_seen < MOST_SEEN) seen[(*n_seen)++] = r;
+    return true;
+}
+
 /* The same where the output's own rounding hides all but the elements that lie next to
- * its borders: those that took the other side all moved the same way. */
+ * its borders: those that took the other side all moved the same way. Elements of one
+ * truth are one. */
 static double shown(const usc_case *c, const grouping *g)
 {
+    double seen[MOST_SEEN];
+    int n_seen = 0;
     int64_t n = 0, n_more = 0;
     double sum = 0;
     for (int64_t i = 0; i < c->n; i++) {
         const double d = c->d[i], r = c->r[i];
         if (!counts(d, r) && usc_case_distance(c, d, r) > 0) continue;
         const double own = centred(g, i, r), off = usc_case_distance(c, d, r);
-        if (!(off > SHOWN * ROUNDING * fabs(own))) continue;
+        if (!(off > SHOWN * ROUNDING * fabs(own)) || !is_new(r, seen, &n_seen)) continue;
         n++;
         n_more += (d > r) == (own > 0);
         sum += off / fabs(own);
     }
     if (n < FEWEST_SHOWN) return 0;
     const double share = (double)n_more / (double)n;
-    if (share < 1 - 1.0 / FEWEST_SHOWN && share > 1.0 / FEWEST_SHOWN) return 0;
+    if (share <= 1 - 1.0 / FEWEST_SHOWN && share >= 1.0 / FEWEST_SHOWN) return 0;
     const double mean = 2 * sum / (double)n - SHOWN * ROUNDING;
     return share > 0.5 ? mean : -mean;
 }
