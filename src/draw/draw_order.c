@@ -3,6 +3,7 @@
 // hot rows): all draws of the CPU hold the same numbers, in other places. A device's must
 // hold them as well: in the whole, at each index of an axis, and slice by slice. Sums of
 // hashes tell whether they do, whatever the order. Neighbour: draw_crowd.c, which asks.
+#include "base/mix.h"
 #include "draw/draw_special.h"
 #include "draw/draws.h"
 

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mix.h"
+
 static const double PI = 3.14159265358979323846;
 
 double usc_normal_below(double z)
@@ -93,14 +95,6 @@ double usc_gamma_above(double a, double x)
     if (isinf(a)) return 1;
     if (a > 1e4) return gamma_large(a, x);
     return x < a + 1 ? 1 - gamma_series(a, x) : gamma_fraction(a, x);
-}
-
-/* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014) over a counter. */
-uint64_t usc_mixed(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
 }
 
 double usc_even_number(uint64_t seed, uint64_t i)

@@ -20,9 +20,6 @@ double usc_gamma_above(double a, double x);
 /** log Gamma(x) for x > 0, from any thread. */
 double usc_log_gamma(double x);
 
-/** The finalizer of splitmix64: each bit of x changes half of the result's. */
-uint64_t usc_mixed(uint64_t x);
-
 /** Number `i` of stream `seed`, even on [0, 1): the same whatever was asked before. */
 double usc_even_number(uint64_t seed, uint64_t i);
 

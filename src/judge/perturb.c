@@ -7,6 +7,7 @@
 
 #include "base/compiler.h"
 #include "base/float_env.h"
+#include "base/mix.h"
 
 #include <assert.h>
 #include <float.h>
@@ -17,23 +18,15 @@
 static const signed char hadamard[4][4] = {
     {1, 1, 1, 1}, {1, -1, 1, -1}, {1, 1, -1, -1}, {1, -1, -1, 1}};
 
-/* The finalizer of splitmix64: each input bit changes half of the output bits. */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
 static uint64_t stream_of(uint64_t seed, uint64_t k, uint64_t salt)
 {
     const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
-    return mix(mix(mix(seed + odd) + (k + 1) * odd) + salt * odd);
+    return usc_mixed(usc_mixed(usc_mixed(seed + odd) + (k + 1) * odd) + salt * odd);
 }
 
 static uint64_t draw(uint64_t stream, uint64_t counter)
 {
-    return mix(stream + (counter + 1) * UINT64_C(0x9e3779b97f4a7c15));
+    return usc_mixed(stream + (counter + 1) * UINT64_C(0x9e3779b97f4a7c15));
 }
 
 /* x times one of two factors, as float32 holds it; doubles beyond float32 stay doubles.

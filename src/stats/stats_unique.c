@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/mix.h"
+
 enum {
     CHUNK = 64,               /* elements gathered at once */
     BITMAP_RANGE = 65536,     /* values that a bitmap covers */
@@ -33,14 +35,6 @@ static uint64_t load_word(const unsigned char *at, size_t item, usc_kind kind)
     if (item == 4) return (void)memcpy(&w, at, 4), w;
     memcpy(&q, at, 8);
     return q;
-}
-
-/* A bijection that spreads neighbours (the finalizer of splitmix64). */
-static uint64_t mix(uint64_t x)
-{
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
 }
 
 /* False where `hash` is there already, or the table is too full to know. */
@@ -100,7 +94,7 @@ typedef struct pass_state {
 static bool step_pass(void *state, uint64_t word)
 {
     pass_state *s = state;
-    const uint64_t hash = mix(word);
+    const uint64_t hash = usc_mixed(word);
     return (hash >> 32) % s->n_passes != s->i_pass || insert(&s->seen, hash);
 }
 

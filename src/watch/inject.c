@@ -6,6 +6,7 @@
 #include <ulpscope/x/pattern.h>
 
 #include "base/arena.h"
+#include "base/mix.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,10 +16,7 @@
 
 static uint64_t mix(uint64_t x)
 {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
+    return usc_mixed(x + 0x9e3779b97f4a7c15u);
 }
 
 typedef struct draws {

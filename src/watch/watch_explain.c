@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/mix.h"
 #include "base/number.h"
 
 enum { RANKS = 4, CLEAN_STEPS = 128, MOST_LEVELS = 8 };
@@ -27,10 +28,7 @@ typedef struct trials {
 static double uniform(trials *t)
 {
     t->state += UINT64_C(0x9e3779b97f4a7c15);
-    uint64_t z = t->state;
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return ((double)((z ^ z >> 31) >> 11) + 0.5) * 0x1p-53;
+    return ((double)(usc_mixed(t->state) >> 11) + 0.5) * 0x1p-53;
 }
 
 static double normal(trials *t)
