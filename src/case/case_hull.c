@@ -201,6 +201,7 @@ static usc_status conclude(usc_case *c)
         accuse(c);
     else
         admit(c, h);
+    if (nothing) return usc_case_pass(c, USC_STAGE_END); /* no excuse has a set for it */
     return usc_case_go(c, c->look.after);
 }
 
