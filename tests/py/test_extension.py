@@ -132,6 +132,22 @@ def test_planted_faults_meet_an_operator_of_an_extension(ops, op, call):
     assert torch.equal(call(ops, x).cpu(), honest)
 
 
+def test_faults_planted_behind_a_mode_fire():
+    import ulpscope
+
+    library = torch.library.Library("behind_a_mode", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "PrivateUse1")
+    with ulpscope.time_ops("behind_a_mode::*"):
+        library.define("thrice(Tensor x) -> Tensor")  # and one that is new meanwhile
+        library.impl("thrice", lambda x: x * 3, "PrivateUse1")
+        for op, factor in ((torch.ops.behind_a_mode.twice, 2), (torch.ops.behind_a_mode.thrice, 3)):
+            with ulpscope.sim.fault("behind_a_mode::*", "scale", factor=5) as fault:
+                assert torch.equal(op(on_sim(6)).cpu(), 5 * factor * on_sim(6).cpu()) and fault.fired()
+            assert torch.equal(op(on_sim(6)).cpu(), factor * on_sim(6).cpu())
+    assert torch.equal(torch.ops.behind_a_mode.twice(on_sim(6)).cpu(), 2 * on_sim(6).cpu())
+
+
 # ---- what is wrong
 
 
