@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A package of AOTInductor on the simulated device against the same model's on the CPU, both run by torch's loader in one
-process: processor time of a run, by turns. Needs torch 2.13 and a compiler; making both takes a minute."""
+"""A package of AOTInductor on the simulated device against the same model's on the CPU, both run by torch's loader in
+one process: processor time of a run, by turns. Needs torch 2.13 and a compiler; making both takes a minute."""
 
 from __future__ import annotations
 

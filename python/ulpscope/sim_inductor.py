@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import torch
 
-from .calls.torch_private import (
+from .calls.torch_private_inductor import (
     fake_convolutions_as_cpus,
     inductor_packages_for,
     inductor_parts,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from .calls.torch_private import all_operator_names, inductor_graph, inductor_parts
+from .calls.torch_private import all_operator_names
+from .calls.torch_private_inductor import inductor_graph, inductor_parts
 from .program import glue
 
 _SHIMS = "torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h"

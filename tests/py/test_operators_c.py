@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels in C (`kernel: c` of `ulpscope ops`): examples/operators/in_c.yaml, generated, built and loaded; functional, in
-place, out=, lists, views of any strides, memory that is shared; a status becomes an exception; shapes without memory."""
+"""Kernels in C (`kernel: c` of `ulpscope ops`): examples/operators/in_c.yaml, generated, built and loaded; functional,
+in place, out=, lists, views of any strides, memory that is shared; a status becomes an exception; shapes without
+memory."""
 
 from __future__ import annotations
 
@@ -118,13 +119,14 @@ def test_planted_faults_and_the_guard_meet_it(mine):
     assert ulpscope.sim.faults_fired() == []
 
 
+F = "\n  dispatch: {PrivateUse1: F}\n"
 WRONG = {
     "- func: tril\n  kernel: c\n": "'kernel: c' stands where the kernel is named",
-    "- func: mine::f(Tensor x) -> Tensor\n  kernel: rust\n  dispatch: {PrivateUse1: F}\n": "a kernel is in C",
-    "- func: mine::f(Tensor x, Generator? g) -> Tensor\n  kernel: c\n  dispatch: {PrivateUse1: F}\n": "gets no 'Generator'",
-    "- func: mine::f(Tensor x) -> Tensor[]\n  kernel: c\n  dispatch: {PrivateUse1: F}\n": "fills tensors of its own",
-    "- func: mine::f(Tensor x) -> Tensor\n  outputs: x\n  dispatch: {PrivateUse1: F}\n": "outputs are those of a kernel in C",
-    "- func: mine::f(Tensor x) -> Tensor\n  kernel: c\n  outputs: [x, x]\n  dispatch: {PrivateUse1: F}\n": "outputs has 2",
+    "- func: mine::f(Tensor x) -> Tensor\n  kernel: rust" + F: "a kernel is in C",
+    "- func: mine::f(Tensor x, Generator? g) -> Tensor\n  kernel: c" + F: "gets no 'Generator'",
+    "- func: mine::f(Tensor x) -> Tensor[]\n  kernel: c" + F: "fills tensors of its own",
+    "- func: mine::f(Tensor x) -> Tensor\n  outputs: x" + F: "outputs are those of a kernel in C",
+    "- func: mine::f(Tensor x) -> Tensor\n  kernel: c\n  outputs: [x, x]" + F: "outputs has 2",
     "- func: mine::f(Tensor x) -> Tensor\n  kernel: c\n  dispatch: {PrivateUse1: 'a::F'}\n": "has a plain name",
 }
 

@@ -73,6 +73,24 @@ def test_kernels_wait_for_their_stream_and_open_their_own_arguments():
     assert torch.equal(given.cpu(), f(x + 1 - 1, y)) and wanted.shape == given.shape
 
 
+def test_a_convolution_lies_as_it_was_foretold():
+    """Inference, for which Inductor takes channels last; fake tensors say what the CPU's kernels give."""
+    from torch._subclasses import FakeTensorMode
+
+    conv = torch.nn.Conv2d(3, 4, 3).eval()
+    x, last = draw(2, 3, 8, 8), draw(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        wanted = [torch.compile(conv, dynamic=False)(x), torch.compile(conv, dynamic=False)(last)]
+        on_sim = torch.compile(conv.to("sim"), dynamic=False)
+        for given, right in zip((x, last), wanted):
+            assert torch.equal(on_sim(given.to("sim")).cpu(), right)
+        for given in (x, last):
+            there = torch.conv2d(given.to("sim"), conv.weight)
+            with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+                fakes = [mode.from_tensor(t) for t in (given.to("sim"), conv.weight)]
+                assert torch.conv2d(*fakes).stride() == there.stride()
+
+
 def test_what_is_not_there_is_refused():
     from torch._inductor import config
 
