@@ -143,7 +143,7 @@ def test_faults_planted_behind_a_mode_fire():
         library.impl("thrice", lambda x: x * 3, "PrivateUse1")
         for op, factor in ((torch.ops.behind_a_mode.twice, 2), (torch.ops.behind_a_mode.thrice, 3)):
             with ulpscope.sim.fault("behind_a_mode::*", "scale", factor=5) as fault:
-                assert torch.equal(op(on_sim(6)).cpu(), 5 * factor * on_sim(6).cpu()) and fault.fired()
+                assert torch.equal(op(on_sim(6)).cpu(), 5 * (factor * on_sim(6).cpu())) and fault.fired()
             assert torch.equal(op(on_sim(6)).cpu(), factor * on_sim(6).cpu())
     assert torch.equal(torch.ops.behind_a_mode.twice(on_sim(6)).cpu(), 2 * on_sim(6).cpu())
 
