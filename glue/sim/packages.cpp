@@ -277,6 +277,7 @@ const char *call(const char *op, const char *overload, const uint64_t *words, si
                     stack[i] = left.value(arguments[i].real_type());
                 }
         const bool in_place = schema.name().back() == '_';
+        TORCH_INTERNAL_ASSERT(stack.size() == arguments.size());
         handle.callBoxed(stack);
         if (!has_out && !in_place)
             for (const c10::IValue &result : stack)
