@@ -182,7 +182,8 @@ def honest_pairs(folder: Path, counts: dict, others: list) -> None:
 
 
 def pairs(calls: dict, given: argparse.Namespace) -> list[tuple[str, str, str]]:
-    """(model, operator, kind): all of them in an order by chance, in which each kind has its turn; the first so many."""
+    """(model, operator, kind): all of them in an order by chance, in which each kind has its turn; the first so
+    many."""
     chance, turns = random.Random(given.seed), []
     for kind in [k for k in ulpscope.sim.fault_kinds() if k not in NO_NUMBERS]:
         every = [(model, op, kind) for model, ops in calls.items() for op in ops]

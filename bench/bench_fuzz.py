@@ -2,8 +2,8 @@
 """Mutation score of `ulpscope fuzz`: each fault of the simulated device at each of a dozen operators,
 found within how many cases; beside two peers in the same process: OneFlow's rule (uniform values, axes
 of 1 to 7 elements, forward and backward for a random cotangent, every tensor that AutoTest queues held to
-allclose 1e-4, 1e-5: inputs, result, gradients) without its dual objects, and the samples of torch's operator database under
-`torch.testing.assert_close`. A fault counts where it changed a bit in some case. Findings on the honest
+allclose 1e-4, 1e-5: inputs, result, gradients) without its dual objects, and the samples of torch's operator database
+under `torch.testing.assert_close`. A fault counts where it changed a bit in some case. Findings on the honest
 device, and cases per second. docs/reference/fuzz.md has the table that this prints.
 """
 

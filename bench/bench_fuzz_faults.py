@@ -2,7 +2,8 @@
 """How many faults does `ulpscope fuzz` find, and within how many cases of the operator? Each fault of numbers of
 the simulated device at every operator that it has, one at a time (a share of them, drawn by a seed), and
 defects of real backends that were reported in public, written anew as kernels. A fault counts where it changed
-a bit of some case. Beside it the findings on devices that are right: no fault, other threads, strided copies. docs/reference/fuzz.md has what this prints.
+a bit of some case. Beside it the findings on devices that are right: no fault, other threads, strided copies.
+docs/reference/fuzz.md has what this prints.
 
 Needs torch: its operator database, `sim`, and functions that stand for a device.
 """

@@ -3,9 +3,9 @@
 
 Trains a GPT, a CNN and an LSTM, each with AdamW and small batches and with SGD and larger ones, for 240 steps a
 run: with five seeds of data and weights, with rounding of its own (another number of threads, other last bits of the
-weights, unbiased noise as wide as bfloat16's rounding in one layer), and with planted faults. No curve of these was used to choose
-a constant of src/loss: those of tests/curves were. `--first-seed N` draws others; `--keep FOLDER` writes the
-curves there, and reads those that are there.
+weights, unbiased noise as wide as bfloat16's rounding in one layer), and with planted faults. No curve of these was
+used to choose a constant of src/loss: those of tests/curves were. `--first-seed N` draws others; `--keep FOLDER` writes
+the curves there, and reads those that are there.
 """
 
 from __future__ import annotations
@@ -188,7 +188,8 @@ class Table:
 
     def show(self):
         print(
-            "| pair | pairs | no repeats: different | not told | the same | 3 repeats: different | not told | the same |"
+            "| pair | pairs | no repeats: different | not told | the same | 3 repeats: different | not told | the "
+            "same |"
         )
         print("|---|---|---|---|---|---|---|---|")
         for name, row in self.rows.items():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paddle as the second side of a test in torch text, `devices=("cpu", "module:examples/paddle_torch.py")`: its names are
-torch's, but the weights of its Linear lie the other way."""
+"""Paddle as the second side of a test in torch text, `devices=("cpu", "module:examples/paddle_torch.py")`: its names
+are torch's, but the weights of its Linear lie the other way."""
 
 import paddle
 

@@ -177,7 +177,8 @@ def _real(lines):
             f" {sure:9} {len(alarms) - sure:6}"
         )
     print(
-        "\nfloat32 alarms, each with the share of elements that are not the correct rounding\n(and that of an honest kernel)"
+        "\nfloat32 alarms, each with the share of elements that are not the correct rounding\n(and that of an "
+        "honest kernel)"
     )
     for x in sorted(lines, key=lambda x: (x["op"], x["profile"])):
         if alarm(x) and x["dtype"] == "f32":

@@ -133,7 +133,8 @@ def summary(rows: Rows, clean: Rows, names: tuple[str, ...]) -> None:
             f"{tensor:>8}{rank:>6}{alarms:8}{steps:8}{rate_bound(alarms, steps):10.0f}"
         )
     print(
-        f"{len(rows)} trials, {len(felt)} of them felt, {sum(r['harm'] > 0.01 for r in rows)} cost more than 1 % of the loss"
+        f"{len(rows)} trials, {len(felt)} of them felt, {sum(r['harm'] > 0.01 for r in rows)} cost more than 1 % "
+        "of the loss"
     )
 
 
@@ -178,8 +179,8 @@ def unseen(rows: Rows, most: int = 8) -> None:
         if missed and (most := most - 1) >= 0:
             codes = collections.Counter(r["code"] for r in missed).most_common(4)
             print(
-                f"  {site:11}{len(missed):4} of {sum(r['harm'] > 0.01 for r in of):4}, {100 - weighted(of, 'ours'):3.0f} %  "
-                + ", ".join(f"{n} {c}" for c, n in codes)
+                f"  {site:11}{len(missed):4} of {sum(r['harm'] > 0.01 for r in of):4}, "
+                f"{100 - weighted(of, 'ours'):3.0f} %  " + ", ".join(f"{n} {c}" for c, n in codes)
             )
 
 

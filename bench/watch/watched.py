@@ -125,7 +125,8 @@ class Outcome:
 
 class Watched:
     """A training with watches: with all checks at every step, as it is by default, and with an audit alone; over
-    ranks with a second computation by the next rank; from its checkpoint on. One process, or each process of the default group."""
+    ranks with a second computation by the next rank; from its checkpoint on. One process, or each process of the
+    default group."""
 
     def __init__(self, training: Training, clean: int = CLEAN) -> None:
         self.t = training

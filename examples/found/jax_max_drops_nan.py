@@ -17,7 +17,8 @@ for rows in (2, 8, 32, 64):
     x = np.full((rows, 256), np.nan, np.float32)
     high, low = np.asarray(jnp.max(jnp.asarray(x), 0)), np.asarray(jnp.min(jnp.asarray(x), 0))
     print(
-        f"{rows} x 256, all NaN: {int(np.isnan(high).sum())} of 256 maxima and {int(np.isnan(low).sum())} minima are NaN, "
+        f"{rows} x 256, all NaN: {int(np.isnan(high).sum())} of 256 maxima and {int(np.isnan(low).sum())} minima "
+        "are NaN, "
         f"numpy {int(np.isnan(np.max(x, 0)).sum())}; the first is {high[0]}"
     )
     wrong += not np.isnan(high).all() or not np.isnan(low).all()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JAX 0.10 CPU: jax.image.resize multiplies by a matrix of weights, most of which are 0: one Inf or NaN makes the whole row
-NaN (0 * Inf), also where no weight reaches it. torch has NaN beside the pixel alone.
+"""JAX 0.10 CPU: jax.image.resize multiplies by a matrix of weights, most of which are 0: one Inf or NaN makes the whole
+row NaN (0 * Inf), also where no weight reaches it. torch has NaN beside the pixel alone.
 Found by `ulpscope fuzz --device cpu --via jax --programs --seed 51` (case 51:783).
 
 Issues: none found of JAX; of TensorFlow under XLA tensorflow/tensorflow#118382 (open), #117803 (closed)."""
@@ -20,6 +20,7 @@ theirs = torch.nn.functional.interpolate(torch.from_numpy(row)[None, None], size
 print("JAX  ", ours[0])
 print("torch", theirs[0])
 print(
-    f"of the 13 pixels that lie between ones, JAX has {int((ours[0, 3:] == 1).sum())} right, torch {int((theirs[0, 3:] == 1).sum())}"
+    f"of the 13 pixels that lie between ones, JAX has {int((ours[0, 3:] == 1).sum())} right, torch "
+    f"{int((theirs[0, 3:] == 1).sum())}"
 )
 sys.exit(not bool((ours[0, 3:] == 1).all()))

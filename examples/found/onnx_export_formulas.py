@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch 2.13's ONNX exporter, run by onnxruntime 1.32: log1p becomes log(1 + x) (0 for 1e-8), erfc becomes 1 - erf (0 for
-5), atan2(NaN, NaN) becomes 0, a NaN beside the diagonal makes diagonal() NaN, cumsum of float16 returns float32.
-Found by `ulpscope fuzz --device cpu --via onnxruntime --programs --seed 51` (cases 51:233, 51:273, 51:11, 51:50, 51:175).
+"""torch 2.13's ONNX exporter, run by onnxruntime 1.32: log1p becomes log(1 + x) (0 for 1e-8), erfc becomes 1 - erf (0
+for 5), atan2(NaN, NaN) becomes 0, a NaN beside the diagonal makes diagonal() NaN, cumsum of float16 returns float32.
+Found by `ulpscope fuzz --device cpu --via onnxruntime --programs --seed 51` (cases 51:233, 51:273, 51:11, 51:50,
+51:175).
 
-Issues: none found of log1p, erfc (of erfcx: microsoft/onnxscript#1223, open) and diagonal; atan2: microsoft/onnxscript#2557 (open) maps
-NaN to 0 on purpose, for atan2(0, 0); cumsum: pytorch/pytorch#111454 (open) of an explicit float16. What is right is by mpmath, or by what may be read: a diagonal has no other element."""
+Issues: none found of log1p, erfc (of erfcx: microsoft/onnxscript#1223, open) and diagonal; atan2:
+microsoft/onnxscript#2557 (open) maps NaN to 0 on purpose, for atan2(0, 0); cumsum: pytorch/pytorch#111454 (open) of an
+explicit float16. What is right is by mpmath, or by what may be read: a diagonal has no other element."""
 
 import logging
 import sys
@@ -40,7 +42,8 @@ for function, number, truth in ((torch.log1p, 1e-8, mpmath.log1p), (torch.specia
     got, nodes = exported(function, x)
     right = float(truth(mpmath.mpf(float(x[0]))))
     print(
-        f"{function.__name__.removeprefix('special_')}({number:g}) is {got[0]:g}, expected {right:g}; exported as {nodes}"
+        f"{function.__name__.removeprefix('special_')}({number:g}) is {got[0]:g}, expected {right:g}; exported as "
+        f"{nodes}"
     )
     wrong += abs(got[0] - right) > 1e-3 * abs(right)
 got, nodes = exported(lambda x: torch.atan2(x, x), torch.tensor([nan, 1.0]))

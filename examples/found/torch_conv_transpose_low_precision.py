@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch 2.13, CPU: transposed convolutions in float16 add the taps of a kernel in that format: 2048 where 2048 and eight
-ones are 2056. Exact: all numbers are whole, and 2056 is one of float16's own. In bfloat16 most forms are right.
+"""torch 2.13, CPU: transposed convolutions in float16 add the taps of a kernel in that format: 2048 where 2048 and
+eight ones are 2056. Exact: all numbers are whole, and 2056 is one of float16's own. In bfloat16 most forms are right.
 
 Issues: none found of the forward."""
 

@@ -17,7 +17,8 @@ for given, weights in zip(x.tolist(), target.tolist()):
     norm = top + math.log(math.fsum(math.exp(v - top) for v in given))
     rows.append(math.fsum(w * (norm - v) for v, w in zip(given, weights)))
 print(
-    f"torch: {float(loss)}; exact: {math.fsum(rows) / len(rows):.2f}; the sum before it is divided: {math.fsum(rows):.0f},"
+    f"torch: {float(loss)}; exact: {math.fsum(rows) / len(rows):.2f}; the sum before it is divided: "
+    f"{math.fsum(rows):.0f},"
     f" and float16 ends at {torch.finfo(torch.float16).max:.0f}"
 )
 assert math.isinf(loss) and math.fsum(rows) / len(rows) < 65504

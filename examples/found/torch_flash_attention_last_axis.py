@@ -2,7 +2,8 @@
 """torch 2.13 CPU: the flash attention operators read a last axis with gaps as if it had none: other numbers, and
 beside the tensor. scaled_dot_product_attention asks for dense axes before it chooses them; who calls them does not.
 
-Issues: pytorch/pytorch#187506 mends the forward (June 2026); none found of the backward. Needs torch alone; 1: it fails."""
+Issues: pytorch/pytorch#187506 mends the forward (June 2026); none found of the backward. Needs torch alone; 1: it
+fails."""
 
 import sys
 

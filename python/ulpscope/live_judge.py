@@ -8,8 +8,8 @@ call, where one before died over it}, {"reference": file} with what the program 
 (`session.handed`), {"pause": n} where nothing is to come for now, {"end": true}. Lines
 on standard output: {"finding": {...}} of what does not pass, {"done": folder, "judged": n, "left":
 {why: n}, "unjudged": [[op, why, n]]}, {"paused": n}, {"remark": text}, {"internal": text} of a mistake of ours,
-{"trouble": text}. The file judge.at says what is in work, should this process die, as it does where a call takes longer than the limit. Where the program is gone, so is this
-process, with all that lies in the folder it was told of.
+{"trouble": text}. The file judge.at says what is in work, should this process die, as it does where a call takes longer
+than the limit. Where the program is gone, so is this process, with all that lies in the folder it was told of.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ unless a fault is planted::
         y = a @ b
 
 ``ULPSCOPE_SIM_FAULTS`` plants faults at import: ``PATTERN:KIND[:key=value]...`` with ``;``
-between them, ``bug:NAME``, or ``@FILE`` of lines of JSON. Kernels run when their stream's turn comes, and not when they are called, unless
-``ULPSCOPE_SIM_LAUNCH_BLOCKING=1`` or :func:`set_launch_blocking` has them run in step. ``simccl`` is its
-backend of torch.distributed.
+between them, ``bug:NAME``, or ``@FILE`` of lines of JSON. Kernels run when their stream's turn comes, and not when they
+are called, unless ``ULPSCOPE_SIM_LAUNCH_BLOCKING=1`` or :func:`set_launch_blocking` has them run in step. ``simccl`` is
+its backend of torch.distributed.
 """
 
 from __future__ import annotations

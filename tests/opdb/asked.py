@@ -301,7 +301,8 @@ def table(rows, facts):
     ]
     for form, c in forms.items():
         lines.append(
-            f"| {form} | {c['equal'] + c['differs']} | {c['equal']} | {c['strides']} | {c['refused']} | {c['differs']} |"
+            f"| {form} | {c['equal'] + c['differs']} | {c['equal']} | {c['strides']} | {c['refused']} | "
+            f"{c['differs']} |"
         )
     lines += ["", "| what differs, or did not run | how |", "|---|---|"]
     for row in bad:
@@ -331,7 +332,8 @@ def main():
     idle = sum(n_run(row) == 0 and row not in bad for row in rows)
     how = "in step" if os.environ.get("ULPSCOPE_SIM_LAUNCH_BLOCKING", "0") not in ("", "0") else "on streams"
     facts = (
-        f"Torch {torch.__version__.partition('+')[0]}, {len(rows)} entries, up to {args.samples} samples of each form and "
+        f"Torch {torch.__version__.partition('+')[0]}, {len(rows)} entries, up to {args.samples} samples of each "
+        "form and "
         f"dtype, kernels {how}; {len(rows) - len(bad) - idle} entries differ nowhere, {idle} "
         "cannot run, for a reason that is told. Written by "
         f"`./run opdb --samples {args.samples} --write FILE`."

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A wrong kernel for each row of docs/reference/excuses.md as an operator that a trace can hold: of test_excuses_property those
-that are not tested in test_pack_wants otherwise, what is a callable there registered. For `--import`."""
+"""A wrong kernel for each row of docs/reference/excuses.md as an operator that a trace can hold: of
+test_excuses_property those that are not tested in test_pack_wants otherwise, what is a callable there registered. For
+`--import`."""
 
 import functools
 from types import SimpleNamespace

@@ -306,7 +306,8 @@ with ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(), ulpscope.
 
 
 def test_what_entered_is_no_error_of_a_call(tmp_path):
-    """A view of what a step before made, other rows for a mask, and numbers beside NaN where both sides' norm is coarse."""
+    """A view of what a step before made, other rows for a mask, and numbers beside NaN where both sides' norm is
+    coarse."""
     for name, *words in (
         ("a", ""),
         ("b", "", "moved"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of single elements in float32: what libraries lose (up to 4 units in the last place) passes, also what an
-exponential loses by x log2 e; 16 units everywhere, or 32 at one element of twenty, are accused, also where a result reacts strongly
-to its input: that one is given exactly."""
+exponential loses by x log2 e; 16 units everywhere, or 32 at one element of twenty, are accused, also where a result
+reacts strongly to its input: that one is given exactly."""
 
 import pytest
 import torch

@@ -542,7 +542,8 @@ def test_a_text_runs_as_often_as_it_is_asked_and_says_what_was_refused(capsys, m
     assert test.ran == {"taken": 3, "refused": len(runs) - 3} and len(runs) > 3
     said = capsys.readouterr().out
     assert said.startswith(
-        f"text on sim:0: 3 cases, the test ran {len(runs)} times: {len(runs) - 3} draws were refused, the last one as RuntimeError"
+        f"text on sim:0: 3 cases, the test ran {len(runs)} times: {len(runs) - 3} draws were refused, the last one "
+        "as RuntimeError"
     )
     monkeypatch.setenv("ONEFLOW_TEST_VERBOSE", "1")
     oneflow.autotest(n=1)(broad_matmul)(None)

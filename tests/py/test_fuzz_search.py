@@ -126,7 +126,8 @@ def test_what_a_search_finds_is_replayed_by_its_name(trace, tmp_path):
 # ---- specifications --------------------------------------------------------------------
 
 REFUSED = {
-    '{"op": "aten::mm", "args": [{"shape": [4, 6]}, {"shape": [7, 5]}]}': "line 1: the CPU takes no such call of aten::mm: mat1",
+    '{"op": "aten::mm", "args": [{"shape": [4, 6]}, {"shape": [7, 5]}]}': "line 1: the CPU takes no such call of "
+    "aten::mm: mat1",
     "nonsense": "line 1 is no JSON",
     '{"op": "aten::nope"}': "torch has no operator aten::nope",
     '{"op": "aten::mm", "args": [{"shape": 4}]}': "shape is a list of sizes",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ulpscope fuzz --matrix` and `--profile`: what a device refuses of what the CPU takes, kept for as long as the device is
-the same, and how long both take; neither says what is right."""
+"""`ulpscope fuzz --matrix` and `--profile`: what a device refuses of what the CPU takes, kept for as long as the device
+is the same, and how long both take; neither says what is right."""
 
 import os
 import subprocess

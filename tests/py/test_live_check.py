@@ -85,8 +85,7 @@ def test_an_honest_run_is_accused_of_nothing(device, tmp_path):
         train(device, fused=False)
     assert (live.findings(), live.error, live.skipped) == ([], None, 0)
     assert live.n_judged > 100
-    done = subprocess.run(["ulpscope", "report", tmp_path / "out"], capture_output=True, text=True,
-                          timeout=PATIENCE)  # fmt: skip
+    done = subprocess.run(["ulpscope", "report", tmp_path / "out"], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert f"checked     {live.n_judged + live.unjudged} calls" in done.stdout
     assert f" on {device}" in " ".join(done.stdout.split()) and " s of judging (" in done.stdout
@@ -105,9 +104,11 @@ def test_planted_faults_are_named_with_step_and_module():
     with ulpscope.sim.plant(faults), ulpscope.live_check() as live:
         train()
     found = live.findings()
-    assert places(found) == {("aten::gelu", "forward", "act", "reduced"),
-                             ("aten::gelu_backward", "backward", "act", "wrong"),
-                             ("aten::_fused_adamw_", "optimizer", "", "wrong")}  # fmt: skip
+    assert places(found) == {
+        ("aten::gelu", "forward", "act", "reduced"),
+        ("aten::gelu_backward", "backward", "act", "wrong"),
+        ("aten::_fused_adamw_", "optimizer", "", "wrong"),
+    }
     assert sorted({f.step for f in found}) == [0, 1] and len(found) == 6
     first = next(f for f in found if f.op == "aten::gelu")
     assert first.cause == "result rounded to bfloat16" and 7 < first.effective_bits < 10
@@ -264,10 +265,19 @@ def test_a_program_that_is_killed_leaves_nothing(tmp_path, temporary):
     shutil.rmtree(temporary / "torchinductor_root", ignore_errors=True)
 
 
-BAD = (({"ops": "a["}, "ops"), ({"steps": []}, "one step"), ({"every": 0}, "every 0"), ({"budget": 0}, "budget 0"),
-       ({"on_fail": "stop"}, "on_fail 'stop'"), ({"on_fail": "dump"}, "name it, output="), ({"step_by": "x"}, "step_by"),
-       ({"inputs": "x"}, "inputs 'x'"), ({"inputs": "reference"}, "are for modules"),
-       ({"level": "x"}, "level 'x'"), ({"level": "module", "ops": "mm"}, "leave out ops"))  # fmt: skip
+BAD = (
+    ({"ops": "a["}, "ops"),
+    ({"steps": []}, "one step"),
+    ({"every": 0}, "every 0"),
+    ({"budget": 0}, "budget 0"),
+    ({"on_fail": "stop"}, "on_fail 'stop'"),
+    ({"on_fail": "dump"}, "name it, output="),
+    ({"step_by": "x"}, "step_by"),
+    ({"inputs": "x"}, "inputs 'x'"),
+    ({"inputs": "reference"}, "are for modules"),
+    ({"level": "x"}, "level 'x'"),
+    ({"level": "module", "ops": "mm"}, "leave out ops"),
+)
 
 
 @pytest.mark.parametrize(("arguments", "said"), BAD)
@@ -291,7 +301,8 @@ def test_a_module_is_judged_from_its_own_inputs_on():
 
 
 def test_modules_inside_which_autocast_rounds_are_held_to_what_that_costs():
-    """Their chain in float64 does not round where autocast does, runs that tell what that costs do; an error beyond is found."""
+    """Their chain in float64 does not round where autocast does, runs that tell what that costs do; an error beyond is
+    found."""
 
     def forward(net, x):
         with torch.autocast("sim", torch.bfloat16):
@@ -321,8 +332,11 @@ def test_a_model_in_bfloat16_is_not_accused_of_its_own_roundings(shape):
     net = torch.nn.Sequential(Chain(), torch.nn.Linear(32, 16), *last).to("sim").bfloat16()
     x = torch.randn(16, 16).bfloat16().to("sim")
     inside = {"module:(model)", "module:0", "module:0.act"}
-    for fault, found in ((None, set()), ("aten::gelu:scale:factor=0.5", inside), ("aten::addmm:scale:factor=1.01", {
-            "module:(model)", "module:0", "module:0.up", "module:1"})):  # fmt: skip
+    for fault, found in (
+        (None, set()),
+        ("aten::gelu:scale:factor=0.5", inside),
+        ("aten::addmm:scale:factor=1.01", {"module:(model)", "module:0", "module:0.up", "module:1"}),
+    ):
         with (
             ulpscope.sim.plant(fault) if fault else contextlib.nullcontext(),
             ulpscope.live_check(level="module") as live,
@@ -350,8 +364,15 @@ class InPlace(torch.nn.Module):
         return h
 
 
-@pytest.mark.parametrize(("fault", "found"), [
-    (None, set()), ("aten::tanh:scale", {"", "mix"}), ("aten::mul_:scale", {"", "mix"}), ("aten::relu_:scale", {"", "act"})])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        (None, set()),
+        ("aten::tanh:scale", {"", "mix"}),
+        ("aten::mul_:scale", {"", "mix"}),
+        ("aten::relu_:scale", {"", "act"}),
+    ],
+)
 def test_a_module_that_writes_in_place_is_judged_by_what_it_leaves(fault, found):
     torch.manual_seed(0)
     net, x = InPlace().to("sim:0"), torch.randn(8, 16).to("sim:0")
@@ -370,13 +391,17 @@ class Chain(torch.nn.Module):
         return self.act(self.up(self.first(x) * 2) + 1)
 
 
-@pytest.mark.parametrize(("faults", "device", "reference"), [
-    ("", set(), set()),
-    ("aten::tanh:scale", {"", "first"}, {"", "first"}),
-    ("aten::tanh:nan; aten::gelu:bf16_output", {"", "first"}, {"", "first", "act"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("faults", "device", "reference"),
+    [
+        ("", set(), set()),
+        ("aten::tanh:scale", {"", "first"}, {"", "first"}),
+        ("aten::tanh:nan; aten::gelu:bf16_output", {"", "first"}, {"", "first", "act"}),
+    ],
+)
 def test_with_the_inputs_of_the_reference_an_early_error_accuses_and_hides_nobody(
-        monkeypatch, faults, device, reference):  # fmt: skip
+    monkeypatch, faults, device, reference
+):
     torch.manual_seed(0)
     net, x = Chain().to("sim:0"), torch.randn(1, 16).to("sim:0")
     monkeypatch.setenv("ULPSCOPE_SIM_FAULTS", faults)  # of the process that runs modules again
@@ -425,12 +450,17 @@ twice.register_kernel("sim")(lambda x: x.float() * 2.5)  # as an extension that 
 def test_an_extension_that_needs_the_package_of_its_device(tmp_path):
     """The judge, which computes on the CPU, imports that first; what cannot be imported is said."""
     (tmp_path / "vendored.py").write_text(NEEDS_SIM)
-    (tmp_path / "gone.py").write_text("import sys, torch\nassert sys.argv[-1] == 'here', 'not without here'\n"
-                                      "lib = torch.library.Library('gone', 'DEF')\nlib.define('same(Tensor x) -> Tensor')\n"
-                                      "lib.impl('same', lambda x: x.clone(), 'PrivateUse1')\n")  # fmt: skip
-    (tmp_path / "script.py").write_text("import torch, ulpscope, ulpscope.sim, vendored, gone\nx = torch.ones(4, device='sim')\n"
-                                        "with ulpscope.live_check(ops='vendored::*,gone::*') as live:\n    torch.ops.vendored.twice(x)\n    torch.ops.gone.same(x)\n"
-                                        "print(*(f.op + ' ' + f.verdict for f in live.findings()))\nprint(live.not_judged())\n")  # fmt: skip
+    (tmp_path / "gone.py").write_text(
+        "import sys, torch\nassert sys.argv[-1] == 'here', 'not without here'\n"
+        "lib = torch.library.Library('gone', 'DEF')\nlib.define('same(Tensor x) -> Tensor')\n"
+        "lib.impl('same', lambda x: x.clone(), 'PrivateUse1')\n"
+    )
+    (tmp_path / "script.py").write_text(
+        "import torch, ulpscope, ulpscope.sim, vendored, gone\nx = torch.ones(4, device='sim')\n"
+        "with ulpscope.live_check(ops='vendored::*,gone::*') as live:\n    torch.ops.vendored.twice(x)\n    "
+        "torch.ops.gone.same(x)\n"
+        "print(*(f.op + ' ' + f.verdict for f in live.findings()))\nprint(live.not_judged())\n"
+    )
     done = subprocess.run([sys.executable, "script.py", "here"], capture_output=True, text=True, cwd=tmp_path)
     found, left = done.stdout.splitlines()
     assert found == "vendored::twice wrong", done

@@ -419,8 +419,8 @@ def test_event_files(tmp_path):
 
 @pytest.mark.parametrize("model", ["mlp", "gpt"])
 def test_curves_of_real_trainings(tmp_path, model):
-    """tests/curves/record.py: no seed drifts from another, two pairs at most lie apart, the others are not told; a rate 5 % off
-    differs, a layer in bfloat16 does not."""
+    """tests/curves/record.py: no seed drifts from another, two pairs at most lie apart, the others are not told; a rate
+    5 % off differs, a layer in bfloat16 does not."""
     with (Path(__file__).parents[1] / "curves" / f"{model}.csv").open() as file:
         names, *rows = csv.reader(file)
     curves = dict(zip(names, np.array(rows, float).T, strict=True))

@@ -248,7 +248,8 @@ def test_target_iter_dump_path_and_white_list(shim, tmp_path):
         tmp_path / "w",
         shim,
         "from api_accuracy_checker.dump import msCheckerConfig\n"
-        "msCheckerConfig.update_config(dump_path='../elsewhere', target_iter=[0, 1], white_list=['linear', '__add__'])\n",
+        "msCheckerConfig.update_config(dump_path='../elsewhere', target_iter=[0, 1], white_list=['linear', "
+        "'__add__'])\n",
     )
     for step in ("step0", "step1"):
         assert {n.rsplit("*", 1)[0] for n in files(tmp_path / "elsewhere", step)[0]} == {
@@ -720,9 +721,8 @@ def magic(shim, tmp_path_factory):
     (folder / "main.py").write_text(
         "import api_accuracy_checker.dump as DP, torch\nfrom api_accuracy_checker.dump import msCheckerConfig\n"
         f"msCheckerConfig.update_config(white_list=[{names}])\n"
-        "X, Y = torch.rand(4, 4) + 1, torch.rand(4, 4) + 1; I, J = torch.arange(16).view(4, 4), torch.ones(4, 4).long()\n"
-        + "\n".join(lines)
-        + "\n"
+        "X, Y = torch.rand(4, 4) + 1, torch.rand(4, 4) + 1; I, J = torch.arange(16).view(4, 4), torch.ones(4, "
+        "4).long()\n" + "\n".join(lines) + "\n"
     )
     run(
         [sys.executable, "main.py"],

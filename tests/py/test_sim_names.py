@@ -23,7 +23,8 @@ ABSENT = {
     "CudaError DeferredCudaCallError check_error cudaStatus cudart": "CUDA's runtime, handed on",
     "ExternalStream get_stream_from_external": "streams of nobody else's",
     "current_blas_handle current_solver_handle has_half has_magma": "CUDA's libraries",
-    "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature utilization": "sensors of a board",
+    "clock_rate device_memory_used list_gpu_processes memory_usage power_draw temperature "
+    "utilization": "sensors of a board",
     "get_arch_list get_gencode_flags": "targets of a compiler",
     "get_sync_debug_mode set_sync_debug_mode": "n_waits of memory_stats() counts waits instead",
     "host_memory_stats* reset_*host_memory_stats": "pinned memory is the machine's own, and not cached",

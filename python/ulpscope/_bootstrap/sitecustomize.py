@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in every Python process under `ulpscope capture`, `ulpscope run` and `ulpscope env`: waits for torch
-to be imported, then starts the recorder, the modes, or what tells flags at the end. A sitecustomize that this one hides is run first. How far each
-process came stands in the launcher's folder, a file for each."""
+to be imported, then starts the recorder, the modes, or what tells flags at the end. A sitecustomize that this one hides
+is run first. How far each process came stands in the launcher's folder, a file for each."""
 
 from __future__ import annotations
 

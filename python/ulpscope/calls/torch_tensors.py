@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m ulpscope.calls.torch_tensors IN OUT`: the tensors of a file of torch.save as safetensors, for
 `ulpscope judge`. Nothing in IN runs (torch_files.load). Names are those of the dicts and places of the lists that
-hold them, behind six digits and a mark that keep their order (src/files/tensor_set.c). What is wrong is one line of output."""
+hold them, behind six digits and a mark that keep their order (src/files/tensor_set.c). What is wrong is one line of
+output."""
 
 from __future__ import annotations
 

@@ -363,7 +363,10 @@ def open_device(name: str, home: str = "cpu", via: str = "", mark: Callable[[str
 
 def _unknown(name, why):
     known = ", ".join(present() + [k for k in ("sim",) if k not in present()])
-    return f"device {name} is not there ({why}); known here: {known}; ulpscope doctor --device {name} looks for what is missing"
+    return (
+        f"device {name} is not there ({why}); known here: {known}; ulpscope doctor --device {name} looks for "
+        "what is missing"
+    )
 
 
 def _open_callable(name, home):

@@ -160,7 +160,10 @@ class Gradient:
             return None  # a corner
         if abs(slope - two[2]) <= unsure:
             return ""
-        return f"its gradient has the slope {slope:.12g} along a direction in which its values rise by {two[2]:.12g} (float64, to {unsure:.1g})"
+        return (
+            f"its gradient has the slope {slope:.12g} along a direction in which its values rise by "
+            f"{two[2]:.12g} (float64, to {unsure:.1g})"
+        )
 
     def _at(self, given, along, weight, h):
         """(the weighed sum of the result where the inputs are moved by `h`, the size of its terms)."""

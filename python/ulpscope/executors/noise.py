@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A precision as another honest device might round it: a call taken apart into its
 elementary steps, and every inexact result of one moved by an ulp, of an elementary function
-by two, up or down within the function's range, or flushed to zero. What a formula loses by that, no device can be blamed for.
-Serves `reference`."""
+by two, up or down within the function's range, or flushed to zero. What a formula loses by that, no device can be
+blamed for. Serves `reference`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The random numbers of the host program: judging draws and seeds, and leaves every stream
-as it was; and its threads. Serves `judges.draws.random_operators`, `reference_runs`, `session.judging` and `session.api`."""
+as it was; and its threads. Serves `judges.draws.random_operators`, `reference_runs`, `session.judging` and
+`session.api`."""
 
 from __future__ import annotations
 

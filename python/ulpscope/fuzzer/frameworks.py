@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another framework as the second side of a text: `module:NAME`, any module that can be imported and has torch's names. Steps
-run by these names on values that went over by DLPack or numpy, and what comes of them is judged as a device's answer. Needs
-torch for tensors and the gradients that are asked for.
+"""Another framework as the second side of a text: `module:NAME`, any module that can be imported and has torch's names.
+Steps run by these names on values that went over by DLPack or numpy, and what comes of them is judged as a device's
+answer. Needs torch for tensors and the gradients that are asked for.
 
-What such a module may have beside torch's names: `Tensor` with methods as functions of their first argument, where its own
-tensors have others; `from_torch` and `to_torch` in place of DLPack; `vjp(function, *tensors) -> (results, pullback)` where it has
-no `autograd.grad` (or `grad`) of torch's kind; `load(module, weights)` where modules lay out weights, by torch's names, in
-another way. docs/how-to/migrate-autotest.md."""
+What such a module may have beside torch's names: `Tensor` with methods as functions of their first argument, where its
+own tensors have others; `from_torch` and `to_torch` in place of DLPack; `vjp(function, *tensors) -> (results,
+pullback)` where it has no `autograd.grad` (or `grad`) of torch's kind; `load(module, weights)` where modules lay out
+weights, by torch's names, in another way. docs/how-to/migrate-autotest.md."""
 
 from __future__ import annotations
 
@@ -199,7 +199,8 @@ class Side(Run):
 
 
 def put(module: Any, key: str, value: Any) -> None:
-    """Puts a weight in the place of that of a module; what it does not have is left out, as a counter of batches may be."""
+    """Puts a weight in the place of that of a module; what it does not have is left out, as a counter of batches may
+    be."""
     *path, name = key.split(".")
     owner = module
     for part in path:
@@ -223,7 +224,8 @@ def put(module: Any, key: str, value: Any) -> None:
 
 
 def asked_gradients(program: Callable[..., Any], leaves: Sequence[torch.Tensor]) -> Any:
-    """What is asked of a framework: which results are differentiated, by which cotangents, and which leaves have a gradient."""
+    """What is asked of a framework: which results are differentiated, by which cotangents, and which leaves have a
+    gradient."""
     given = [t.detach().requires_grad_() if t.is_floating_point() or t.is_complex() else t.detach() for t in leaves]
     with torch.enable_grad():
         results = program(*given)

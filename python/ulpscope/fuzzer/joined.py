@@ -26,10 +26,13 @@ MOVED = (
     "stack SELECT id + :stack, frames FROM part.stack",
     "storage SELECT id + :storage, device, bytes FROM part.storage",
     "version SELECT id + :version, storage + :storage, generation, NULL, call + :call FROM part.version",
-    'tensor SELECT id + :tensor, version + :version, dtype, sizes, strides, "offset", requires_grad, stats, form, NULL, 0 '
+    'tensor SELECT id + :tensor, version + :version, dtype, sizes, strides, "offset", requires_grad, stats, form, '
+    "NULL, 0 "
     "FROM part.tensor",
-    "call SELECT sequence + :call, step, phase, op + :op, module + :module, stack + :stack, thread, parent + :call, args, "
-    f"CASE WHEN {FORWARD} IS NULL THEN state ELSE json_set(state, '$.forward', {FORWARD} + :call) END, status, composite "
+    "call SELECT sequence + :call, step, phase, op + :op, module + :module, stack + :stack, thread, parent + "
+    ":call, args, "
+    f"CASE WHEN {FORWARD} IS NULL THEN state ELSE json_set(state, '$.forward', {FORWARD} + :call) END, status, "
+    "composite "
     "FROM part.call",
     "arg SELECT call + :call, role, path, position, tensor + :tensor FROM part.arg",
     "note SELECT call + :call, kind, text FROM part.note",

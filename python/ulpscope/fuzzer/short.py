@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Short programs on a device: what is said of one, which line of one is at fault, and the smallest program that fails as well.
-Only the recipe is changed: lines, sizes, layouts, dtypes and kinds of values, never elements.
+"""Short programs on a device: what is said of one, which line of one is at fault, and the smallest program that fails
+as well. Only the recipe is changed: lines, sizes, layouts, dtypes and kinds of values, never elements.
 Needs nothing of torch that replays do not."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples of calls from specifications: `python -m ulpscope.fuzzer.spec FILE [MODULE...]` makes of each line
 of a file one call, or of an operator's name alone as many as its schema and a few probes give, and
-keeps them as a trace for `ulpscope fuzz`, in the cache folder. docs/reference/fuzz.md has the form. Needs of torch what recording needs."""
+keeps them as a trace for `ulpscope fuzz`, in the cache folder. docs/reference/fuzz.md has the form. Needs of torch what
+recording needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A text as it was run: a line for each function of torch that it called. The lines run again on other tensors, on another
-device, in float64 or by another framework's names, so what a text does besides (assertions, counters, prints) happens
-once. Serves `programs`. Needs torch for its tensors."""
+"""A text as it was run: a line for each function of torch that it called. The lines run again on other tensors, on
+another device, in float64 or by another framework's names, so what a text does besides (assertions, counters, prints)
+happens once. Serves `programs`. Needs torch for its tensors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case of a text (`programs`) as a function of tensors, and the verdict on it on a device. Needs of torch: make_fx, for
-compilers.
+"""A case of a text (`programs`) as a function of tensors, and the verdict on it on a device. Needs of torch: make_fx,
+for compilers.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ def replayed(
     function: Callable[..., Any], first: Tape, device: Any, args: Sequence[Any] = ()
 ) -> tuple[Callable[..., Any], list[torch.Tensor], bool]:
     """
-    A case of a text, on a tape of its own, as a function of the tensors that it begins with, these, and whether gradients can be
-    asked. Refused where the CPU refuses it, and the device does with an exception of that kind; Disagrees where it does not.
+    A case of a text, on a tape of its own, as a function of the tensors that it begins with, these, and whether
+    gradients can be asked. Refused where the CPU refuses it, and the device does with an exception of that kind;
+    Disagrees where it does not.
     """
     runs = itertools.count(1)
 
@@ -100,7 +101,8 @@ def judged(
     double_backward: bool = False,
     via: str = "",
 ) -> Any:
-    """The verdict on a case of a text, on a device; None where it is only to run. As `replayed` where one of both refuses it."""
+    """The verdict on a case of a text, on a device; None where it is only to run. As `replayed` where one of both
+    refuses it."""
     program, leaves, has = replayed(function, first, device, args)
     backward, double_backward = backward and has, double_backward and has
     if double_backward:  # many an operator has none
@@ -131,7 +133,8 @@ def judged(
 def on_side(
     program: Callable[..., Any], first: Tape, device: Any, leaves: Sequence[torch.Tensor] | None = None
 ) -> Callable[..., Any]:
-    """The program as a device runs it. Where that is another framework, with the gradients of `leaves` if these are given."""
+    """The program as a device runs it. Where that is another framework, with the gradients of `leaves` if these are
+    given."""
     framework = frameworks.find(device)
     if framework is None:
         return program
@@ -146,8 +149,9 @@ def moved(leaves: Sequence[torch.Tensor], device: Any) -> list[torch.Tensor]:
 
 
 def _same_refusal(program, device, leaves, problem):
-    """Disagrees where a device answers what the CPU refuses, or refuses it with an exception of another kind. Of another
-    framework that is whether it has the thing at all: each has exceptions of its own for arguments that do not go."""
+    """Disagrees where a device answers what the CPU refuses, or refuses it with an exception of another kind. Of
+    another framework that is whether it has the thing at all: each has exceptions of its own for arguments that do not
+    go."""
     framework = frameworks.find(device)
     if (framework is None and torch.device(device).type == "cpu") or not leaves:
         return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failing case of a text tells: made small by simpler draws while it fails in the same way, then the program as it was
-drawn, what it was given, and what to type to see it again. Needs torch for differences."""
+"""What a failing case of a text tells: made small by simpler draws while it fails in the same way, then the program as
+it was drawn, what it was given, and what to type to see it again. Needs torch for differences."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ PARTS = {
 
 
 def parsed(case: Any, seed: int = 0) -> tuple[int, int, dict[Any, Any]]:
-    """(seed, number, choices) of what names a case: 7, "7", "0:7", or "0:7; 2=0, x1=ones" with draws that are not its own."""
+    """(seed, number, choices) of what names a case: 7, "7", "0:7", or "0:7; 2=0, x1=ones" with draws that are not its
+    own."""
     head, _, rest = str(case).partition(";")
     first, _, number = head.rpartition(":")
     try:
@@ -193,7 +194,8 @@ def alike(found: Failure, failure: Failure) -> bool:
 def shrunk(
     failure: Failure, function: Callable[..., Any], device: Any, args: Sequence[Any], how: dict[str, Any]
 ) -> tuple[Failure, int, Tape | None]:
-    """(the smallest failure that tells as much, how many runs that took, a smaller one that does not tell the cause)."""
+    """(the smallest failure that tells as much, how many runs that took, a smaller one that does not tell the
+    cause)."""
     if how["via"] or how["double_backward"]:
         return explained(failure, function, device, args, how), 0, None
     search = TextSearch(failure, function, device, args, how)

@@ -20,7 +20,8 @@ REPEATS = 5  # of each case on each side, after one that is not counted
 def profiled(
     function: Callable[..., Any], seed: int, cases: Iterable[int], device: Any, args: Sequence[Any], backward: bool
 ) -> list[dict[str, Any]]:
-    """[{op, phase, calls, device_ms, cpu_ms, ratio}] of the cases that the CPU takes: sums of the medians of each, the slowest first."""
+    """[{op, phase, calls, device_ms, cpu_ms, ratio}] of the cases that the CPU takes: sums of the medians of each, the
+    slowest first."""
     total = defaultdict(lambda: {"calls": 0, "device_ms": 0.0, "cpu_ms": 0.0})
     for case in cases:
         try:
@@ -63,6 +64,7 @@ def table(name: str, device: str, rows: list[dict[str, Any]]) -> str:
     for r in rows:
         ratio = f"{r['ratio']:.2f}" if r["ratio"] is not None else "-"
         lines.append(
-            f"{r['op']:<{width}}  {r['phase']:<9} {r['calls']:>6} {r['device_ms']:>10.4f} {r['cpu_ms']:>10.4f} {ratio:>7}"
+            f"{r['op']:<{width}}  {r['phase']:<9} {r['calls']:>6} {r['device_ms']:>10.4f} {r['cpu_ms']:>10.4f} "
+            f"{ratio:>7}"
         )
     return "\n".join(lines)

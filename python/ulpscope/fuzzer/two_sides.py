@@ -66,12 +66,12 @@ def fuzz(
     intermediates and gradients for a random cotangent are judged as `ulpscope.check_call` does; with
     `double_backward` the gradients of these for another one, too.
 
-    `profile=True` judges nothing: it prints how long each operator takes on both sides, and keeps the rows as `.rows` of the test.
-    `via` names a backend of torch.compile: what it makes of the text's operators runs on the device.
+    `profile=True` judges nothing: it prints how long each operator takes on both sides, and keeps the rows as `.rows`
+    of the test. `via` names a backend of torch.compile: what it makes of the text's operators runs on the device.
 
-    AssertionError where one is accused, with the verdict, the program as it was drawn, made small by simpler draws where
-    `shrink` is, and what to type to run it alone: `case` is a number, or what was printed. What the test itself raises,
-    as by an assertion, is raised as it is. `judge=False` only runs them. `.ran` of the test counts the runs.
+    AssertionError where one is accused, with the verdict, the program as it was drawn, made small by simpler draws
+    where `shrink` is, and what to type to run it alone: `case` is a number, or what was printed. What the test itself
+    raises, as by an assertion, is raised as it is. `judge=False` only runs them. `.ran` of the test counts the runs.
     ValueError where the CPU refuses more than 20 draws for each it takes, or nothing is judged.
     """
     how = {"backward": backward, "cause": cause, "judge": judge, "double_backward": double_backward, "via": via}
@@ -113,7 +113,8 @@ def on_two_sides(
     shrink: bool = True,
     verbose: bool = False,
 ) -> Callable[..., Any]:
-    """The test. `options` are those that a line to run a case again has; `by`: the name of the decorator and its module."""
+    """The test. `options` are those that a line to run a case again has; `by`: the name of the decorator and its
+    module."""
     if not devices or str(devices[0]) != "cpu":
         raise ValueError(f'devices is {devices!r}: the first is "cpu", which says what is right')
     function = getattr(function, "text", function)  # of a test that has a decorator already
@@ -195,8 +196,8 @@ class _Run:
             )
         if tried > taken or self.verbose:
             print(
-                f"{self.name} on {self.device}: {taken} cases, the test ran {tried} times: {tried - taken} draws were refused"
-                + (f", the last one as {why}" if why else "")
+                f"{self.name} on {self.device}: {taken} cases, the test ran {tried} times: {tried - taken} draws "
+                "were refused" + (f", the last one as {why}" if why else "")
             )
         if not judged_ones:
             raise ValueError(f"{self.name}: none of {taken} cases could be judged: {verdict.sentence}")

@@ -3,9 +3,9 @@
 of one call of each, in the cache folder, from which `ulpscope fuzz --programs` gives each its turn:
 `python -m ulpscope.fuzzer.words`. Needs of torch nothing private.
 
-A word is (operator of ATen that it is known as, the outermost that runs; text, marks). In a text stand operands {a}, {b}, {c},
-axes {d}, {e} of a, {n} of 1 to 3, {k} a constant. Marks: "=" where the result is a choice among numbers that the
-operands have, so that nothing is rounded; "!" where a rounding error of an operand may become a step:
+A word is (operator of ATen that it is known as, the outermost that runs; text, marks). In a text stand operands {a},
+{b}, {c}, axes {d}, {e} of a, {n} of 1 to 3, {k} a constant. Marks: "=" where the result is a choice among numbers that
+the operands have, so that nothing is rounded; "!" where a rounding error of an operand may become a step:
 then operands must be such.
 """
 

@@ -4,7 +4,8 @@
 `nan_tracker` is the public context manager. Calls come in as in a capture, as statistics
 alone, and go through `usc_births` (ulpscope/x/flow.h) on the session's thread: no trace, no
 file, memory for what lives. With `keep_calls` they come with their data, of which the last
-stay in memory (src/capture/recent.h) until they are to be written. All wording is made in C, as for `ulpscope overflow`.
+stay in memory (src/capture/recent.h) until they are to be written. All wording is made in C, as for `ulpscope
+overflow`.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     but on the simulated device, whose memory is the host's, and with `keep_calls`, which reads bytes.
 
     It works beside a `capture` and other modes, four of them at once. Where tracking fails the
-    program goes on without: it is said on stderr, and `nan.error` holds the sentence. Raises ValueError for bad arguments.
+    program goes on without: it is said on stderr, and `nan.error` holds the sentence. Raises ValueError for bad
+    arguments.
     """
 
     NOUN = "NaN tracking"

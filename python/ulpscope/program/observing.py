@@ -30,7 +30,8 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
 
     | `level` | of each tensor |
     | 1 | name, dtype, device, shape, stride |
-    | 2 | a signature too: counts of elements, NaN and Inf; min, max, mean, std, sum, sum of |x|, the values nearest to zero on each side, NaN and Inf left out; of booleans how many are true |
+    | 2 | a signature too: counts of elements, NaN and Inf; min, max, mean, std, sum, sum of |x|, the values nearest to
+    zero on each side, NaN and Inf left out; of booleans how many are true |
     | 3 | its first `length` values instead |
     | 4 | all values instead |
     | 5 | signature and first values |
@@ -39,7 +40,8 @@ class observe(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     A line has `call` (from 1), `op`, `phase`, `thread`, `arguments` as a trace has them, `inputs`
     before the call and `outputs` behind it, written arguments among them. Two runs, or devices, are
     compared by their signatures without moving a tensor. From level 2 on the device is waited for. The file
-    is appended to; lines stand there when a step or the block ends. `ops`, `steps`, `ranks`, `threads`, `step_by` as in `nan_tracker`; give each rank its own file.
+    is appended to; lines stand there when a step or the block ends. `ops`, `steps`, `ranks`, `threads`, `step_by` as in
+    `nan_tracker`; give each rank its own file.
 
     Raises ValueError for bad arguments; a file that cannot be written is said, and the program goes on.
     """

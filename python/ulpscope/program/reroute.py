@@ -224,9 +224,9 @@ class substitute(Rerouted):  # noqa: N801 - it is used like a function
     `fn` gets the operator's arguments, as its schema orders them, and returns what the operator
     returns: number, shapes and dtypes are held to the operator's meta kernel where it has one;
     what differs raises a ValueError with a sentence. Of an in-place operator the result is copied
-    into the argument, unless `fn` wrote it itself, and into `out` where `fn` takes no such argument. Autograd stays the operator's own; of a composite
-    operator it is that of `fn`. The operator called inside `fn` is the original. What `fn` raises
-    reaches the program. `ops` may be a PATTERN. All else as in `fallback`.
+    into the argument, unless `fn` wrote it itself, and into `out` where `fn` takes no such argument. Autograd stays the
+    operator's own; of a composite operator it is that of `fn`. The operator called inside `fn` is the original. What
+    `fn` raises reaches the program. `ops` may be a PATTERN. All else as in `fallback`.
     """
 
     def __init__(

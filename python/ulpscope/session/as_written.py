@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written operator by operator (short programs, tests in plain torch text): each of them rounds to the dtype that
-it gives, so what torch's own run on the CPU loses in between is no device's fault. Needs nothing of torch that
+"""What is written operator by operator (short programs, tests in plain torch text): each of them rounds to the dtype
+that it gives, so what torch's own run on the CPU loses in between is no device's fault. Needs nothing of torch that
 judging does not."""
 
 from __future__ import annotations

@@ -745,8 +745,8 @@ def watch(
         for event in w.events():
             print(event.sentence)
 
-    `config`: "k:v,k:v" (docs/reference/watch-reference.md); None: what NPU_ASD_CONFIG says, else mode sound. It may hold
-    action, weights_every, matmul_every, audit, neighbour, keep_calls and exit_code as well; arguments count
+    `config`: "k:v,k:v" (docs/reference/watch-reference.md); None: what NPU_ASD_CONFIG says, else mode sound. It may
+    hold action, weights_every, matmul_every, audit, neighbour, keep_calls and exit_code as well; arguments count
     before it.
     `process_group`: over which ranks are held against each other; None: that of the model's
     DistributedDataParallel or FSDP, else none. All of its ranks call this function. `action`: "log";

@@ -3,8 +3,8 @@
 
 Each rank takes sums of its gradients, element times +1 or -1, before they are reduced, and of what it has
 behind the backward; the mean of the first over all ranks is the second, but for roundings (`judged`, the
-bound is in docs/reference/watch-reference.md). Signs are the same on all ranks and drawn once: roundings add up under them as a
-walk at random whatever the data, and elements that have changed places show. It sees what the vote of
+bound is in docs/reference/watch-reference.md). Signs are the same on all ranks and drawn once: roundings add up under
+them as a walk at random whatever the data, and elements that have changed places show. It sees what the vote of
 replicas cannot: what is wrong on all ranks alike. Nothing of the program is touched, no sum is waited for.
 
 Needs of torch: callbacks behind a backward (the engine's queue_callback)."""

@@ -66,7 +66,10 @@ def off(w: Watch) -> str:
     if not _says(w, "enable", default=not w.asd):
         return f"mode {'asd' if w.asd else 'sound'} is off: enable:true switches it on"
     if w.asd and any(p.dtype == torch.float16 for p in w.parameters.values()):
-        return "one float16 parameter switches mode asd off, as in torch_npu; mode sound, --watch=mode:sound, has no such rule"
+        return (
+            "one float16 parameter switches mode asd off, as in torch_npu; mode sound, --watch=mode:sound, has "
+            "no such rule"
+        )
     return ""
 
 

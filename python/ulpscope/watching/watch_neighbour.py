@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One of n micro-batches computed again by the next rank, and its gradients compared bit by bit: what a
-rank that always computes wrongly in the same way cannot find by itself. docs/reference/watch-reference.md, "Neighbours".
+rank that always computes wrongly in the same way cannot find by itself. docs/reference/watch-reference.md,
+"Neighbours".
 
 What there is of a micro-batch (watch_audit.py) goes to the next rank over a group of its own; the weights
 of that moment are copied. When it has come the next rank computes it beside its own training, and what

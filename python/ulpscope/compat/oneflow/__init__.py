@@ -73,8 +73,8 @@ class generator(Generator):  # noqa: N801  # the name that tests use
 
 
 class random(generator):  # noqa: N801  # the name that tests use
-    """A number of [low, high): whole unless `to(float)`, or bounds, say otherwise; `to(bool)` a coin. Of a type that is one of
-    several, each is drawn; of a tuple, one number a place."""
+    """A number of [low, high): whole unless `to(float)`, or bounds, say otherwise; `to(bool)` a coin. Of a type that is
+    one of several, each is drawn; of a tuple, one number a place."""
 
     def __init__(self, low=1, high=6):
         super().__init__()
@@ -209,8 +209,9 @@ def autotest(
     "npu:0", or "module:NAME" for another framework with torch's names.
 
     Tolerances are taken and not used: the verdict has none. So is what later versions added. `check_graph`: the
-    text is compiled too, by torch's inductor for the CPU; `check_allclose=False` only runs the test. `case`, as a failure prints
-    it, runs that one alone; `cause=False` and `shrink=False` leave the search for causes and for a smaller case out. With ONEFLOW_TEST_VERBOSE set each case is told: the program, or why it is refused.
+    text is compiled too, by torch's inductor for the CPU; `check_allclose=False` only runs the test. `case`, as a
+    failure prints it, runs that one alone; `cause=False` and `shrink=False` leave the search for causes and for a
+    smaller case out. With ONEFLOW_TEST_VERBOSE set each case is told: the program, or why it is refused.
     """
     known = {"check_dtype", "check_grad_use_random_data", "include_complex"}
     if not others.keys() <= known:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`flow`, where a test says `import oneflow as flow`: the names of torch on the side that runs, and `flow.unittest`. Needs
-no more of torch than a text does."""
+"""`flow`, where a test says `import oneflow as flow`: the names of torch on the side that runs, and `flow.unittest`.
+Needs no more of torch than a text does."""
 
 from ...fuzzer.programs import TORCH
 from . import unittest

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """References of fused attention, forward and backward: aten's accelerator kernels, torch_musa
-and flash_attn, and those of torch_npu in `npu_attention`. One formula on [batch, heads, sequence, width] serves them all;
-what differs is the layout, the alignment of the mask and what else is returned.
+and flash_attn, and those of torch_npu in `npu_attention`. One formula on [batch, heads, sequence, width] serves them
+all; what differs is the layout, the alignment of the mask and what else is returned.
 
 A backward uses the output and the row statistics that it is given, as a kernel does.
 """

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of ATen's core set as functions of JAX: by its own names where it has one, so that it is JAX that is
-tested. Each gets what torch infers of the result, then the arguments in the order of the schema. Needs nothing of torch."""
+tested. Each gets what torch infers of the result, then the arguments in the order of the schema. Needs nothing of
+torch."""
 
 from __future__ import annotations
 
