@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import fuzzing, reference, testing
     from .fuzzing import fuzz
-    from .session.api import CallVerdict, OutputVerdict, check_call, judge_call
+    from .session.api import check_call, judge_call
+    from .session.call_verdict import CallVerdict, OutputVerdict
     from .program.capture import capture, step
     from .program.live import CheckFailed, live_check
     from .program.nan import nan_tracker
@@ -75,6 +76,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CallVerdict": "session.call_verdict",
+    "OutputVerdict": "session.call_verdict",
     "operator": "program.operators",
     "fuzz": "fuzzing",
     "capture": "program.capture",

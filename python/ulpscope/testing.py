@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .session.api import CallVerdict, check_call
+from .session.api import check_call
+from .session.call_verdict import CallVerdict
 from .session.explained import explain
 
 

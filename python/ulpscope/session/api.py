@@ -4,7 +4,6 @@ on what a callable computes. Bound in `ulpscope`; described in docs/reference/py
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,99 +12,25 @@ from typing import Any
 
 import torch
 
-from .. import _core
-from ..calls.callable import as_numbers, call_of, name_of, same_bytes, storage_bytes
+from ..calls.callable import call_of, name_of
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
-from ..calls.older import zip_equal
 from ..calls.operator_call import operator_call
-from ..calls.replay import BadCall, Bound, TensorAt, Unsupported, flatten, mapped, plain
-from ..calls.shown import Shown
+from ..calls.replay import Unsupported, flatten, plain
 from ..calls.torch_private import OpOverload, packet_name
-from ..calls.verdicts import FLAGGED, UNTOLD, clause
+from ..calls.verdicts import FLAGGED, clause
 from ..causes import host
 from ..executors import registered
-from ..executors.device import Answer, DeviceDied, open_device, trespass
+from ..executors.device import DeviceDied, open_device
 from ..executors.streams import kept_state
 from ..executors.warm import warm
-from ..judges import standards, wording
+from ..judges import standards
 from ..judges.calm import calm_arguments, calm_module
 from . import stress
 from .as_written import as_written
+from .call_verdict import CallVerdict, OutputVerdict, public
+from .given_outputs import by_order, given_answer, moved_to, run_on
 from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
-
-
-@dataclass(repr=False)
-class OutputVerdict(Shown):
-    """What is said of one output."""
-
-    index: int  # place among the outputs; those written in place come last
-    path: str  # "out[0]", "args[1]" for a written argument, "" for the call as a whole
-    verdict: str
-    effective_bits: float  # NaN where nothing was judged
-    expected_bits: float  # those of float32 on the CPU
-    cause: str
-    sentence: str
-    worst: list[tuple[Any, Any, Any]] = field(default_factory=list)  # (index, device value, correct value)
-    status: str = ""  # in the words of another standard: "pass", "warning", "error"
-    metrics: dict[str, float] = field(default_factory=dict)  # what that standard measured
-
-    @property
-    def passed(self) -> bool:
-        return self.verdict == "pass"
-
-    def _shown(self) -> str:
-        return f"{self.path or 'the call'} {self.verdict}: {self.sentence}"
-
-    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        return ("element", "device", "correct"), self.worst
-
-
-@dataclass(repr=False)
-class CallVerdict(Shown):
-    """What is said of one call: its worst output's verdict, and each output's own."""
-
-    verdict: str
-    effective_bits: float
-    expected_bits: float
-    cause: str
-    sentence: str
-    outputs: list[OutputVerdict] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    cases: list[stress.CaseVerdict] = field(default_factory=list)  # stress.CaseVerdict, where inputs were "stress"
-    standard: str = "ulpscope"
-    status: str = ""  # in the words of another standard
-
-    @property
-    def passed(self) -> bool:
-        """Whether nothing was found; `unjudged` is no pass."""
-        return self.verdict == "pass"
-
-    @property
-    def not_judged(self) -> list[str]:
-        """Paths of outputs that nobody could judge; each one's own sentence says why."""
-        return [o.path for o in self.outputs if o.verdict in UNTOLD]
-
-    @property
-    def worst(self) -> list[tuple[Any, Any, Any]]:
-        """Worst elements of the output that decided: (index, device value, correct value)."""
-        return next((o.worst for o in self.outputs if o.verdict == self.verdict and o.worst), [])
-
-    def __str__(self) -> str:
-        return self.sentence
-
-    def _shown(self) -> str:
-        notes = f" ({'; '.join(self.notes)})" if self.notes else ""
-        return f"{self.verdict}: {self.sentence}{notes}"
-
-    def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        rows = [(o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs]
-        rows += [
-            (c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or ""))
-            for c in self.cases
-        ]
-        return ("output", "verdict", "effective bits", "float32 gives", "why"), rows
-
 
 LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judged call
 
@@ -328,8 +253,8 @@ class _Check:
     def _ran(self, args, kwargs):
         """What `fn` returns for copies of the arguments, and the copies as it leaves them."""
         given = args if not self.own else self.state + args
-        moved = _moved(given, self.device), _moved(kwargs, self.device)
-        fn = _on(self.fn, self.device) if self.own or self.device else self.fn
+        moved = moved_to(given, self.device), moved_to(kwargs, self.device)
+        fn = run_on(self.fn, self.device) if self.own or self.device else self.fn
         with self._grad():
             return theirs(fn, *moved[0], **moved[1]), moved
 
@@ -342,11 +267,11 @@ class _Check:
     def refuses(self, args, kwargs):
         """Why the reference does not take these arguments, "" where it does."""
         for change in (lambda t: t, _single):
-            moved = _moved(self.state + args, "cpu"), _moved(kwargs, "cpu")
+            moved = moved_to(self.state + args, "cpu"), moved_to(kwargs, "cpu")
             copies = stress.changed(moved, change)
             try:
                 with self._grad():
-                    _on(self.reference, "cpu")(*copies[0], **copies[1])
+                    run_on(self.reference, "cpu")(*copies[0], **copies[1])
                 return ""
             except Exception as problem:  # any refusal will do
                 foreign(problem)
@@ -414,7 +339,7 @@ def _told(call, name, verdict, note):
     verdict.remarks += [text for text in (note, verdict.internal) if text]
     for listener in LISTENERS:
         listener(name, call, verdict)
-    told = _public(call, name, verdict)
+    told = public(call, name, verdict)
     told.notes.sort(key=lambda n: n != note)  # which case it is comes first
     return told
 
@@ -438,8 +363,8 @@ def _verdict(call, outputs, mutated, others=()):
     nothing = _nothing_to_judge(call, outputs, mutated)
     if nothing:
         return Verdict("unjudged", reason=nothing)
-    answer = _answer(call, outputs, mutated)
-    more = [_answer(call, *other) for other in others]
+    answer = given_answer(call, outputs, mutated)
+    more = [given_answer(call, *other) for other in others]
     if call.random:
         return judge_drawn(call, answer, *more[:1])
     verdict = judge_given(call, answer, more, seconds=0)
@@ -463,201 +388,8 @@ def _by(rule, call, outputs, mutated, benchmark):
     """The verdict of another standard."""
     second = {p: plain(t) for p, t in flatten(benchmark)}
     if call.native is not None:
-        second = _by_order(second, [p for p in call.native if p not in call.views])
-    return judge_by(rule, call, _answer(call, outputs, mutated), benchmark=second)
+        second = by_order(second, [p for p in call.native if p not in call.views])
+    return judge_by(rule, call, given_answer(call, outputs, mutated), benchmark=second)
 
 
-# ---- what the device gave ------------------------------------------------------------
-
-
-def _answer(call, outputs, mutated):
-    """The device's outputs and written arguments under the paths of the call."""
-    given = {p: plain(t).clone() for p, t in as_numbers(call, dict(flatten(outputs))).items()}
-    wrong = ""
-    if mutated is None:
-        call.mutated = {}
-    before = {}
-    if mutated is not None:
-        left = _left(call, mutated)
-        call.mutated = {p: v for p, v in call.mutated.items() if p in left}
-        wrong = _trespass(call, left)
-    if call.native is not None:
-        gone = call.views.keys() - call.mutated.keys()
-        call.native = {p: t for p, t in call.native.items() if p not in gone}
-        given = _by_order(given, [p for p in call.native if p not in call.views])
-    if mutated is not None:
-        for path in call.mutated:
-            given[path] = plain(left[path]).clone()
-            view = call.views[path]
-            before[path] = plain(_as_viewed(call.storages[view.storage], view)).clone()
-    return Answer(given, wrong, before)
-
-
-def _by_order(given, paths):
-    """A list where the CPU gives a tuple is no mistake: outputs by their order then."""
-    if given.keys() == set(paths) or len(given) != len(paths):
-        return given
-    return dict(zip(paths, given.values()))
-
-
-def _as_viewed(raw, view):
-    whole = raw[: raw.numel() // view.dtype.itemsize * view.dtype.itemsize].view(view.dtype)
-    return whole.as_strided(view.sizes, view.strides, view.offset)
-
-
-def _left(call, mutated):
-    """Arguments as the device left them, by path."""
-    args, kwargs = mutated if isinstance(mutated, (tuple, list)) and len(mutated) == 2 else ((), {})
-    offset = len(call.args) - len(tuple(args))  # a module's own state is not among them
-    left = {}
-
-    def walk(stands, value):
-        if isinstance(stands, TensorAt):
-            if isinstance(value, torch.Tensor):
-                left[stands.path] = value.detach()
-        elif isinstance(stands, dict) and isinstance(value, dict):
-            for k in stands.keys() & value.keys():
-                walk(stands[k], value[k])
-        elif isinstance(stands, (list, tuple)) and isinstance(value, (list, tuple)):
-            for a, b in zip(stands, value):
-                walk(a, b)
-
-    walk(call.args[offset:] if offset >= 0 else call.args, list(args))
-    walk(call.kwargs, dict(kwargs or {}))
-    return left
-
-
-def _trespass(call, left):
-    """What the device wrote that the function does not: whole storages where they still
-    have the captured form, else the tensors."""
-    bases = {}
-    for path, tensor in left.items():
-        view = call.views[path]
-        form = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset(), tensor.dtype
-        raw = storage_bytes(tensor)
-        if form == (view.sizes, view.strides, view.offset, view.dtype) and (
-            raw.numel() == call.storages[view.storage].numel()
-        ):
-            bases[view.storage] = raw
-    found = trespass(call, Bound([], {}, {}, bases))
-    if found:
-        return found
-    for path, tensor in left.items():
-        view = call.views[path]
-        if view.storage in bases or path in call.mutated:
-            continue
-        if not same_bytes(tensor, _as_viewed(call.storages[view.storage], view)):
-            return f"wrote the read-only argument {path}"
-    return ""
-
-
-def _moved(value, device):
-    """Copies of arguments on a device, so that the given ones stay as they were."""
-    memo = {}
-
-    def move(value):
-        if isinstance(value, torch.Tensor):
-            return _copied(value, device, memo)
-        if isinstance(value, torch.device) and device is not None:
-            return torch.device(device)
-        return value
-
-    return mapped(value, move)
-
-
-def _copied(tensor, device, memo):
-    """A tensor on a device with its storage whole and its aliases kept; a quantized, sparse
-    or lazily conjugated one by itself."""
-    if tensor.is_quantized or tensor.layout != torch.strided:
-        return tensor.clone() if device is None else tensor.to(device)
-    if tensor.is_conj() or tensor.is_neg():
-        twin = tensor.detach().resolve_conj().resolve_neg().to(device or tensor.device)
-        return twin.requires_grad_(tensor.requires_grad)
-    storage = tensor.untyped_storage()
-    key = (storage.data_ptr(), tensor.dtype)
-    if key not in memo:
-        raw = storage_bytes(tensor) if device is not None else None
-        if raw is None:
-            flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-            raw = flat.set_(storage).clone()
-        whole = raw[: raw.numel() // tensor.itemsize * tensor.itemsize].view(tensor.dtype)
-        memo[key] = whole if device is None else whole.to(device)
-    twin = memo[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-    return twin.requires_grad_(tensor.requires_grad)
-
-
-def _on(fn, device):
-    """A module on a device; other callables as they are."""
-    if not isinstance(fn, torch.nn.Module):
-        return fn
-    fn = copy.deepcopy(fn)
-    return fn.to(device) if device is not None else fn
-
-
-# ---- in words ------------------------------------------------------------------------
-
-
-def _public(call, name, verdict):
-    said = verdict.opinions[0] if verdict.opinions else None
-    outputs = [
-        _output(name, verdict, i, finding, verdict.causes.get(i, ""))
-        if said is None
-        else _output_by(call, name, verdict, i, finding)
-        for i, finding in enumerate(verdict.findings)
-    ]
-    return CallVerdict(
-        verdict.verdict,
-        *_bits(verdict.verdict, verdict.worst),
-        verdict.cause,
-        wording.sentence(name, verdict),
-        outputs,
-        list(verdict.notes),
-        status=said.status if said else "",
-    )
-
-
-def _bits(verdict, finding):
-    """Effective and expected bits; NaN where nothing was judged or nothing could be seen, as
-    where all results are beyond the largest number."""
-    unseen = finding is None or verdict in ("unjudged", "unsupported", "undefined")
-    if unseen or (verdict == "pass" and finding.bound and finding.bits <= 0):
-        return math.nan, math.nan
-    return finding.bits, finding.yardstick_bits
-
-
-def _output(name, verdict, i, finding, cause):
-    """The public entry for one finding, with a cause of its own."""
-    cause = verdict.cause if finding == verdict.worst else cause
-    return OutputVerdict(
-        i,
-        finding.path,
-        finding.verdict,
-        *_bits(finding.verdict, finding),
-        cause,
-        _core.sentence(name, finding.verdict, "", "", cause, finding),
-        _worst(finding),
-    )
-
-
-def _output_by(call, name, verdict, i, finding):
-    """The public entry for what another standard found of one output."""
-    said = verdict.opinions[0].about(finding.path)
-    judged = said.outputs.get(finding.path, {})
-    return OutputVerdict(
-        i,
-        finding.path,
-        finding.verdict,
-        math.nan,
-        math.nan,
-        "",
-        _core.sentence(name, said.verdict, said.text(), "", "", finding),
-        status=said.status,
-        metrics=judged.get("metrics", {}),
-    )
-
-
-def _worst(finding):
-    return [(at, *example[1:3]) for at, example in zip_equal(finding.places, finding.examples)]
-
-
-__all__ = ["BadCall", "CallVerdict", "OutputVerdict", "check_call", "judge_call"]
+__all__ = ["CallVerdict", "OutputVerdict", "check_call", "judge_call"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..calls.verdicts import FLAGGED
 
 if TYPE_CHECKING:
-    from .api import CallVerdict
+    from .call_verdict import CallVerdict
 
 N_SHOWN = 5
 N_CASES = 6
