@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,23 +21,16 @@ from typing import Any
 
 import torch
 
-from .. import _core
 from ..calls.callable import parameters
 from ..calls.foreign import theirs
 from ..calls.torch_older import is_autocast_on
 from ..calls.torch_private import disable_current_modes
-from ..session import stress
-from .generators import NOTHING, CannotDraw, Draws, Generator, drawing, settled
-from .steps import DEVICE, Applied, MadeCalls, Word, changed, tensors_of
+from .generators import NOTHING, CannotDraw, Generator, drawing, settled
+from .steps import DEVICE, Applied, Word, changed, tensors_of
+from .tape import KINDS, LAYOUTS, RARE, Tape, check_known, drawn, even_values, laid_out, tape
 
 MOST_INSIDE = 16  # intermediates that are judged
-SIMPLE = {
-    "zeros": torch.zeros_like,
-    "ones": torch.ones_like,
-    "whole": lambda x: x.round().clamp(-8, 8),
-}  # values of floats
 SIDES = {}  # attribute of a tensor -> whether it is that of the device (`compat.oneflow`)
-FINE = 1 << 24  # values that a uniform draw has
 MIXED = 0x9E3779B1  # torch's generator of the CPU reads 32 bits of a seed
 HERE = (
     "device",
@@ -62,68 +54,7 @@ HERE = (
 )  # what asks where a text runs
 
 
-class Tape(Draws):
-    """One run: its draws; the tensors that it began with and those that came up; what it called."""
-
-    def __init__(self, seed, case, leaves=None, run=0, choices=None):
-        super().__init__(seed, case, choices)
-        self.run = run  # torch draws other numbers in each
-        self.leaves, self.made, self.i_leaf, self.seen = leaves, [], 0, []
-        self.place = leaves[0].device if leaves else torch.device("cpu")
-        self.steps, self.refused = MadeCalls(self.made), None  # the last: what torch raised
-        self.inside = False  # within what the text called
-        self.elsewhere = None  # the steps so far on the other side, where that is asked for
-        self.bodily = False  # the text asks where it runs, or runs under a mode that steps do not have
-
-    def leaf(self, make: Callable[[int], torch.Tensor], said: str = "") -> torch.Tensor:
-        """The next tensor that the run begins with; `make(i)` makes it where none is given. `said`: how, in words."""
-        i, self.i_leaf = self.i_leaf, self.i_leaf + 1
-        if f"x{i}" in self.choices:
-            simple, whole, said = SIMPLE[self.choices[f"x{i}"]], make, f"values={self.choices[f'x{i}']!r}"
-            make = lambda i: simple(whole(i).detach()).requires_grad_(whole(i).requires_grad)  # noqa: E731
-        if self.leaves is not None and i < len(self.leaves):
-            return self.leaves[i]
-        made = make(i)
-        self.made.append(make(i))  # as it was: the text may write the other one
-        self.steps.leaf(made, said)
-        return made if self.place.type == "cpu" else made.detach().to(self.place).requires_grad_(made.requires_grad)
-
-    def on_side(self, tensor: torch.Tensor, other: bool) -> Any:
-        """A tensor of the text as the side in work has it, or as the other one does."""
-        if not other or self.elsewhere is None:
-            return tensor
-        self.elsewhere.go_on()
-        return self.elsewhere.tensor(self.steps.number(tensor))
-
-
-def tape() -> Tape:
-    """That of the run in work."""
-    found = drawing.get()
-    if not isinstance(found, Tape):
-        raise RuntimeError("tensors are drawn inside a function under @ulpscope.fuzz alone")
-    return found
-
-
 # ---- tensors ---------------------------------------------------------------------------
-
-
-KINDS = (
-    "normal",
-    "normal",
-    "normal",
-    "wide-exponents",
-    "cancellation",
-    "zeros",
-    "subnormals",
-    "ties",
-    "outliers",
-    "near-overflow",
-    "one-hot",
-    "sorted",
-)
-LAYOUTS = (None, None, None, *stress.LAYOUTS, "channels_last")
-# What `values` may name besides; of whole numbers and truths the dtype says it.
-RARE = ("common-offset", "all-zeros", "nan", "inf", "mask", "positive-definite")
 
 
 def tensor(
@@ -146,8 +77,8 @@ def tensor(
     sizes = settled(sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes)
     sizes = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
     dtype, values, layout = settled(dtype), settled(values), settled(layout)
-    _known("values", values, {*KINDS, *RARE, "index"})
-    _known("layout", layout, {"any", *LAYOUTS})
+    check_known("values", values, {*KINDS, *RARE, "index"})
+    check_known("layout", layout, {"any", *LAYOUTS})
     if values == "index" and dtype.is_floating_point:
         raise CannotDraw(f"values='index' are whole numbers: give dtype=torch.int64, not {dtype}")
     kind = values or KINDS[now.below(len(KINDS))]
@@ -155,48 +86,12 @@ def tensor(
     even = None if low is None and high is None else (settled(low), settled(high))
 
     def make(i):
-        made = _laid(_even(now, i, sizes, dtype, *even) if even else _drawn(now, i, sizes, dtype, kind), laid)
+        made = laid_out(even_values(now, i, sizes, dtype, *even) if even else drawn(now, i, sizes, dtype, kind), laid)
         floats = dtype.is_floating_point or dtype.is_complex
         return made.requires_grad_(bool(settled(requires_grad)) and floats)
 
     said = f"values={kind!r}" if not even else f"low={even[0]}, high={even[1]}"
     return Value(now.leaf(make, said + (f", layout={laid!r}" if laid else "")))
-
-
-def _known(what, name, names):
-    if name is not None and name not in names:
-        raise AttributeError(f"{what}={name!r} is none of {', '.join(sorted(n for n in names if n))}")
-
-
-def _filled(now, i, sizes, word, kind, domain):
-    strides = torch.empty(sizes, device="meta").stride()
-    raw = _core.fuzz_fill(now.seed, now.case, i, (word, sizes, strides, 0, i, math.prod(sizes), False), kind, domain)
-    return torch.frombuffer(raw, dtype=getattr(torch, word)) if raw else torch.empty(0, dtype=getattr(torch, word))
-
-
-def _drawn(now, i, sizes, dtype, kind):
-    if dtype.is_complex:
-        word = "float64" if dtype == torch.complex128 else "float32"
-        return torch.view_as_complex(_filled(now, i, (*sizes, 2), word, kind, (False, False, 0, 0)).reshape(*sizes, 2))
-    if not dtype.is_floating_point:
-        kind = "mask" if dtype == torch.bool else "index"
-    low = 0 if dtype == torch.uint8 else -8
-    word = str(dtype).removeprefix("torch.")
-    return _filled(now, i, sizes, word, kind, (False, False, low, 8)).reshape(sizes)
-
-
-def _even(now, i, sizes, dtype, low, high):
-    """Even values of [low, high), whole ones of an integer dtype."""
-    drawn = _filled(now, i, sizes, "int64", "index", (False, False, 0, FINE - 1)).reshape(sizes).double() / FINE
-    spread = low + drawn * (high - low)
-    return spread.to(dtype) if dtype.is_floating_point or dtype.is_complex else spread.floor().to(dtype)
-
-
-def _laid(made, layout):
-    if layout == "channels_last":
-        return made.contiguous(memory_format=torch.channels_last) if made.ndim == 4 else made
-    laid = stress.LAYOUTS[layout](made) if layout else None
-    return made if laid is None else laid
 
 
 # ---- the words of the text -------------------------------------------------------------

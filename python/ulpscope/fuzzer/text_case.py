@@ -20,7 +20,8 @@ from ..executors.via import backend
 from .generators import CannotDraw
 from . import frameworks
 from ..session.api import check_text
-from .programs import Tape, played, running
+from .programs import played, running
+from .tape import Tape
 from .steps import Run
 
 

@@ -22,7 +22,7 @@ from ..calls.verdicts import FLAGGED
 from ..causes import host
 from . import steps
 from ..session.explained import explain
-from .programs import SIMPLE, Tape
+from .tape import SIMPLE, Tape
 from .text_case import Refused, judged, moved, on_side, replayed
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..calls.gradients import with_gradients
 from ..program.timing import time_ops
-from .programs import Tape
+from .tape import Tape
 from .text_case import Refused, replayed
 
 REPEATS = 5  # of each case on each side, after one that is not counted

@@ -13,7 +13,7 @@ from ..calls.older import add_note
 from ..calls.verdicts import FLAGGED
 from ..executors.device import open_device
 from . import frameworks, steps, text_failure, text_profile
-from .programs import Tape
+from .tape import Tape
 from .text_case import Disagrees, Refused, judged
 from .text_failure import Failure, parsed, told
 
