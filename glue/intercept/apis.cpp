@@ -52,6 +52,7 @@ struct Row {
 
 Row &row(int slot)
 {
+    TORCH_INTERNAL_ASSERT(slot >= 0 && slot < MOST_SESSIONS);
     thread_local Row instances[MOST_SESSIONS];
     return instances[slot];
 }

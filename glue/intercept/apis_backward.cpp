@@ -259,7 +259,9 @@ void hook_wholes(const WatchedRef &w, const std::vector<EdgeOut> &edges,
     std::unordered_map<ag::Node *, std::unique_ptr<Whole>> hooks;
     std::unordered_set<size_t> done;
     for (const EdgeOut &e : edges) {
+        TORCH_INTERNAL_ASSERT(e.input < inputs.size());
         ag::Node *node = inputs[e.input].node;
+        TORCH_INTERNAL_ASSERT(node != nullptr);
         if (node->sequence_nr() == UINT64_MAX || !done.insert(e.input).second) continue;
         auto &hook = hooks[node];
         if (!hook) hook = std::make_unique<Whole>();

@@ -210,6 +210,7 @@ at::Generator generator_among(const IValue *values, size_t n)
 bool write_arguments(Arguments &out, const Operator &op, const IValue *values)
 {
     const size_t n = op.arguments.size();
+    TORCH_INTERNAL_ASSERT(values != nullptr || n == 0);
     size_t i = 0;
     usc_writing_begin(&out);
     for (; i < n && op.arguments[i].keyword.empty(); ++i)

@@ -425,6 +425,7 @@ bool guarded(const Use &use, Slots slots, const Operator &op, Work work)
 void run_recorded(Taken taken, Operator &op, DispatchKeySet keys, Stack *stack)
 {
     const size_t n = op.arguments.size();
+    TORCH_INTERNAL_ASSERT(stack != nullptr && stack->size() >= n);
     const IValue *values = stack->data() + (stack->size() - n);
     Kept written, read;
     std::optional<Watchdog> watchdog;

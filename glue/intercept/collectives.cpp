@@ -139,6 +139,7 @@ std::string group_state(const IValue *values, size_t n)
 
 Ended await_work(const IValue *results, size_t n, bool paired)
 {
+    TORCH_INTERNAL_ASSERT(results != nullptr || n == 0);
 #ifdef HAS_C10D
     const auto work = work_among(results, n);
     if (!work) return Ended::standing;

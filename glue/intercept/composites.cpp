@@ -98,6 +98,8 @@ void at_end(const at::RecordFunction &f, at::ObserverContext *context)
 
 int64_t write_row(Session &session, const Pending &pending, const Where &where)
 {
+    TORCH_INTERNAL_ASSERT(pending.op != nullptr &&
+                          pending.inputs.size() == pending.op->arguments.size());
     Operator &op = *pending.op;
     Arguments args;
     if (!write_arguments(args, op, pending.inputs.data())) return 0;

@@ -295,6 +295,8 @@ usc_status read(void *, void *storage, int64_t offset, void *destination, int64_
                 usc_error *err)
 {
     try {
+        TORCH_INTERNAL_ASSERT(storage != nullptr && offset >= 0 && size >= 0 &&
+                              (destination != nullptr || size == 0));
         const OutOfSight here;
         auto impl = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
             static_cast<c10::StorageImpl *>(storage));

@@ -176,6 +176,7 @@ const at::Tensor &Looks::ends_of(Lane &lane, at::ScalarType type)
 /* A row of the block for a part of a tensor. */
 void Looks::count(Lane &lane, const at::Tensor &part, size_t row, bool counted)
 {
+    TORCH_INTERNAL_ASSERT(row < ROWS);
     Block &b = lane.block;
     const auto at = static_cast<int64_t>(row);
     const at::ScalarType type = part.scalar_type();

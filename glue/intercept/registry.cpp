@@ -217,6 +217,8 @@ bool is_free(const Slot &slot)
 std::unique_ptr<Session> make_session(Registry &r, usc_capture *c, int slot,
                                       const usc_intercept_options &options)
 {
+    TORCH_INTERNAL_ASSERT(c != nullptr && slot >= 0 && slot < MOST_SESSIONS);
+    TORCH_INTERNAL_ASSERT(options.threads != nullptr || options.n_threads == 0);
     auto session = std::make_unique<Session>();
     session->capture = c;
     session->place = options.place;

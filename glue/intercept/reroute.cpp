@@ -269,6 +269,7 @@ Route *route_at(int64_t id)
 
 usc_status enter(const usc_reroute_options *options, int64_t *id, usc_error *err)
 {
+    TORCH_INTERNAL_ASSERT(options != nullptr && options->ops != nullptr && id != nullptr);
     Routes &r = routes();
     std::lock_guard<std::mutex> lock(r.mutex);
     *id = 0;

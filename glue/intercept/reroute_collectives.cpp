@@ -179,6 +179,7 @@ void run_collective(const Target &target, const Covered &covered, DispatchKeySet
                     Stack *stack)
 {
     const size_t n = target.op.arguments.size();
+    TORCH_INTERNAL_ASSERT(stack->size() >= n);
     Stack moved(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
     std::vector<at::Tensor> results;
     for (size_t i = 0; i < n; ++i)

@@ -282,6 +282,7 @@ bool in_substitute()
 
 c10::KernelFunction kernel_for(Slot *slot)
 {
+    TORCH_INTERNAL_ASSERT(slot != nullptr && slot->target != nullptr);
     return c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<RouteKernel>(slot));
 }
 

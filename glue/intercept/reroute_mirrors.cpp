@@ -94,6 +94,7 @@ void Mirrors::add(const at::Tensor &t, bool written)
 void Mirrors::take(const Target &target, IValue *values)
 {
     const std::vector<Argument> &arguments = target.op.arguments;
+    TORCH_INTERNAL_ASSERT(values != nullptr || arguments.empty());
     for (size_t i = 0; i < arguments.size(); ++i)
         each_tensor(values[i],
                     [&](const at::Tensor &t) { add(t, arguments[i].written); });

@@ -65,6 +65,7 @@ struct Modules {
 
 std::shared_ptr<Modules> make_modules(const char *pattern)
 {
+    TORCH_INTERNAL_ASSERT(pattern != nullptr);
     auto modules = std::make_shared<Modules>();
     modules->pattern = pattern;
     return modules;

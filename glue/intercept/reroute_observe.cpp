@@ -259,6 +259,7 @@ void flush(Observer &o)
 
 std::string observed_before(const Observer &o, const Target &target, const IValue *values)
 {
+    TORCH_INTERNAL_ASSERT(values != nullptr || target.op.arguments.empty());
     Arguments args;
     std::string line = "\"op\": \"" + target.op.name + "\", \"phase\": \"";
     line += in_backward()                             ? "backward"

@@ -57,6 +57,7 @@ void push(const Target &target, Stack *stack, const py::object &result)
 void run_function(const Route &route, const Target &target, Stack *stack)
 {
     const size_t n = target.op.arguments.size();
+    TORCH_INTERNAL_ASSERT(stack->size() >= n);
     py::gil_scoped_acquire gil;
     try {
         py::list args;

@@ -180,6 +180,7 @@ void take_way(const Way &way, Target &target, const Covered &covered, DispatchKe
               Stack *stack)
 {
     const size_t n = target.op.arguments.size();
+    TORCH_INTERNAL_ASSERT(stack->size() >= n);
     const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
     std::optional<Dtypes> dtypes;
     if (way.casts) dtypes = tried(target, covered, keys, arguments);

@@ -96,6 +96,7 @@ std::vector<std::tuple<const Target *, usc_phase, TimedCalls>> rows_of(Timing &t
 void run_timed(Timing &timing, const Target &target, const IValue *values,
                const std::function<void()> &run)
 {
+    TORCH_INTERNAL_ASSERT(run != nullptr);
     const c10::Device device = device_of(target, values);
     const usc_phase phase = in_backward() ? USC_PHASE_BACKWARD
                             : timing.optimizer != nullptr && timing.optimizer()

@@ -69,6 +69,7 @@ constexpr Lie lies[] = {
 
 bool schema_hides_write(const std::string &base_name, const std::string &argument)
 {
+    TORCH_INTERNAL_ASSERT(base_name.find('.') == std::string::npos); /* no overload */
     for (const Lie &lie : lies)
         if (lie.op == base_name && lie.argument == argument) return true;
     return false;

@@ -33,7 +33,8 @@ Tensor refuse_binary_cross_entropy(const Tensor &, const Tensor &,
 c10::ScalarType autocast_dtype()
 {
     const int depth = at::autocast::increment_nesting();
-    (void)at::autocast::decrement_nesting();
+    const int outside = at::autocast::decrement_nesting();
+    TORCH_INTERNAL_ASSERT(outside >= 0 && depth == outside + 1);
     return depth > 1 ? at::autocast::get_lower_precision_fp_from_device_type(DEVICE)
                      : c10::ScalarType::Undefined;
 }

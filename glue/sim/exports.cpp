@@ -357,6 +357,7 @@ EXPORT uint64_t usc_glue_sim_initial_seed(int device)
 /// Copies a device's generator state to `out` where `size` suffices; returns its bytes.
 EXPORT int64_t usc_glue_sim_get_rng_state(int device, void *out, int64_t size)
 {
+    TORCH_INTERNAL_ASSERT(size <= 0 || out != nullptr);
     const at::Tensor state =
         usc_sim::default_generator(static_cast<c10::DeviceIndex>(device)).get_state();
     if (size >= state.numel())
@@ -371,6 +372,7 @@ EXPORT int usc_glue_sim_set_rng_state(int device, const void *bytes, int64_t siz
     try {
         at::Tensor state = generator.get_state().clone();
         if (size != state.numel()) return -1;
+        TORCH_INTERNAL_ASSERT(bytes != nullptr);
         std::memcpy(state.mutable_data_ptr(), bytes, static_cast<size_t>(size));
         generator.set_state(state);
     } catch (const std::exception &) {

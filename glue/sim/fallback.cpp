@@ -390,8 +390,9 @@ class Label
 // Of the first tensor or device among the arguments; else the current one.
 c10::DeviceIndex device_of(const c10::OperatorHandle &op, const torch::jit::Stack &stack)
 {
-    for (size_t i = stack.size() - op.schema().arguments().size(); i < stack.size();
-         i++) {
+    const size_t n = op.schema().arguments().size();
+    TORCH_INTERNAL_ASSERT(stack.size() >= n);
+    for (size_t i = stack.size() - n; i < stack.size(); i++) {
         const IValue &v = stack[i];
         if (v.isTensor() && on_device(v.toTensor())) return v.toTensor().device().index();
         if (v.isTensorList())

@@ -190,6 +190,7 @@ Faults::~Faults()
 
 void Faults::note(size_t i, int result)
 {
+    TORCH_INTERNAL_ASSERT(i < results_.size());
     results_[i] = std::max(results_[i], result);
 }
 

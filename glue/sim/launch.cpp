@@ -156,6 +156,7 @@ at::Tensor Launch::device(const at::Tensor &t)
 
 void Launch::settle(const at::Tensor &device_tensor, const at::Tensor &host_tensor)
 {
+    TORCH_INTERNAL_ASSERT(device_tensor.defined() && host_tensor.defined());
     if (!is_strided(device_tensor)) {
         settle_layout(*this, device_tensor, host_tensor);
         return;

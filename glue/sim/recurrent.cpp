@@ -24,6 +24,7 @@ using torch::jit::Stack;
 
 Stack taken(Stack *stack, size_t n)
 {
+    TORCH_INTERNAL_ASSERT(stack->size() >= n);
     Stack last(stack->end() - static_cast<std::ptrdiff_t>(n), stack->end());
     torch::jit::drop(*stack, n);
     return last;

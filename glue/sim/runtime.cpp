@@ -464,6 +464,7 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t size)
 
 void resize_storage(const c10::Storage &storage, size_t size)
 {
+    TORCH_INTERNAL_ASSERT(storage.device().type() == DEVICE);
     catch_up(storage.device().index());
     c10::DataPtr fresh = allocate_on(storage.device().index(), size);
     const size_t kept = std::min(size, storage.nbytes());

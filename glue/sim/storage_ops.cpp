@@ -61,6 +61,7 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
 
 Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
 {
+    TORCH_INTERNAL_ASSERT(on_device(from) || on_device(to));
     install_where_faults_need_it();
     const bool captured = is_captured((on_device(from) ? from : to).device().index());
     if ((launching_later || captured) && copy_later(from, to, non_blocking)) return to;
