@@ -163,17 +163,19 @@ def test_programs_and_extension_use_the_public_api_only(folder):
             assert own or name.split("/")[0] not in MAY_USE, f"{path}: internal header {name}"
 
 
-def test_simulated_device_knows_no_torch_and_only_base_and_tensor():
+def test_simulated_device_knows_no_torch_and_only_base_tensor_and_which_instructions_there_are():
     for path in sources(ROOT / "sim", ".c", ".h"):
         for name in includes(path.read_text()):
             assert not name.startswith(("ATen/", "c10/", "torch/")) and name != "Python.h", path
             if name.startswith("ulpscope/"):
-                assert HEADER_OWNER.get(name.split("/")[-1]) is None, f"{path}: {name}"
+                assert HEADER_OWNER.get(name.split("/")[-1]) in (None, "kernels"), f"{path}: {name}"
 
 
 def test_cplusplus_lives_in_glue_only():
+    """Beside it there are examples of what users write, and peers of a benchmark, which are torch's own code."""
     for path in sources(ROOT, ".cpp", ".cc", ".hpp", ".cxx"):
-        assert path.relative_to(ROOT).parts[0] in ("glue", "build", "examples"), path  # what users write
+        within = path.relative_to(ROOT)
+        assert within.parts[0] in ("glue", "build", "examples") or within.match("bench/*_peer.cpp"), path
 
 
 FORBIDDEN = re.compile(r"\b(printf|puts|exit|abort|getenv|_exit|perror)\s*\(|\bstd(out|err)\b")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The private names of torch that this package needs, each by a name of ours: where torch changes, this file
-does, and torch_private_inductor.py beside it. Loads nothing that torch does not load: what torch loads late is imported where it is asked for."""
+does, and torch_private_inductor.py beside it. Loads nothing that torch does not load: what torch loads late is
+imported where it is asked for."""
 
 from __future__ import annotations
 

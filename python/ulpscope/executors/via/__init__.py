@@ -105,7 +105,8 @@ def version_of(module: str, package: str) -> str:
     if len(versions) > 1:
         raise NotOffered(
             f"{len(versions)} versions of {name} are installed in {', '.join(homes)} ({', '.join(versions)}), and "
-            f"which of them computes cannot be told: pip uninstall {name} until none is left, then pip install {package}"
+            f"which of them computes cannot be told: pip uninstall {name} until none is left, then pip install "
+            f"{package}"
         )
     return versions[0] if versions else "unknown"
 
