@@ -53,7 +53,8 @@ inline at::Tensor broadcast(at::TensorList all)
     std::vector<int64_t> sizes = all[0].sizes().vec();
     for (const at::Tensor &t : all)
         sizes = at::infer_size(sizes, t.sizes());
-    return at::empty(sizes, all[0].options().dtype(at::native::result_type(at::ITensorListRef(all))));
+    return at::empty(
+        sizes, all[0].options().dtype(at::native::result_type(at::ITensorListRef(all))));
 }
 
 // ---- one call of a kernel in C

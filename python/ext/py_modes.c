@@ -64,7 +64,8 @@ static PyObject *set_float_modes(PyObject *module, PyObject *wanted)
 
 static PyMethodDef functions[] = {
     {"float_modes", float_modes, METH_NOARGS,
-     "float_modes()\n--\n\nThe calling thread's modes of rounding and of subnormals, as a "
+     "float_modes()\n--\n\nThe calling thread's modes of rounding and of subnormals, as "
+     "a "
      "number of the processor's own."},
     {"set_float_modes", set_float_modes, METH_O,
      "set_float_modes(modes)\n--\n\nSets what float_modes() gave."},

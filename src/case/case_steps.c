@@ -119,7 +119,7 @@ usc_status usc_case_steps(usc_case *c, usc_error *err)
     c->n_before = 0;
     c->spared.data = NULL;
     if (c->o.never_rounds || c->o.adds) return leave(c); /* there is no step inside */
-    if (!usc_case_load(c)) return USC_OK; /* the driver tells */
+    if (!usc_case_load(c)) return USC_OK;                /* the driver tells */
     return usc_case_ask(c, USC_WANT_STEPS, 0, take_steps);
 }
 

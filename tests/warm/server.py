@@ -33,6 +33,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 
 ENCODING = sys.stdout.encoding
 ENDING = []  # the exit code of a SystemExit
@@ -352,6 +353,8 @@ def main():
 
     path = [p for p in sys.path if p.startswith((sys.prefix, sys.base_prefix))]
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who started it
+    for finalizer in list(weakref.finalize._registry):  # torch's: to take its operators apart costs most of an end
+        finalizer.atexit = False
     server = Server(*sys.argv[1:3])
     gc.collect()
     gc.freeze()
