@@ -17,6 +17,7 @@
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
 #define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
 #define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
+#define TINY 0x1p-63 /* the square of less is no normal float32 */
 enum { FEW_WAYS = 4 };
 
 static usc_case_stage take_moved, after_crossed, take_added;
@@ -283,6 +284,12 @@ static usc_status weigh_runs(usc_case *c, usc_error *err)
     return n > 0 ? look_without(c, n, after_runs, err) : leave(c);
 }
 
+/* A run is 0 because squares underflow in it: that is no step. */
+static bool vanished(double r, double run)
+{
+    return run == 0 && r != 0 && fabs(r) < TINY;
+}
+
 static usc_status take_run(usc_case *c, usc_error *err)
 {
     const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
@@ -291,7 +298,8 @@ static usc_status take_run(usc_case *c, usc_error *err)
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < c->n; i++)
-        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, c->d[i], run[i]))
+        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, c->d[i], run[i]) &&
+            !vanished(c->r[i], run[i]))
             c->marks[i] = 1;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
 }
