@@ -157,8 +157,8 @@ static void put_curves(usc_line *l, const usc_loss_result *r, int width)
 static const char *form_words(const usc_curve *c)
 {
     return strchr("CJm", c->form[0]) != NULL ? c->form
-           : c->form[0] == 'l'                    ? "a log"
-                                                  : "an event file";
+           : c->form[0] == 'l'               ? "a log"
+                                             : "an event file";
 }
 
 /* "'loss' of a.csv (CSV, 120 values at steps 1 to 120 by 'step')" */
