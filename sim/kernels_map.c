@@ -2,25 +2,7 @@
 // Functions of one number in a chosen arithmetic: each step is rounded to the dtype that sums
 // are kept in; exponentials exactly or by a polynomial, as kernels without a library take
 // them.
-#include <ulpscope_sim/numerics.h>
-
-#include <math.h>
-
-typedef struct way {
-    const usc_sim_numerics *n;
-    usc_dtype dtype;
-} way;
-
-static double kept(const way *w, double x)
-{
-    return usc_sim_round_sum(w->n, w->dtype, x);
-}
-
-/* a * b + c */
-static double along(const way *w, double a, double b, double c)
-{
-    return w->n->fma ? kept(w, fma(a, b, c)) : kept(w, kept(w, a * b) + c);
-}
+#include "way.h"
 
 /* e^x = 2^k e^r, |r| <= ln 2 / 2: the first terms of e^r's series. */
 static double exp_by_terms(const way *w, double x)

@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of optimizers in a chosen arithmetic: each operation is rounded to the dtype that sums
 // are kept in.
-#include <ulpscope_sim/numerics.h>
-
-#include <math.h>
-
-typedef struct way {
-    const usc_sim_numerics *n;
-    usc_dtype dtype;
-} way;
-
-static double kept(const way *w, double x)
-{
-    return usc_sim_round_sum(w->n, w->dtype, x);
-}
-
-/* a * b + c */
-static double along(const way *w, double a, double b, double c)
-{
-    return w->n->fma ? kept(w, fma(a, b, c)) : kept(w, kept(w, a * b) + c);
-}
+#include "way.h"
 
 /* The gradient with what decays the weights. */
 static double taken(const way *w, const usc_sim_step *s, double grad, double param)
