@@ -79,8 +79,7 @@ static const float *copied_positions(usc_findings *f, const usc_finding *one)
 {
     if (one->positions == NULL) return NULL;
     const size_t size = (size_t)one->ndim * USC_POSITION_SLICES * sizeof(float);
-    float *out = usc_arena_take(&f->arena, size + 1);
-    return out != NULL ? memcpy(out, one->positions, size) : NULL;
+    return usc_arena_copy(&f->arena, one->positions, size);
 }
 
 usc_finding *usc_findings_put(usc_findings *f, size_t i, const usc_finding *one)

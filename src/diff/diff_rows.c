@@ -54,14 +54,6 @@ void usc_diff_carry(usc_diff *d)
     }
 }
 
-static const char *keep(usc_arena *a, const char *text)
-{
-    if (text == NULL) return NULL;
-    const size_t size = strlen(text) + 1;
-    char *copy = usc_arena_take(a, size);
-    return copy != NULL ? memcpy(copy, text, size) : NULL;
-}
-
 usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence, usc_call *out,
                          usc_error *err)
 {
@@ -71,20 +63,20 @@ usc_status usc_diff_read(usc_diff *d, int side, int64_t sequence, usc_call *out,
     usc_call_arg *args = usc_arena_take(a, (size_t)(out->n_args + 1) * sizeof *args);
     for (int i = 0; args != NULL && i < out->n_args; i++) {
         args[i] = out->arg[i];
-        args[i].path = keep(a, args[i].path);
-        args[i].dtype_name = keep(a, args[i].dtype_name);
-        args[i].stats = keep(a, args[i].stats);
-        args[i].form = keep(a, args[i].form);
+        args[i].path = usc_arena_text(a, args[i].path);
+        args[i].dtype_name = usc_arena_text(a, args[i].dtype_name);
+        args[i].stats = usc_arena_text(a, args[i].stats);
+        args[i].form = usc_arena_text(a, args[i].form);
         const size_t size = (size_t)args[i].ndim * sizeof *args[i].sizes;
         args[i].sizes = usc_arena_copy(a, args[i].sizes, size);
         args[i].strides = usc_arena_copy(a, args[i].strides, size);
         args[i].device = NULL;
     }
     out->arg = args;
-    out->op = keep(a, out->op);
-    out->module_path = keep(a, out->module_path);
-    out->module_class = keep(a, out->module_class);
-    out->phase = keep(a, out->phase);
+    out->op = usc_arena_text(a, out->op);
+    out->module_path = usc_arena_text(a, out->module_path);
+    out->module_class = usc_arena_text(a, out->module_class);
+    out->phase = usc_arena_text(a, out->phase);
     out->frames = out->schema = out->args = out->state = out->status = NULL;
     return a->failed ? usc_no_memory("diff", err) : USC_OK;
 }

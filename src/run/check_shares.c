@@ -230,10 +230,8 @@ usc_status usc_check_meet(usc_check *c, usc_keys *known, bool *idle, usc_error *
             c->options->out);
     const char *inputs = usc_result_get(out, "inputs");
     if (inputs == NULL) inputs = "{}";
-    char *copy = usc_arena_take(&c->texts, strlen(inputs) + 1);
-    if (copy != NULL) memcpy(copy, inputs, strlen(inputs) + 1);
-    c->others = copy;
-    st = copy != NULL ? know_rows(out, known, err) : usc_no_memory("check", err);
+    c->others = usc_arena_text(&c->texts, inputs);
+    st = c->others != NULL ? know_rows(out, known, err) : usc_no_memory("check", err);
     usc_result_close(out);
     return st;
 }

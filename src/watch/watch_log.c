@@ -63,9 +63,8 @@ static usc_status take_tensor(usc_watch_log *log, const usc_json *entry,
     if (name == NULL || name[0] == '\0' || dtype == NULL)
         return wrong(log, err, "\"tensors\" is a list of [name, dtype]");
     (void)usc_json_as_integer(usc_json_get(more, "ndim"), &ndim);
-    char *kept = usc_arena_take(&log->texts, strlen(name) + 1);
+    const char *kept = usc_arena_text(&log->texts, name);
     if (kept == NULL) return usc_no_memory(log->info.name, err);
-    memcpy(kept, name, strlen(name) + 1);
     *out = (usc_watch_tensor_info){.name = kept,
                                    .dtype = usc_dtype_by_name(dtype),
                                    .ndim = ndim > 0 && ndim < 64 ? (int)ndim : 0,

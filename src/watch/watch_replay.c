@@ -32,13 +32,6 @@ static bool grow(void *list, size_t item_size, size_t n)
     return larger != NULL;
 }
 
-static const char *keep(replay *r, const char *text)
-{
-    char *kept = usc_arena_take(&r->texts, strlen(text) + 1);
-    if (kept != NULL) memcpy(kept, text, strlen(text) + 1);
-    return kept;
-}
-
 static usc_status keep_event(replay *r, const usc_watch_event *e, usc_error *err)
 {
     if (r->out.n_events >= USC_WATCH_REPLAY_EVENTS) {
@@ -53,9 +46,9 @@ static usc_status keep_event(replay *r, const usc_watch_event *e, usc_error *err
     }
     usc_watch_event *kept = &r->events[r->out.n_events];
     *kept = *e;
-    kept->name = keep(r, e->name);
-    kept->sentence = keep(r, e->sentence);
-    kept->action = keep(r, e->action);
+    kept->name = usc_arena_text(&r->texts, e->name);
+    kept->sentence = usc_arena_text(&r->texts, e->sentence);
+    kept->action = usc_arena_text(&r->texts, e->action);
     if (r->texts.failed) return usc_no_memory(r->out.name, err);
     r->out.n_events++;
     return USC_OK;
@@ -124,12 +117,12 @@ static usc_status begin(replay *r, const usc_watch_log_info *info,
     usc_watch_config c = *config;
     c.world = info->world;
     r->config = c;
-    r->out =
-        (usc_watch_replay){.name = keep(r, info->name),
-                           .form = keep(r, info->form),
-                           .column = keep(r, info->column != NULL ? info->column : ""),
-                           .world = info->world,
-                           .n_tensors = info->n_tensors};
+    r->out = (usc_watch_replay){
+        .name = usc_arena_text(&r->texts, info->name),
+        .form = usc_arena_text(&r->texts, info->form),
+        .column = usc_arena_text(&r->texts, info->column != NULL ? info->column : ""),
+        .world = info->world,
+        .n_tensors = info->n_tensors};
     if (r->texts.failed) return usc_no_memory(info->name, err);
     usc_status st = usc_watch_create(&c, &r->watch, err);
     for (int64_t i = 0; st == USC_OK && i < info->n_tensors; i++) {
@@ -150,8 +143,9 @@ static usc_status keep_watched(replay *r, usc_error *err)
     r->out.judged =
         usc_watched_say(&r->seen, &r->config, r->out.n_steps, &watched, &unwatched);
     const bool failed = watched.failed || unwatched.failed;
-    r->out.watched = keep(r, watched.text != NULL ? watched.text : "");
-    r->out.unwatched = keep(r, unwatched.text != NULL ? unwatched.text : "");
+    r->out.watched = usc_arena_text(&r->texts, watched.text != NULL ? watched.text : "");
+    r->out.unwatched =
+        usc_arena_text(&r->texts, unwatched.text != NULL ? unwatched.text : "");
     usc_line_free(&watched);
     usc_line_free(&unwatched);
     return failed || r->texts.failed ? usc_no_memory(r->out.name, err) : USC_OK;
@@ -171,7 +165,7 @@ usc_status usc_watch_replay_run(const char *path, const char *key,
     if (st == USC_OK) st = feed_all(r, log, err);
     if (st == USC_OK) st = keep_watched(r, err);
     if (st == USC_OK) {
-        r->out.note = keep(r, usc_watch_log_note(log));
+        r->out.note = usc_arena_text(&r->texts, usc_watch_log_note(log));
         if (r->texts.failed) st = usc_no_memory(path, err);
     }
     if (st == USC_OK) {
