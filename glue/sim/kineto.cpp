@@ -81,7 +81,8 @@ class Session final : public libkineto::IActivityProfilerSession
         assert(buffer_ != nullptr); // it has not been handed out yet
         buffer_->span = libkineto::TraceSpan(from, to, "sim");
         for (size_t i = 0; usc_sim_timeline_get(i, &span); i++) {
-            if (span.end < from || span.begin > to) continue;
+            /* What was launched inside the window may begin behind it, as stop() waits. */
+            if (span.end < from || span.launched.time > to) continue;
             const auto caller = static_cast<int32_t>(span.launched.caller);
             const auto *cpu = caller != 0 && linked ? linked(caller) : nullptr;
             add(logger, span, i, cpu, true);

@@ -68,6 +68,24 @@ def test_a_kernel_begins_behind_its_launch(tmp_path):
     assert all(launched[i]["ts"] <= ran[i]["ts"] for i in ran)
 
 
+def test_what_begins_behind_the_window_is_kept(tmp_path):
+    """The profiler's end waits for each stream, also for that on which nothing waited within it."""
+    sim.set_device(0)
+    side, x = sim.Stream("sim:1"), torch.ones(64, device="sim:1")
+    with sim.stream(side):  # a kernel that is under way as the window closes
+        far = torch.ones(400, 400, device="sim:1")
+
+    def program():
+        with sim.stream(side):
+            for _ in range(20):
+                far.mm(far)
+            x.exp()
+
+    sums, events = profiled(tmp_path, program)
+    assert sums["aten::exp"].self_device_time_total > 0
+    assert "aten::exp" in {e["name"] for e in of_kind(events, "kernel")}
+
+
 def test_memory_of_the_device_is_told():
     kept = torch.ones(250, device="sim")
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1], profile_memory=True) as profiler:
