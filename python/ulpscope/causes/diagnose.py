@@ -109,9 +109,9 @@ class Search:
     def _usable(self, path):
         device = self.outputs.get(path)
         truth = self.truth(path)
-        return (device is not None and truth is not None and device.shape == truth.shape
-                and 0 < device.numel() <= MOST_ELEMENTS
-                and device.is_floating_point() == truth.is_floating_point())  # fmt: skip
+        if device is None or truth is None or device.shape != truth.shape:
+            return False
+        return 0 < device.numel() <= MOST_ELEMENTS and device.is_floating_point() == truth.is_floating_point()
 
     def truth(self, path: str) -> torch.Tensor:
         truth = self.reference.truth.get(path)
@@ -133,8 +133,9 @@ class Search:
         """The name, "looks like ..." for one that comes near without giving the same numbers."""
         text = self._answer()
         if text.startswith("epsilon is ") and text == self.text:
-            text = self.text = rivals.other_epsilon(self.lab, self.accused[self.path], self.path, text, self.best,
-                                                    made(self.lab, EPSILONS), self._spend)  # fmt: skip
+            text = self.text = rivals.other_epsilon(
+                self.lab, self.accused[self.path], self.path, text, self.best, made(self.lab, EPSILONS), self._spend
+            )
         fits = text == self.text and not self.sure
         return f"{SEEN}: {text}" if text and fits and not text.startswith(SEEN) else text
 
@@ -165,15 +166,23 @@ class Search:
         """What else a result may be taken for: what was there, arguments, other outputs; and the
         arguments that may be indices of its rows."""
         device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-        inputs = {v.argument or p: content(self.reference, v) for p, v in self.call.views.items()
-                  if v.dtype in whole or v.dtype.is_floating_point}  # fmt: skip
+        inputs = {
+            v.argument or p: content(self.reference, v)
+            for p, v in self.call.views.items()
+            if v.dtype in whole or v.dtype.is_floating_point
+        }
         heads = device.dim() == 4 and self.lab.gives(finding.path, "attention")
         inputs |= self.verdict.answer.earlier
-        return {"before": self.verdict.answer.before.get(finding.path), "inputs": inputs,
-                "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},
-                "verdict": self.verdict.verdict, "bits": finding.bits,
-                "odd_is_excused": finding.verdict != "nonfinite", "heads": heads,
-                "parts": finding.path in self.reference.pairs}  # fmt: skip
+        return {
+            "before": self.verdict.answer.before.get(finding.path),
+            "inputs": inputs,
+            "others": {p: t for p, t in self.reference.truth.items() if p != finding.path},
+            "verdict": self.verdict.verdict,
+            "bits": finding.bits,
+            "odd_is_excused": finding.verdict != "nonfinite",
+            "heads": heads,
+            "parts": finding.path in self.reference.pairs,
+        }
 
     def _padded_choice(self):
         """A number that counts in a minimum or a maximum as if among its terms."""
@@ -361,8 +370,8 @@ class Search:
             self.limit.note(self._state())
 
     def _state(self):
-        return {"best": self.best, "text": self.text, "sure": self.sure, "alone": list(self.alone), "place": self.where,
-                "followed": [list(f) for f in self.followed]}  # fmt: skip
+        lists = {"alone": list(self.alone), "followed": [list(f) for f in self.followed]}
+        return lists | {"best": self.best, "text": self.text, "sure": self.sure, "place": self.where}
 
     def _take_up(self, state):
         """Goes on from what another process knew."""
@@ -468,27 +477,18 @@ class Search:
     def _is_reproduced(self, outputs, run):
         """Whether all that an emulation changes of what is accused is as the device has it, to
         within what float32 loses, also by that mistake itself."""
-        return self._all_near(outputs, {}) or self._all_near(outputs, self._narrow(run))
+        return self._all_near(outputs, {}) or self._all_near(outputs, self.lab.in_float32(run))
 
     def _gives_the_bits(self, outputs, run):
         """Whether the mistake gives, in float32, every bit of what is accused."""
         near = self.path in outputs and self.accused[self.path].near(outputs[self.path])
-        narrow = self._narrow(run) if near else {}
+        narrow = self.lab.in_float32(run) if near else {}
         return near and all(e.same_bits(narrow.get(p)) for p, e in self.accused.items())
 
-    def _narrow(self, run):
-        """What a mistake gives in float32, by path; nothing where it is none there."""
-        self.lab.dtype = torch.float32
-        try:
-            with tried():  # it may be none in float32
-                return run()
-            return {}
-        finally:
-            self.lab.dtype = torch.float64
-
     def _all_near(self, outputs, narrow):
-        return all(e.reproduces(outputs[p], narrow.get(p)) for p, e in self.accused.items()
-                   if not e.unmoved(outputs[p]))  # fmt: skip
+        return all(
+            e.reproduces(outputs[p], narrow.get(p)) for p, e in self.accused.items() if not e.unmoved(outputs[p])
+        )
 
     def _keep_alone(self, residual, text):
         """A mistake that only the path to this output has, where several share a formula."""

@@ -32,10 +32,11 @@ SHARES = ("sigmoid", "softmax", "_softmax", "rand", "rand_like", "exp")  # what 
 CHOOSING = ("amax", "amin", "max", "min", "argmax", "argmin", "sum", "prod", "sort", "argsort", "topk")
 COMPARING = {"eq", "ne", "lt", "le", "gt", "ge"}
 SCALING = {"mul", "div", "add", "sub", "rsub", "neg"}  # with a number: which is another factor or amount
-MOVES = {"view", "t", "transpose", "permute", "expand", "clone", "detach", "unsqueeze", "squeeze",
-         "_unsafe_view", "alias", "slice", "select", "reshape", "zeros_like", "ones_like", "empty",
-         "zeros", "ones", "empty_like", "lift_fresh", "split", "unbind", "_reshape_alias",
-         "full", "full_like", "as_strided", "_to_copy", "to"}  # fmt: skip
+MOVES = frozenset(
+    "view t transpose permute expand clone detach unsqueeze squeeze _unsafe_view alias slice select reshape zeros_like "
+    "ones_like empty zeros ones empty_like lift_fresh split unbind _reshape_alias full full_like as_strided _to_copy "
+    "to".split()
+)
 
 
 def sites(lab: Lab) -> list[list[Node]]:
@@ -125,8 +126,10 @@ def _values(node):
         if node.name in CHOOSING:
             yield f"wrong variant: {name} of absolute values (abs)", operand(i, torch.abs)
     if node.name in SHARES and node.floats:
-        yield (f"wrong variant: 1 - {name} instead of {name} (swapped)",
-               lambda func, args, kwargs: 1 - func(*args, **kwargs))  # fmt: skip
+        yield (
+            f"wrong variant: 1 - {name} instead of {name} (swapped)",
+            lambda func, args, kwargs: 1 - func(*args, **kwargs),
+        )
 
 
 def bounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
@@ -135,8 +138,10 @@ def bounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
         for bound in ("min", "max") if node.name.startswith("clamp") and node.floats and not node.writes else ():
             value = node.value(bound)
             if isinstance(value, (float, int)):
-                yield (f"the bound {bound} of {node.name} counts everywhere: {value:.6g}",
-                       {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)})  # fmt: skip
+                yield (
+                    f"the bound {bound} of {node.name} counts everywhere: {value:.6g}",
+                    {node.place: lambda func, args, kwargs, v=value: torch.full_like(args[0], v)},
+                )
 
 
 def places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
@@ -148,9 +153,13 @@ def places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
 def _places(node):
     for i, seen in operands(node):
         which = f"wrong index: operand {i + 1} of {node.name.strip('_')} is"
-        rows = [(f"{which} read from its first slice along axis AXIS (broadcast)", 2, changes.first),
-                *((f"{which} the neighbour's along axis AXIS (shifted by one)", least, changes.rolled(by))
-                  for by, least in ((1, 2), (-1, 3)))]  # fmt: skip
+        rows = [
+            (f"{which} read from its first slice along axis AXIS (broadcast)", 2, changes.first),
+            *(
+                (f"{which} the neighbour's along axis AXIS (shifted by one)", least, changes.rolled(by))
+                for by, least in ((1, 2), (-1, 3))
+            ),
+        ]
         for text, change in changes.along(seen.shape, rows):
             yield text, operand(i, change)
 
@@ -188,8 +197,11 @@ class Wiring:
 
     def like(self, slot: Slot, before: int) -> list[Slot]:
         """Other tensors of its form that are there before an operator runs, the latest first."""
-        found = [s for s in self.fixed if s != slot and self.maker[s] < before
-                 and (s.shape, s.dtype) == (slot.shape, slot.dtype)]  # fmt: skip
+        found = [
+            s
+            for s in self.fixed
+            if s != slot and self.maker[s] < before and (s.shape, s.dtype) == (slot.shape, slot.dtype)
+        ]
         return sorted(found, key=lambda s: -self.maker[s])[:MOST_ALIKE]
 
     def is_used(self, node: Node) -> bool:
@@ -268,8 +280,11 @@ def exchanged(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
                 if at > ready:
                     edits.setdefault(wires.nodes[at].place, []).append((i, other))
         if {other for new in edits.values() for _, other in new} == {a, b}:
-            both = (f"two parts of {wires.words[a]}" if wires.words[a] == wires.words[b]
-                    else f"{wires.words[a]} and {wires.words[b]}")  # fmt: skip
+            both = (
+                f"two parts of {wires.words[a]}"
+                if wires.words[a] == wires.words[b]
+                else f"{wires.words[a]} and {wires.words[b]}"
+            )
             yield f"{both} are exchanged (swapped)", {place: _wired(*new) for place, new in edits.items()}
 
 
@@ -289,11 +304,15 @@ def bypassed(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
                     continue
                 early_of = {n.place: wires.in_step(early, outer, n) for n in nodes}
                 a, b = inner.name.strip("_"), outer.name.strip("_")
-                yield (f"computes without a step: {b} takes an operand of {a} (dropped contribution)",
-                       {place: _wired((i, s)) for place, s in early_of.items() if s is not None})  # fmt: skip
+                yield (
+                    f"computes without a step: {b} takes an operand of {a} (dropped contribution)",
+                    {place: _wired((i, s)) for place, s in early_of.items() if s is not None},
+                )
                 if early.shape == outer.shape and len(nodes) == 1:
-                    yield (f"computes without two steps: {a} and {b} are left out (dropped contribution)",
-                           {outer.place: Given(lambda func, args, kwargs, x: x.clone(), (early,))})  # fmt: skip
+                    yield (
+                        f"computes without two steps: {a} and {b} are left out (dropped contribution)",
+                        {outer.place: Given(lambda func, args, kwargs, x: x.clone(), (early,))},
+                    )
 
 
 def moved(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
@@ -311,8 +330,10 @@ def moved(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
                 pairs = [(n, _in_step(wires, other, node, n)) for n in nodes]
                 a, b = (other, node) if k is None else (node, other)
                 if a.name != b.name and all(m is not None for _, m in pairs):
-                    yield (f"wrong order: {a.name.strip('_')} is taken before {b.name.strip('_')} instead of after",
-                           {n.place: main for n, _ in pairs} | {m.place: _with(n, side, k) for n, m in pairs})  # fmt: skip
+                    yield (
+                        f"wrong order: {a.name.strip('_')} is taken before {b.name.strip('_')} instead of after",
+                        {n.place: main for n, _ in pairs} | {m.place: _with(n, side, k) for n, m in pairs},
+                    )
 
 
 def _split(node, i):
@@ -383,8 +404,10 @@ def spread(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
             inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
             alike = inner is not None and len(operands(inner)) == 1 and seen.shape == other.shape != ()
             if alike and inner.name not in MOVES | SCALING:
-                yield (f"wrong variant: {inner.name.strip('_')} of both operands of {node.name.strip('_')}",
-                       {node.place: operand(k, _again(inner))})  # fmt: skip
+                yield (
+                    f"wrong variant: {inner.name.strip('_')} of both operands of {node.name.strip('_')}",
+                    {node.place: operand(k, _again(inner))},
+                )
 
 
 def _again(node):
@@ -402,9 +425,15 @@ def late(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
             if not is_carried(lab, nodes, i) or not all(slots_of(n.args[i]) for n in nodes if i < len(n.args)):
                 continue
             before = [None, *(n.args[i] for n in nodes)]
-            yield (f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
-                   {n.place: operand(i, torch.zeros_like) if old is None or old.shape != n.args[i].shape
-                    else _wired((i, old)) for n, old in zip(nodes, before)})  # fmt: skip
+            yield (
+                f"one step late: operand {i + 1} of {nodes[0].name.strip('_')} is the one of the step before",
+                {
+                    n.place: operand(i, torch.zeros_like)
+                    if old is None or old.shape != n.args[i].shape
+                    else _wired((i, old))
+                    for n, old in zip(nodes, before)
+                },
+            )
 
 
 def rounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
@@ -420,8 +449,11 @@ def rounds(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
             and (before.shape, before.dtype) == (last.shape, last.dtype)
             and last in wires.users | dict.fromkeys(wires.outputs)
         ):
-            yield (f"a loop ends one round early: {nodes[-1].name.strip('_')} is that of round {len(nodes) - 1} of {len(nodes)}",
-                   {nodes[-1].place: Given(lambda func, args, kwargs, x: x.clone(), (before,))})  # fmt: skip
+            its, n = nodes[-1].name.strip("_"), len(nodes)
+            yield (
+                f"a loop ends one round early: {its} is that of round {n - 1} of {n}",
+                {nodes[-1].place: Given(lambda func, args, kwargs, x: x.clone(), (before,))},
+            )
 
 
 def lost(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
@@ -431,8 +463,10 @@ def lost(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
             if not is_carried(lab, nodes, i):
                 continue
             for every in [n for n in (2, 4, 5, 8, 10, 16, 32, 64) if n < len(nodes)]:
-                yield (f"starts anew every {every} steps: operand {i + 1} of {nodes[0].name.strip('_')} is lost there",
-                       {n.place: operand(i, torch.zeros_like) for n in nodes[::every]})  # fmt: skip
+                yield (
+                    f"starts anew every {every} steps: operand {i + 1} of {nodes[0].name.strip('_')} is lost there",
+                    {n.place: operand(i, torch.zeros_like) for n in nodes[::every]},
+                )
 
 
 # ---- numbers that belong together --------------------------------------------------------------
@@ -440,9 +474,14 @@ def lost(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
 
 def shares(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     """(text, edits): of two parts that weigh c and 1 - c one alone counts."""
-    held = [(n, n.args[1]) for n in lab.nodes() if n.name == "mul" and not n.writes and len(n.args) > 1
-            and isinstance(n.args[1], float) and 0 < n.args[1] < 1]  # fmt: skip
+    held = [
+        (n, n.args[1])
+        for n in lab.nodes()
+        if n.name == "mul" and not n.writes and len(n.args) > 1 and isinstance(n.args[1], float) and 0 < n.args[1] < 1
+    ]
     for (a, x), (b, y) in itertools.combinations(held, 2):
         for one, other, part in ((a, b, y), (b, a, x)) if abs(x + y - 1) < 1e-9 else ():
-            yield (f"dropped contribution: the part that weighs {part:.6g} is missing, the other counts whole",
-                   {one.place: operand(1, lambda _: 1.0), other.place: operand(1, lambda _: 0.0)})  # fmt: skip
+            yield (
+                f"dropped contribution: the part that weighs {part:.6g} is missing, the other counts whole",
+                {one.place: operand(1, lambda _: 1.0), other.place: operand(1, lambda _: 0.0)},
+            )

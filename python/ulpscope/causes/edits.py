@@ -20,11 +20,18 @@ from .lab import Lab, leaves
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
 # Names that stand for each other in an argument; those that a function does not know are refused.
-NAMES = [("none", "tanh"), ("floor", "trunc", None), ("add", "multiply"), ("sum", "mean", "prod", "amax", "amin", "max", "min"),
-         ("mean", "sum", "none", "batchmean"), ("zeros", "border", "reflection"),
-         ("bilinear", "nearest", "bicubic", "nearest-exact", "linear", "trilinear", "area"),
-         ("constant", "reflect", "replicate", "circular"), ("backward", "ortho", "forward"),
-         ("linear", "nearest", "lower", "higher", "midpoint")]  # fmt: skip
+NAMES = [
+    ("none", "tanh"),
+    ("floor", "trunc", None),
+    ("add", "multiply"),
+    ("sum", "mean", "prod", "amax", "amin", "max", "min"),
+    ("mean", "sum", "none", "batchmean"),
+    ("zeros", "border", "reflection"),
+    ("bilinear", "nearest", "bicubic", "nearest-exact", "linear", "trilinear", "area"),
+    ("constant", "reflect", "replicate", "circular"),
+    ("backward", "ortho", "forward"),
+    ("linear", "nearest", "lower", "higher", "midpoint"),
+]
 ORDERS = (1.0, 2.0, 3.0, float("inf"))
 
 
@@ -42,11 +49,13 @@ def phrase(op: str, name: str, old: Any, new: Any) -> str:
         return f"wrong variance: divided by n - {shown(new)} instead of n{f' - {shown(old)}' if old else ''}"
     if name in ("correction", "unbiased"):
         biased = new in (0, False)
-        return ("biased variance: divided by n instead of n - 1" if biased
-                else "unbiased variance: divided by n - 1 instead of n")  # fmt: skip
+        return (
+            "biased variance: divided by n instead of n - 1"
+            if biased
+            else "unbiased variance: divided by n - 1 instead of n"
+        )
     if name == "approximate":
-        return f"{'tanh' if new == 'tanh' else 'erf'} form of gelu instead of " + (
-            "erf" if new == "tanh" else "tanh")  # fmt: skip
+        return f"{'tanh' if new == 'tanh' else 'erf'} form of gelu instead of " + ("erf" if new == "tanh" else "tanh")
     if name == "reduction" and isinstance(old, int):
         return f"wrong reduction: {REDUCTIONS.get(new)} instead of {REDUCTIONS.get(old)}"
     if name == "reduction" and isinstance(old, str):
@@ -57,7 +66,8 @@ def phrase(op: str, name: str, old: Any, new: Any) -> str:
         return f"dropped contribution: the bias or summand is missing (beta {shown(old)} taken as 0)"
     if op in ("mul", "div") and name == "other" and isinstance(old, float) and _of_samples(old):
         return f"biased variance: the factor n / (n - 1) = {shown(old)} of {op} is " + (
-            "missing" if new == 1 else f"taken as {shown(new)}")  # fmt: skip
+            "missing" if new == 1 else f"taken as {shown(new)}"
+        )
     if op in ("mul", "div") and name == "other" and new == 1:
         return f"dropped contribution: the scale factor {shown(old)} of {op} is missing"
     if op in ("add", "sub") and name == "other" and new == 0:
@@ -135,8 +145,7 @@ def other_values(name: str, old: Any, rank: int = 0) -> list[Any]:
         if name in ("eps", "epsilon") or 0 < old <= 1e-4:
             return [v for v in EPSILONS if v != old] + [2 * old, 1.0]
         usual = [v for v in (0.9, 0.95, 0.99, 0.999) if name.startswith("beta") and 0.5 < old < 1]
-        usual += [0.0, 1.0, 2 * old, old / 2, -old, 1 - old, old * old, abs(old) ** 0.5,
-                 1 / old if old else 1.0]  # fmt: skip
+        usual += [0.0, 1.0, 2 * old, old / 2, -old, 1 - old, old * old, abs(old) ** 0.5, 1 / old if old else 1.0]
         return [v for i, v in enumerate(usual) if v != old and v not in usual[:i]]
     if isinstance(old, str):
         return [v for kind in NAMES for v in kind if old in kind and v != old]
@@ -165,10 +174,15 @@ def other_lists(name: str, old: list[int]) -> list[list[int]]:
         return []
     plain, size = LISTS[name], len(old)
     news = [[plain] * size] if plain is not None else []
-    news += [[old[j] if k == i else old[i] if k == j else v for k, v in enumerate(old)]
-             for i, j in itertools.combinations(range(size), 2)]  # fmt: skip
-    news += [[v + by * (k in part) for k, v in enumerate(old)] for by in (1, -1)
-             for part in (range(size), *([i] for i in range(size) if size > 1))]  # fmt: skip
+    news += [
+        [old[j] if k == i else old[i] if k == j else v for k, v in enumerate(old)]
+        for i, j in itertools.combinations(range(size), 2)
+    ]
+    news += [
+        [v + by * (k in part) for k, v in enumerate(old)]
+        for by in (1, -1)
+        for part in (range(size), *([i] for i in range(size) if size > 1))
+    ]
     news += [[-v for v in old]] if plain == 0 else []
     least = {"pad": None, "shifts": None}.get(name, plain or 0)
     return [n for i, n in enumerate(news) if n != old and n not in news[:i] and (least is None or min(n) >= least)]
@@ -225,8 +239,11 @@ def tensors(lab: Lab, kind: str) -> Iterator[tuple[str, dict[Any, Callable[..., 
 def pairs(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Two tensors of one shape, as sines and cosines are, both shifted."""
     written = set(lab.call.written())
-    held = [(n, p[0], v[0]) for n, p, v in _tensors(lab.call, alone=True)
-            if p[0] not in written and v[0].dtype.is_floating_point]  # fmt: skip
+    held = [
+        (n, p[0], v[0])
+        for n, p, v in _tensors(lab.call, alone=True)
+        if p[0] not in written and v[0].dtype.is_floating_point
+    ]
     found = [(a, b) for a, b in itertools.combinations(held, 2) if a[2].sizes == b[2].sizes]
     for (n1, p1, v1), (n2, p2, _) in found if len(found) <= 6 else ():
         rows = [(f"index shifted by one: {n1} and {n2} along axis AXIS", 2, changes.rolled(by)) for by in (1, -1)]
@@ -243,8 +260,10 @@ def swaps(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     held = [(n, p[0], v[0]) for n, p, v in _tensors(call, alone=True)][:8]
     for (n1, p1, v1), (n2, p2, v2) in itertools.combinations(held, 2):
         if (any_size or tuple(v1.sizes) == tuple(v2.sizes)) and v1.dtype == v2.dtype:
-            yield (f"the arguments {n1} and {n2} are exchanged (swapped)",
-                   {a: lambda t, b=b: t[b].clone() for a, b in ((p1, p2), (p2, p1))})  # fmt: skip
+            yield (
+                f"the arguments {n1} and {n2} are exchanged (swapped)",
+                {a: lambda t, b=b: t[b].clone() for a, b in ((p1, p2), (p2, p1))},
+            )
     for node in lab.nodes():
         seen = [a for a in node.args[:2] if hasattr(a, "shape")]
         alike = len(seen) == 2 and len({(a.shape, a.dtype) for a in seen}) == 1 and not node.writes
@@ -262,14 +281,19 @@ def _exchanged(func, args, kwargs):
 def contiguous(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Several tensors read as if they were contiguous: all that are not, and two of them."""
     written = set(lab.call.written())
-    odd = [(n, p[0]) for n, p, v in _tensors(lab.call, alone=True) if p[0] not in written
-           and tuple(v[0].strides) != tuple(torch.empty(v[0].sizes, device="meta").stride())]  # fmt: skip
+    odd = [
+        (n, p[0])
+        for n, p, v in _tensors(lab.call, alone=True)
+        if p[0] not in written and tuple(v[0].strides) != tuple(torch.empty(v[0].sizes, device="meta").stride())
+    ]
     sets = [odd] if len(odd) > 1 else []
     sets += itertools.combinations(odd, 2) if 2 < len(odd) <= 6 else []
     for some in (*sets, *([one] for one in odd)):
         for again in (True, False):
-            yield (f"wrong stride: {' and '.join(n for n, _ in some)} read as if contiguous",
-                   {p: lambda t, p=p, w=again: as_contiguous(t[p], w) for _, p in some})  # fmt: skip
+            yield (
+                f"wrong stride: {' and '.join(n for n, _ in some)} read as if contiguous",
+                {p: lambda t, p=p, w=again: as_contiguous(t[p], w) for _, p in some},
+            )
 
 
 def as_contiguous(t: torch.Tensor, again: bool = False) -> torch.Tensor:

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from .lab import Lab
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
-PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "convolution", "linear", "mv", "dot", "addmv",
-            "matmul", "addbmm", "convolution_backward", "_addmm_activation",
-            "_scaled_dot_product_flash_attention_for_cpu"}  # fmt: skip
-REDUCING = {"sum", "mean", "prod", "cumsum", "index_add", "scatter_add", "index_put", "nansum", "scatter_reduce", "var",
-            "index", "gather", "embedding", *COUNTING, *PRODUCTS - {"addmv", "addbmm", "convolution_backward", "_addmm_activation"}}  # fmt: skip
+PRODUCTS = frozenset(
+    "mm bmm addmm baddbmm convolution linear mv dot addmv matmul addbmm convolution_backward _addmm_activation "
+    "_scaled_dot_product_flash_attention_for_cpu".split()
+)
+REDUCING = frozenset(
+    "sum mean prod cumsum index_add scatter_add index_put nansum scatter_reduce var index gather embedding".split()
+).union(COUNTING, PRODUCTS - {"addmv", "addbmm", "convolution_backward", "_addmm_activation"})
 WHOLE = ("sum", "mean", "amax", "amin")
 AXED = {*WHOLE, "var", "std", "var_mean", "linalg_vector_norm", "norm", "prod", "logsumexp", "_softmax", "softmax"}
 GRADIENT = re.compile("(_dense)?_(forward|backward)(_data)?$")  # what the name of a gradient has more
@@ -41,8 +43,10 @@ EQUALS = ({"lt", "le"}, {"gt", "ge"})
 MOST_ALIKE = 8  # operators of one name that share a mistake
 MOST_PAIRS = 28  # of constants that may be exchanged
 # What gives one of its terms.
-CHOICES = {"amax", "amin", "max", "min", "cummax", "cummin", "scatter_reduce", "max_pool2d_with_indices", "max_pool3d_with_indices",
-           "adaptive_max_pool2d", "max_pool1d", "max_pool2d"}  # fmt: skip
+CHOICES = frozenset(
+    "amax amin max min cummax cummin scatter_reduce max_pool2d_with_indices max_pool3d_with_indices "
+    "adaptive_max_pool2d max_pool1d max_pool2d".split()
+)
 
 
 def apart(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -93,16 +97,20 @@ def arguments(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     for argument in node.func._schema.arguments:
         name, old = argument.name, node.value(argument.name)
         for new in _others(node, argument, old):
-            yield (phrase(node.name, name, 1 if old is None and name == "correction" else old, new),
-                   with_argument(name, new, node.shape))  # fmt: skip
+            yield (
+                phrase(node.name, name, 1 if old is None and name == "correction" else old, new),
+                with_argument(name, new, node.shape),
+            )
         if name == "dim" and node.name in WHOLE and old is not None and node.shape:
             yield f"along all axes instead of {old} in {node.name}", _over_all(node.shape)
         low, high = node.value("min"), node.value("max")
         if name == "max" and all(isinstance(v, (float, int)) for v in (low, high)) and low < high:
             middle, half = (low + high) / 2, (high - low) / 2
             for by in (0.1, 10.0, 0.5, 2.0):
-                yield (f"the bounds of {node.name} are {middle:.6g} -+ {by * half:.6g} instead of {half:.6g}",
-                       lambda func, args, kwargs, m=middle, h=by * half: args[0].clamp(m - h, m + h))  # fmt: skip
+                yield (
+                    f"the bounds of {node.name} are {middle:.6g} -+ {by * half:.6g} instead of {half:.6g}",
+                    lambda func, args, kwargs, m=middle, h=by * half: args[0].clamp(m - h, m + h),
+                )
         for text, change in changes.STEPS if name == "state_steps" and isinstance(old, list) else ():
             yield text, with_argument(name, lambda steps, c=change: [c(t) for t in steps])
         if hasattr(old, "shape") and "Optional" in str(argument.type):
@@ -145,9 +153,14 @@ def axes(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
             for new in _other_axes(dim, len(shape)):
                 along = "all axes" if len(new) == len(shape) else f"dimension {list(new)}"
                 if len(new) == 1 or lists:
-                    yield (f"along {along} instead of {list(dim)} in {of}",
-                           {n.place: with_argument("dim", new if isinstance(n.value("dim"), list) else new[0])
-                            for nodes in some for n in nodes})  # fmt: skip
+                    yield (
+                        f"along {along} instead of {list(dim)} in {of}",
+                        {
+                            n.place: with_argument("dim", new if isinstance(n.value("dim"), list) else new[0])
+                            for nodes in some
+                            for n in nodes
+                        },
+                    )
 
 
 def _other_axes(dim, rank):
@@ -161,13 +174,24 @@ def _other_axes(dim, rank):
 
 def exchanged_numbers(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """Two constants of a formula in each other's place."""
-    held = [(n, n.args[1]) for n in lab.nodes() if n.name in ("mul", "div", "add", "sub") and not n.writes
-            and len(n.args) > 1 and isinstance(n.args[1], (int, float))]  # fmt: skip
-    pairs = [(a, b) for a, b in itertools.combinations(held, 2) if a[1] != b[1]
-             and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100]  # fmt: skip
+    held = [
+        (n, n.args[1])
+        for n in lab.nodes()
+        if n.name in ("mul", "div", "add", "sub")
+        and not n.writes
+        and len(n.args) > 1
+        and isinstance(n.args[1], (int, float))
+    ]
+    pairs = [
+        (a, b)
+        for a, b in itertools.combinations(held, 2)
+        if a[1] != b[1] and a[0].name == b[0].name and 0.01 < abs(a[1] / (b[1] or 1e300)) < 100
+    ]
     for (a, x), (b, y) in pairs if len(pairs) <= MOST_PAIRS else ():
-        yield (f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
-               {n.place: operand(1, lambda _, v=v: v) for n, v in ((a, y), (b, x))})  # fmt: skip
+        yield (
+            f"the constants {x:.6g} and {y:.6g} of {a.name} and {b.name} are exchanged (swapped)",
+            {n.place: operand(1, lambda _, v=v: v) for n, v in ((a, y), (b, x))},
+        )
 
 
 # ---- another operator ------------------------------------------------------------------------
@@ -208,8 +232,7 @@ def forms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Another formula in its place; a step that writes in place, left out."""
     if not node.writes:
         for text, formula in formulas(node.name):
-            yield text, lambda func, args, kwargs, f=formula: _instead(
-                apart(f, *args, **kwargs), func, args, kwargs)  # fmt: skip
+            yield text, lambda func, args, kwargs, f=formula: _instead(apart(f, *args, **kwargs), func, args, kwargs)
     elif node.args and getattr(node.args[0], "floats", False):
         yield f"dropped contribution: the step {node.name}_ is left out", lambda func, args, kwargs: args[0]
 
@@ -225,8 +248,10 @@ def terms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     kind = "factor" if node.name in ("mul", "div") else "term"
     for i in (1, 0) if node.name in PARTS and not node.writes and len(node.args) > 1 else ():
         if hasattr(node.args[i], "shape"):
-            yield (f"dropped contribution: a {kind} of {node.name} is missing",
-                   lambda func, args, kwargs, i=i: _rest(node.name, i, args, kwargs))  # fmt: skip
+            yield (
+                f"dropped contribution: a {kind} of {node.name} is missing",
+                lambda func, args, kwargs, i=i: _rest(node.name, i, args, kwargs),
+            )
 
 
 def _rest(name, i, args, kwargs):
@@ -241,11 +266,25 @@ def _rest(name, i, args, kwargs):
 
 
 # Functions of one argument that a formula may lack.
-UNARY = {"sqrt": "the root", "abs": "the absolute value", "neg": "the sign", "reciprocal": "the reciprocal",
-         "clamp": "the clamp", "clamp_min": "the clamp", "clamp_max": "the clamp", "square": "the square",
-         "round": "the rounding", "rsqrt": "the reciprocal root", "cumsum": "the running sum",
-         **{name: name.strip("_") for name in ("exp", "log", "log1p", "log2", "sigmoid", "tanh", "relu", "deg2rad", "rad2deg",
-                                               "sign", "erf", "silu", "gelu", "_softmax", "_log_softmax")}}  # fmt: skip
+UNARY = {
+    "sqrt": "the root",
+    "abs": "the absolute value",
+    "neg": "the sign",
+    "reciprocal": "the reciprocal",
+    "clamp": "the clamp",
+    "clamp_min": "the clamp",
+    "clamp_max": "the clamp",
+    "square": "the square",
+    "round": "the rounding",
+    "rsqrt": "the reciprocal root",
+    "cumsum": "the running sum",
+    **{
+        name: name.strip("_")
+        for name in (
+            "exp log log1p log2 sigmoid tanh relu deg2rad rad2deg sign erf silu gelu _softmax _log_softmax"
+        ).split()
+    },
+}
 
 
 def without(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
@@ -253,12 +292,16 @@ def without(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     if node.writes or not node.args or not getattr(node.args[0], "floats", False):
         return
     if node.name in UNARY:
-        yield (f"wrong variant: {UNARY[node.name]} is missing ({node.name.lstrip('_')} left out)",
-               lambda func, args, kwargs: args[0].clone())  # fmt: skip
+        yield (
+            f"wrong variant: {UNARY[node.name]} is missing ({node.name.lstrip('_')} left out)",
+            lambda func, args, kwargs: args[0].clone(),
+        )
     if node.name == "mul" and len(node.args) > 1 and hasattr(node.args[1], "shape"):
         for i in (1, 0):
-            yield ("wrong variant: a factor of mul is applied twice (squared)",
-                   lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i])  # fmt: skip
+            yield (
+                "wrong variant: a factor of mul is applied twice (squared)",
+                lambda func, args, kwargs, i=i: func(*args, **kwargs) * args[i],
+            )
 
 
 ROOTS = {"sqrt": lambda x, eps: torch.sqrt(x) + eps, "rsqrt": lambda x, eps: 1 / (torch.sqrt(x) + eps)}
@@ -270,11 +313,15 @@ def epsilon_places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]
     for a, b in pairwise(nodes):
         eps = [n.args[1] if len(n.args) > 1 and isinstance(n.args[1], float) else None for n in (a, b)]
         if a.name == "add" and b.name in ROOTS and eps[0] is not None:
-            yield ("epsilon is outside the square root instead of inside",
-                   {a.place: left, b.place: lambda f, args, k, e=eps[0], n=b.name: ROOTS[n](args[0], e)})  # fmt: skip
+            yield (
+                "epsilon is outside the square root instead of inside",
+                {a.place: left, b.place: lambda f, args, k, e=eps[0], n=b.name: ROOTS[n](args[0], e)},
+            )
         if a.name == "sqrt" and b.name == "add" and eps[1] is not None:
-            yield ("epsilon is inside the square root instead of outside",
-                   {a.place: lambda f, args, k, e=eps[1]: torch.sqrt(args[0] + e), b.place: left})  # fmt: skip
+            yield (
+                "epsilon is inside the square root instead of outside",
+                {a.place: lambda f, args, k, e=eps[1]: torch.sqrt(args[0] + e), b.place: left},
+            )
 
 
 # ---- parts of an operand -----------------------------------------------------------------------
@@ -309,8 +356,10 @@ def _fewer_terms(node):
             x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
             return x
 
-        yield (f"dropped contribution: the last {t} of {seen.shape[dim]} terms of {node.name.lstrip('_')} is missing",
-               operand(0, change))  # fmt: skip
+        yield (
+            f"dropped contribution: the last {t} of {seen.shape[dim]} terms of {node.name.lstrip('_')} is missing",
+            operand(0, change),
+        )
 
 
 def _reduced_axes(node, i, seen):
@@ -344,8 +393,10 @@ def masks(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
 def unmasked(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A mask inside that does not count."""
     for like in (torch.zeros_like, torch.ones_like) if node.name in COMPARING and not node.writes else ():
-        yield (f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
-               lambda func, args, kwargs, of=like: of(func(*args, **kwargs)))  # fmt: skip
+        yield (
+            f"the mask is ignored: {node.name} is taken as {like is torch.ones_like} everywhere",
+            lambda func, args, kwargs, of=like: of(func(*args, **kwargs)),
+        )
 
 
 RELAID = {
@@ -368,9 +419,13 @@ def layouts(lab: Lab) -> Iterator[tuple[str, Any]]:
         edits = {n.place: _relaid(pairs) for n in cuts if pairs == (n.name != "slice" or n.value("step") == 1)}
         if edits:
             yield f"wrong stride: {text}", edits
-            yield (f"wrong stride: {text}, and so written", lambda e=edits, w=(2, -1) if pairs else (-1, 2): {
-                p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
-                for p, t in lab.edited(e).items()})  # fmt: skip
+            yield (
+                f"wrong stride: {text}, and so written",
+                lambda e=edits, w=(2, -1) if pairs else (-1, 2): {
+                    p: t.unflatten(-1, w).transpose(-1, -2).flatten(-2) if t.dim() and t.shape[-1] % 2 == 0 else t
+                    for p, t in lab.edited(e).items()
+                },
+            )
 
 
 def _relaid(pairs):

@@ -138,6 +138,16 @@ class Lab:
             self.twin = False
         return outputs if self.twins else None
 
+    def in_float32(self, run: Callable[..., Any]) -> dict[str, torch.Tensor]:
+        """What a mistake gives in float32, by path; nothing where it is none there."""
+        self.dtype = torch.float32
+        try:
+            with tried():  # it may be none in float32
+                return run()
+            return {}
+        finally:
+            self.dtype = torch.float64
+
     # ---- what is run ----
 
     def bound(self, wide: bool, contents: dict[tuple[int, torch.dtype], torch.Tensor] | None = None) -> Bound:

@@ -164,8 +164,24 @@ class Watch(Shown):
     learnt over a restart, with any number of ranks.
     """
 
-    def __init__(self, model, optimizer, config, process_group, action, on_event, log, weights_every,
-                 matmul_every, audit, neighbour, keep_calls, output, exit_code, scalars):  # fmt: skip
+    def __init__(
+        self,
+        model,
+        optimizer,
+        config,
+        process_group,
+        action,
+        on_event,
+        log,
+        weights_every,
+        matmul_every,
+        audit,
+        neighbour,
+        keep_calls,
+        output,
+        exit_code,
+        scalars,
+    ):
         self.scalars, self.seen = Scalars(scalars, "the watch"), {}
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
@@ -212,8 +228,11 @@ class Watch(Shown):
             self._own_tracker = self.tracker
         self.matmuls, self.products = None, watch_matmul.Products()
         if matmul_every and model is not None:
-            self.linears = {module: self.ids.get(module._parameters.get("weight"), -1) for module in model.modules()
-                            if isinstance(module, torch.nn.Linear)}  # fmt: skip
+            self.linears = {
+                module: self.ids.get(module._parameters.get("weight"), -1)
+                for module in model.modules()
+                if isinstance(module, torch.nn.Linear)
+            }
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
         self.audit = watch_audit.Audit(model, audit, self.ids) if audit or neighbour else None
         self.neighbours = None
@@ -307,8 +326,10 @@ class Watch(Shown):
         shape = [list(map(id, group["params"])) for group in optimizer.param_groups]
         known = self._members.get(optimizer)
         if known is None or known[0] != shape:
-            known = shape, [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"]
-                            if p in self.ids]  # fmt: skip
+            known = (
+                shape,
+                [(self.ids[p], p) for group in optimizer.param_groups for p in group["params"] if p in self.ids],
+            )
             self._members[optimizer] = known
         return known[1]
 
@@ -380,8 +401,11 @@ class Watch(Shown):
         self._read("weight_before", [i for i, _ in unmoved], [p for _, p in unmoved])
         kept, self._kept = self._kept, []
         for site in BEFORE if kept else ():
-            still = [(self.ids[p], s) for o, p, key, of, s, was in kept
-                     if f"{of}_before" == site and o.state.get(p, {}).get(key) is s and _version(s) == was]  # fmt: skip
+            still = [
+                (self.ids[p], s)
+                for o, p, key, of, s, was in kept
+                if f"{of}_before" == site and o.state.get(p, {}).get(key) is s and _version(s) == was
+            ]
             self._read(site, [i for i, _ in still], [s for _, s in still])
         self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
 
@@ -427,8 +451,11 @@ class Watch(Shown):
         self._read("weight", [i for i, _ in weights], [p for _, p in weights], full or voted)
         self._versions |= {p: _version(p) for _, p in weights} if full else {}
         for key, site in MOMENTS.items() if full else ():
-            states = [(i, p, optimizer.state[p][key]) for i, p in mine
-                      if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)]  # fmt: skip
+            states = [
+                (i, p, optimizer.state[p][key])
+                for i, p in mine
+                if isinstance(optimizer.state.get(p, {}).get(key), torch.Tensor)
+            ]
             self._read(site, [i for i, _, _ in states], [s for _, _, s in states])
             if self.sites is not SITES:
                 self._kept += [(optimizer, p, key, site, s, _version(s)) for _, p, s in states]
@@ -530,8 +557,7 @@ class Watch(Shown):
             self._decide(step)
         if self.exchange.alone is not None and not self._said_alone:
             self._said_alone = True
-            print(f"ulpscope: the watch of rank {self.rank} goes on alone: {self.exchange.alone}",
-                  file=sys.stderr)  # fmt: skip
+            print(f"ulpscope: the watch of rank {self.rank} goes on alone: {self.exchange.alone}", file=sys.stderr)
 
     def _decide_own(self, step, known):
         """Of a step of which this rank's rows are all there is."""
@@ -580,9 +606,17 @@ class Watch(Shown):
     def _take(self, found):
         trace = self._keep() if self.tracker is not None else None
         command = (found["action"] or "").replace("{trace}", trace or "TRACE")
-        event = Event(found["step"], found["kind"], found["tensor"] or "",
-                      -1 if found["rank"] is None else found["rank"], found["score"], found["threshold"],
-                      found["sentence"], found["detector"], command)  # fmt: skip
+        event = Event(
+            found["step"],
+            found["kind"],
+            found["tensor"] or "",
+            -1 if found["rank"] is None else found["rank"],
+            found["score"],
+            found["threshold"],
+            found["sentence"],
+            found["detector"],
+            command,
+        )
         self.n_events += 1
         self._events.append(event)
         del self._events[FIRST_EVENTS : max(FIRST_EVENTS, len(self._events) - LAST_EVENTS)]
@@ -706,9 +740,12 @@ def _version(tensor):
     return tensor._version, tensor.data_ptr() if not hasattr(tensor, "to_local") else 0
 
 
-SO_MANY = {"weights_every": (1, "one step or more"), "matmul_every": (0, "one call of so many, 0 for none"),
-           "audit": (0, "one micro-batch of so many, 0 for none"),
-           "neighbour": (0, "one micro-batch of so many, 0 for none")}  # fmt: skip
+SO_MANY = {
+    "weights_every": (1, "one step or more"),
+    "matmul_every": (0, "one call of so many, 0 for none"),
+    "audit": (0, "one micro-batch of so many, 0 for none"),
+    "neighbour": (0, "one micro-batch of so many, 0 for none"),
+}
 
 
 def _check_arguments(asked):
@@ -765,23 +802,47 @@ def watch(
     """
     if config is None:
         config = asd_config() or ""
-    given = {"action": action, "weights_every": weights_every, "matmul_every": matmul_every, "audit": audit,
-             "neighbour": neighbour, "keep_calls": keep_calls, "exit_code": exit_code}  # fmt: skip
+    given = {
+        "action": action,
+        "weights_every": weights_every,
+        "matmul_every": matmul_every,
+        "audit": audit,
+        "neighbour": neighbour,
+        "keep_calls": keep_calls,
+        "exit_code": exit_code,
+    }
     asked = configured(config) | {key: value for key, value in given.items() if value is not None}
     action, weights_every, matmul_every, audit, neighbour, keep_calls, exit_code = (asked[key] for key in given)
     _check_arguments(asked)
     if (audit or neighbour) and (model is None or any(hasattr(p, "to_local") for p in model.parameters())):
         raise ValueError("audit, neighbour: a model whose parameters are whole on each rank is needed; leave them out")
     try:
-        made = Watch(model, optimizer, config, process_group, action, on_event, log, weights_every,
-                     matmul_every, audit, neighbour, keep_calls, output, exit_code, scalars)  # fmt: skip
+        made = Watch(
+            model,
+            optimizer,
+            config,
+            process_group,
+            action,
+            on_event,
+            log,
+            weights_every,
+            matmul_every,
+            audit,
+            neighbour,
+            keep_calls,
+            output,
+            exit_code,
+            scalars,
+        )
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None and any(p.device.type != "cpu" for p in made.ids):
         made.close()
-        raise ValueError("action 'skip' over ranks: what was read on a device is known a step later, when the wrong "
-                         "step is done, and to wait for it would stop the device at each step; take 'raise' or "
-                         "'stop'")  # fmt: skip
+        raise ValueError(
+            "action 'skip' over ranks: what was read on a device is known a step later, when the wrong "
+            "step is done, and to wait for it would stop the device at each step; take 'raise' or "
+            "'stop'"
+        )
     made.stop_after = asked["stop_after"]
     if neighbour and made.world == 1:
         made.close()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""References of fused norms and rotary embeddings of torch_npu, torch_musa and apex. Called by `__init__`; shapes are those of the operators.
+"""References of fused norms and rotary embeddings of torch_npu, torch_musa and apex. Called by
+`__init__`; shapes are those of the operators.
 
 Statistics (mean, rstd) that an operator takes as arguments are used as given, as a kernel
 uses them.

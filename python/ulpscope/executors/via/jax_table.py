@@ -111,18 +111,47 @@ def table() -> dict[str, Callable[..., Any]]:
 
         return run
 
-    same = "exp expm1 log log1p log2 sqrt sin cos tan sinh cosh tanh exp2 floor ceil trunc sign abs isnan reciprocal hypot copysign " \
-           "maximum minimum fmax fmod remainder logical_and logical_or logical_not bitwise_and bitwise_or bitwise_xor bitwise_not"  # fmt: skip
-    names = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh",
-             "atan2": "arctan2", "neg": "negative", "round": "round", "mul": "multiply", "pow": "power", "mm": "matmul",
-             "bmm": "matmul", "gt": "greater", "ge": "greater_equal", "lt": "less", "le": "less_equal", "eq": "equal",
-             "ne": "not_equal", "__lshift__": "left_shift", "__rshift__": "right_shift", "where": "where"}  # fmt: skip
+    same = (
+        "exp expm1 log log1p log2 sqrt sin cos tan sinh cosh tanh exp2 floor ceil trunc sign abs isnan reciprocal "
+        "hypot copysign maximum minimum fmax fmod remainder logical_and logical_or logical_not bitwise_and bitwise_or "
+        "bitwise_xor bitwise_not"
+    )
+    names = {
+        "asin": "arcsin",
+        "acos": "arccos",
+        "atan": "arctan",
+        "asinh": "arcsinh",
+        "acosh": "arccosh",
+        "atanh": "arctanh",
+        "atan2": "arctan2",
+        "neg": "negative",
+        "round": "round",
+        "mul": "multiply",
+        "pow": "power",
+        "mm": "matmul",
+        "bmm": "matmul",
+        "gt": "greater",
+        "ge": "greater_equal",
+        "lt": "less",
+        "le": "less_equal",
+        "eq": "equal",
+        "ne": "not_equal",
+        "__lshift__": "left_shift",
+        "__rshift__": "right_shift",
+        "where": "where",
+    }
     found = {n: plain(getattr(jnp, n)) for n in same.split()} | {n: plain(getattr(jnp, j)) for n, j in names.items()}
     return found | {
         "add": lambda like, x, y, alpha=1: x + y if alpha == 1 else x + alpha * y,
         "sub": lambda like, x, y, alpha=1: x - y if alpha == 1 else x - alpha * y,
-        "div": divided, "rsqrt": plain(lax.rsqrt), "erf": plain(sp.erf), "erfc": plain(sp.erfc), "lgamma": plain(sp.gammaln),
-        "digamma": plain(sp.digamma), "sigmoid": plain(nn.sigmoid), "relu": plain(nn.relu),
+        "div": divided,
+        "rsqrt": plain(lax.rsqrt),
+        "erf": plain(sp.erf),
+        "erfc": plain(sp.erfc),
+        "lgamma": plain(sp.gammaln),
+        "digamma": plain(sp.digamma),
+        "sigmoid": plain(nn.sigmoid),
+        "relu": plain(nn.relu),
         "gelu": lambda like, x, approximate="none": nn.gelu(x, approximate=approximate == "tanh"),
         "elu": lambda like, x, alpha=1, scale=1, inner=1: scale * nn.elu(x, alpha),
         "leaky_relu": lambda like, x, slope=0.01: nn.leaky_relu(x, slope),
@@ -131,32 +160,57 @@ def table() -> dict[str, Callable[..., Any]]:
         "_softmax": lambda like, x, dim, half: nn.softmax(x, axis=dim),
         "_log_softmax": lambda like, x, dim, half: nn.log_softmax(x, axis=dim),
         "addmm": lambda like, c, a, b, beta=1, alpha=1: beta * c + alpha * (a @ b),
-        "native_layer_norm": layer_norm, "native_group_norm": group_norm,
-        "amax": reduced(jnp.max), "amin": reduced(jnp.min), "any": reduced(jnp.any), "mean": reduced(jnp.mean), "sum": summed,
+        "native_layer_norm": layer_norm,
+        "native_group_norm": group_norm,
+        "amax": reduced(jnp.max),
+        "amin": reduced(jnp.min),
+        "any": reduced(jnp.any),
+        "mean": reduced(jnp.mean),
+        "sum": summed,
         "prod": lambda like, x, dim=None, keepdim=False, dtype=None: jnp.prod(x, axis=dim, keepdims=keepdim),
-        "var": lambda like, x, dim=None, correction=1, keepdim=False: jnp.var(x, axis=axes(dim), ddof=correction, keepdims=keepdim),
+        "var": lambda like, x, dim=None, correction=1, keepdim=False: jnp.var(
+            x, axis=axes(dim), ddof=correction, keepdims=keepdim
+        ),
         "argmax": lambda like, x, dim=None, keepdim=False: jnp.argmax(x, axis=dim, keepdims=keepdim),
-        "linalg_vector_norm": lambda like, x, p=2, dim=None, keepdim=False, dtype=None:
-            jnp.linalg.norm(x, ord=p, axis=dim[0] if dim else None, keepdims=keepdim),
-        "cumsum": running(jnp.cumsum), "cumprod": running(jnp.cumprod), "logcumsumexp": running(lax.cumlogsumexp),
+        "linalg_vector_norm": lambda like, x, p=2, dim=None, keepdim=False, dtype=None: jnp.linalg.norm(
+            x, ord=p, axis=dim[0] if dim else None, keepdims=keepdim
+        ),
+        "cumsum": running(jnp.cumsum),
+        "cumprod": running(jnp.cumprod),
+        "logcumsumexp": running(lax.cumlogsumexp),
         "cummax": lambda like, x, dim: (lax.cummax(x, axis=dim % x.ndim), None),
-        "sort": lambda like, x, dim=-1, descending=False: (jnp.sort(x, axis=dim), jnp.argsort(x, axis=dim, stable=True)),
-        "topk": top, "cat": lambda like, xs, dim=0: jnp.concatenate(xs, axis=dim), "constant_pad_nd": padded,
+        "sort": lambda like, x, dim=-1, descending=False: (
+            jnp.sort(x, axis=dim),
+            jnp.argsort(x, axis=dim, stable=True),
+        ),
+        "topk": top,
+        "cat": lambda like, xs, dim=0: jnp.concatenate(xs, axis=dim),
+        "constant_pad_nd": padded,
         "diagonal": lambda like, x, offset=0, one=0, two=1: jnp.diagonal(x, offset, one, two),
         "arange": lambda like, start, end, step=1, **k: jnp.arange(start, end, step),
-        "full": filled, "full_like": filled, "scalar_tensor": filled,
+        "full": filled,
+        "full_like": filled,
+        "scalar_tensor": filled,
         "expand": lambda like, x, sizes, implicit=False: jnp.broadcast_to(x, tuple(like.shape)),
-        "view": lambda like, x, sizes: x.reshape(tuple(like.shape)), "clone": lambda like, x, memory_format=None: x,
-        "permute": plain(jnp.transpose), "unsqueeze": plain(jnp.expand_dims), "flip": plain(jnp.flip),
+        "view": lambda like, x, sizes: x.reshape(tuple(like.shape)),
+        "clone": lambda like, x, memory_format=None: x,
+        "permute": plain(jnp.transpose),
+        "unsqueeze": plain(jnp.expand_dims),
+        "flip": plain(jnp.flip),
         "squeeze": lambda like, x, dims=None: x.reshape(tuple(like.shape)),
         "select": lambda like, x, dim, i: jnp.take(x, i % x.shape[dim], axis=dim),
         "slice": lambda like, x, dim=0, start=None, end=None, step=1: x[part(x, dim, start, end, step)],
-        "slice_scatter": lambda like, x, src, dim=0, start=None, end=None, step=1: x.at[part(x, dim, start, end, step)].set(src),
+        "slice_scatter": lambda like, x, src, dim=0, start=None, end=None, step=1: x.at[
+            part(x, dim, start, end, step)
+        ].set(src),
         "index": lambda like, x, at: x[tuple(slice(None) if i is None else i for i in at)],
         "index_select": lambda like, x, dim, at: jnp.take(x, at, axis=dim),
         "gather": lambda like, x, dim, at, sparse_grad=False: x[places(at, dim)],
         "scatter_add": lambda like, x, dim, at, src: x.at[places(at, dim)].add(src),
-        "avg_pool2d": averaged, "max_pool2d_with_indices": largest,
-        "upsample_bilinear2d": lambda like, x, *rest: jax.image.resize(x, tuple(like.shape), "bilinear", antialias=False),
+        "avg_pool2d": averaged,
+        "max_pool2d_with_indices": largest,
+        "upsample_bilinear2d": lambda like, x, *rest: jax.image.resize(
+            x, tuple(like.shape), "bilinear", antialias=False
+        ),
         "_to_copy": lambda like, x, **k: x,
-    }  # fmt: skip
+    }
