@@ -28,8 +28,8 @@ if model == "gpt":
     step = TrainingStep(device=device, vocabulary=64, width=32, layers=2, heads=2, length=16, batch=2)
 else:
     if model == "conv":
-        net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1),
-                            nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+        parts = [[nn.Conv2d(i, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()] for i in (3, 16)]
+        net = nn.Sequential(*sum(parts, []), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
         x, y = torch.randn(8, 3, 16, 16), torch.randint(0, 10, (8,))
     else:
         net = nn.Sequential(nn.Linear(48, 96), nn.LayerNorm(96), nn.GELU(), nn.Linear(96, 10))

@@ -20,6 +20,7 @@ import dataclasses
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import nn
@@ -103,7 +104,8 @@ class Plant:
             here = self.t.step, self.t.rank
             if self.injector.due(*here, "dgrad", name) or self.injector.due(*here, "wgrad", name):
                 for node in products(out):
-                    node.register_hook(lambda given, _: self._backward(given, module.weight, name))  # type: ignore[attr-defined]
+                    at = partial(self._backward, weight=module.weight, name=name)
+                    node.register_hook(lambda given, _, at=at: at(given))  # type: ignore[attr-defined]
 
         return hook
 

@@ -120,7 +120,8 @@ def summary(rows: Rows, clean: Rows, names: tuple[str, ...]) -> None:
         "on clean runs that are hard, 95 % bound in 10^6 steps"
     )
     print(
-        f"{'':11}{'seen':>6}{'felt':>6}{'harm':>6}{'median, p95':>13}{'tensor':>8}{'rank':>6}{'alarms':>8}{'steps':>8}{'bound':>10}"
+        f"{'':11}{'seen':>6}{'felt':>6}{'harm':>6}{'median, p95':>13}{'tensor':>8}{'rank':>6}"
+        f"{'alarms':>8}{'steps':>8}{'bound':>10}"
     )
     felt = [r for r in rows if r["outside"]]
     steps = sum(r["steps"] for r in clean)

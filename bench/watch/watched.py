@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import math
 import time
+from functools import partial
 from typing import Any
 
 import torch
@@ -136,7 +137,8 @@ class Watched:
             "ddp": {"ours": ALL, "neighbour": {"neighbour": 1}},
             "fsdp2": {"ours": ALL},
         }[training.kind]
-        self.watches = {name: ulpscope.watch(training.model, training.optimizer, **o) for name, o in options.items()}  # type: ignore[arg-type]
+        watched = partial(ulpscope.watch, training.model, training.optimizer)
+        self.watches = {name: watched(**o) for name, o in options.items()}  # type: ignore[arg-type]
         self.fan = Fan(self.watches["ours"])
         self.watches["ours"].core = self.fan
         self.plant.after_watch()
