@@ -5,16 +5,8 @@ references: see reference_cases. They have no kernel here; the cases' own stand 
 import math
 
 import torch
-from reference_cases import (
-    as_low,
-    attention_gradients,
-    case,
-    draw,
-    gradients,
-    late,
-    plain_attention,
-    up,
-)
+from reference_cases import as_low, case, draw, gradients, up
+from reference_cases_attention import attention_gradients, late, plain_attention
 from torch.nn import functional as F
 
 EMPTY = torch.empty(0)
