@@ -6,6 +6,7 @@ import re
 
 import cause_cases_facts as facts
 import cause_cases_flex as flex
+import cause_cases_nameless as nameless
 import cause_cases_rivals as rivals
 import pytest
 import torch
@@ -22,7 +23,7 @@ def judged(name, function, make, device):
 
 
 NAMED = facts.CASES | flex.CASES | rivals.CASES
-NAMELESS = facts.NAMELESS | rivals.NAMELESS
+NAMELESS = nameless.NAMELESS | rivals.NAMELESS
 
 
 @pytest.mark.parametrize("name", sorted(NAMED))

@@ -6,6 +6,7 @@ import re
 
 import cause_cases_forms as forms
 import cause_cases_graph as graph
+import cause_cases_variants  # noqa: F401 - adds its cases
 import pytest
 import torch
 

@@ -6,6 +6,7 @@ import copy
 import re
 
 import cause_cases
+import cause_cases_layers  # noqa: F401 - adds its cases
 import pytest
 import torch
 
