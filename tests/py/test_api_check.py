@@ -39,9 +39,13 @@ def trace(tmp_path_factory):
 
 def check(trace, out, *more, device="sim:0"):
     """Its exit code."""
-    done = subprocess.run(["ulpscope", "check", str(trace), "--device", device, "-o", str(out), "-j", "1", *more],
-                          capture_output=True, text=True, timeout=240,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+    done = subprocess.run(
+        ["ulpscope", "check", str(trace), "--device", device, "-o", str(out), "-j", "1", *more],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     assert done.returncode in (0, 1), done.stderr
     return done.returncode
 
@@ -58,19 +62,31 @@ def test_an_honest_device_passes_whole_functions(trace, tmp_path):
     rows = verdicts(tmp_path / "out")
     assert code == 0, rows
     assert {op for op, *_ in rows} >= {
-        "torch.nn.functional.linear", "torch.nn.functional.layer_norm", "torch.Tensor.matmul", "torch.topk",
-        "torch.cat", "torch.Tensor.__getitem__", "torch.nn.functional.dropout", "torch.Tensor.item",
-        "torch.nn.functional.relu", "torch.fft.rfft", "torch.Tensor.__bool__"}  # fmt: skip
+        "torch.nn.functional.linear",
+        "torch.nn.functional.layer_norm",
+        "torch.Tensor.matmul",
+        "torch.topk",
+        "torch.cat",
+        "torch.Tensor.__getitem__",
+        "torch.nn.functional.dropout",
+        "torch.Tensor.item",
+        "torch.nn.functional.relu",
+        "torch.fft.rfft",
+        "torch.Tensor.__bool__",
+    }
     assert not any("::" in op for op, *_ in rows)
     assert {verdict for _, verdict, *_ in rows} == {"pass"}, rows
 
 
-@pytest.mark.parametrize("pattern, fault, culprit", [
-    ("torch.nn.functional.linear", "mm:bf16_inputs", "aten::mm"),
-    ("torch.nn.functional.layer_norm", "native_layer_norm:scale:factor=1.01", "aten::native_layer_norm"),
-    ("torch.Tensor.matmul", "mm:bf16_inputs", "aten::mm"),
-    ("torch.nn.functional.softmax", "_softmax:bf16_output", "aten::_softmax"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern, fault, culprit",
+    [
+        ("torch.nn.functional.linear", "mm:bf16_inputs", "aten::mm"),
+        ("torch.nn.functional.layer_norm", "native_layer_norm:scale:factor=1.01", "aten::native_layer_norm"),
+        ("torch.Tensor.matmul", "mm:bf16_inputs", "aten::mm"),
+        ("torch.nn.functional.softmax", "_softmax:bf16_output", "aten::_softmax"),
+    ],
+)
 def test_a_fault_below_a_function_is_found_and_its_operator_named(trace, tmp_path, pattern, fault, culprit):
     code = check(trace, tmp_path / "out", "--ops", pattern, "--faults", fault)
     rows = verdicts(tmp_path / "out")
@@ -122,14 +138,27 @@ def test_under_autocast_functions_are_run_under_autocast(cast, tmp_path, device)
     assert len(rows) == 8 and not any("::" in op for op, *_ in rows)
 
 
-@pytest.mark.parametrize("fault, op, culprit", [
-    ("addmm:scale:factor=1.02", "linear", "aten::addmm"),
-    ("native_layer_norm:scale:factor=1.001", "layer_norm", "aten::native_layer_norm"),
-    ("mm:scale:factor=1.02", "linear,torch.Tensor.matmul", "aten::mm"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fault, op, culprit",
+    [
+        ("addmm:scale:factor=1.02", "linear", "aten::addmm"),
+        ("native_layer_norm:scale:factor=1.001", "layer_norm", "aten::native_layer_norm"),
+        ("mm:scale:factor=1.02", "linear,torch.Tensor.matmul", "aten::mm"),
+    ],
+)
 def test_under_autocast_a_fault_below_is_found_and_its_operator_named(cast, tmp_path, fault, op, culprit):
-    check(cast, tmp_path / "out", "--level", "api", "--phase", "forward", "--ops", f"torch.nn.functional.{op}",
-          "--faults", fault)  # fmt: skip
+    check(
+        cast,
+        tmp_path / "out",
+        "--level",
+        "api",
+        "--phase",
+        "forward",
+        "--ops",
+        f"torch.nn.functional.{op}",
+        "--faults",
+        fault,
+    )
     found = [row for row in verdicts(tmp_path / "out") if row[1] != "pass"]
     assert found, verdicts(tmp_path / "out")
     for _, verdict, named, sentence in found:
@@ -154,8 +183,11 @@ def test_under_autocast_results_have_the_dtypes_of_their_device(cast):
             low = row["op"].endswith("linear") or (kind == "cpu" and row["phase"] == "forward")
             assert (call.native["out[0]"].dtype == torch.bfloat16) or not low  # of gradients: in effect
             if row["op"].endswith("linear"):
-                floats = [call.storages[v.storage].view(torch.float32) for v in call.views.values()
-                          if v.dtype == torch.float32]  # fmt: skip
+                floats = [
+                    call.storages[v.storage].view(torch.float32)
+                    for v in call.views.values()
+                    if v.dtype == torch.float32
+                ]
                 assert all(t.equal(t.bfloat16().float()) for t in floats) and floats
             elif row["phase"] == "forward":
                 assert call.native["out[0]"].dtype == (torch.bfloat16 if kind == "cpu" else torch.float32)
@@ -202,18 +234,22 @@ def test_what_is_hardly_ever_dropped_is_no_race(tmp_path):
     assert {verdict for _, verdict, *_ in verdicts(tmp_path / "out")} <= {"pass", "unjudged"}
 
 
-@pytest.mark.parametrize("name", ["torch.os.system", "os.system", "torch.load", "torch.from_file", "torch.hub.load",
-                                  "torch.Tensor.__reduce_ex__", "subprocess.run", "torch.serialization.os.remove",
-                                  "torch.Tensor.register_hook", "torch.import_ir_module", "builtins.eval"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    "torch.os.system os.system torch.load torch.from_file torch.hub.load torch.Tensor.__reduce_ex__ subprocess.run "
+    "torch.serialization.os.remove torch.Tensor.register_hook torch.import_ir_module builtins.eval".split(),
+)
 def test_a_trace_calls_nothing_but_computation(name):
     with pytest.raises(BadCall, match="unknown here"):
         resolve(name)
 
 
 def test_functions_are_found_by_their_names():
-    for name in ("torch.nn.functional.linear", "torch.nn.functional.layer_norm", "torch.Tensor.add", "torch.topk",
-                 "torch.Tensor.__rdiv__", "torch.nn.functional.max_pool2d", "torch.linalg.norm", "torch._foreach_add",
-                 "torch.special.erf", "torch.einsum", "torch.ops.aten.add.Tensor"):  # fmt: skip
+    for name in (
+        "torch.nn.functional.linear torch.nn.functional.layer_norm torch.Tensor.add torch.topk torch.Tensor.__rdiv__ "
+        "torch.nn.functional.max_pool2d torch.linalg.norm torch._foreach_add torch.special.erf torch.einsum "
+        "torch.ops.aten.add.Tensor"
+    ).split():
         function = resolve(name)
         assert callable(function) and functions.name_of(function) == name
     assert resolve("torch.Tensor.T")(X).shape == (64, 24)
@@ -273,15 +309,22 @@ def test_an_honest_backward_pass_is_judged_and_passes(tmp_path):
     rows = verdicts(tmp_path / "out")
     assert code == 0, rows
     judged = {op for op, verdict, *_ in rows if verdict == "pass"}
-    assert judged >= {"torch.nn.functional.linear", "torch.nn.functional.layer_norm", "torch.nn.functional.gelu",
-                      "torch.Tensor.matmul", "torch.nn.functional.relu", "torch.nn.functional.cross_entropy",
-                      "torch.Tensor.chunk"}, rows  # fmt: skip
+    assert judged >= {
+        "torch.nn.functional.linear",
+        "torch.nn.functional.layer_norm",
+        "torch.nn.functional.gelu",
+        "torch.Tensor.matmul",
+        "torch.nn.functional.relu",
+        "torch.nn.functional.cross_entropy",
+        "torch.Tensor.chunk",
+    }, rows
 
 
 def test_a_fault_of_the_backward_pass_alone_is_found(tmp_path):
     trained(tmp_path / "t")
-    code = check(tmp_path / "t", tmp_path / "out", "--level", "api", "--faults",
-                 "native_layer_norm_backward:scale:factor=1.01")  # fmt: skip
+    code = check(
+        tmp_path / "t", tmp_path / "out", "--level", "api", "--faults", "native_layer_norm_backward:scale:factor=1.01"
+    )
     rows = [r for r in verdicts(tmp_path / "out") if r[1] != "pass"]
     assert code == 1 and [r[0] for r in rows] == ["torch.nn.functional.layer_norm"], rows
     assert rows[0][2].startswith("aten::native_layer_norm_backward")
@@ -299,18 +342,34 @@ def dropped(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("device, fault, wrong", [
-    ("cpu", "", set()), ("sim:0", "", set()),
-    ("sim:0", "native_dropout_backward:scale:factor=1.01", {"dropout", "scaled_dot_product_attention"}),
-    ("sim:0", "rrelu_with_noise_backward:nan", {"rrelu"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "device, fault, wrong",
+    [
+        ("cpu", "", set()),
+        ("sim:0", "", set()),
+        ("sim:0", "native_dropout_backward:scale:factor=1.01", {"dropout", "scaled_dot_product_attention"}),
+        ("sim:0", "rrelu_with_noise_backward:nan", {"rrelu"}),
+    ],
+)
 def test_gradients_behind_random_numbers_are_judged_with_those_that_the_replay_drew(
-        dropped, tmp_path, device, fault, wrong):  # fmt: skip
+    dropped, tmp_path, device, fault, wrong
+):
     """The captured gradients hang on what the captured run drew, and accuse nobody."""
     names = ["dropout", "scaled_dot_product_attention", "rrelu"]
     ops = ",".join(f"torch.nn.functional.{name}" for name in names)
-    check(dropped, tmp_path / "out", "--level", "api", "--phase", "backward", "--ops", ops, "--faults", fault,
-          device=device)  # fmt: skip
+    check(
+        dropped,
+        tmp_path / "out",
+        "--level",
+        "api",
+        "--phase",
+        "backward",
+        "--ops",
+        ops,
+        "--faults",
+        fault,
+        device=device,
+    )
     rows = {op.rpartition(".")[2]: rest for op, *rest in verdicts(tmp_path / "out")}
     assert rows.keys() == set(names)
     assert {name for name, (verdict, *_) in rows.items() if verdict != "pass"} == wrong, rows
@@ -325,9 +384,12 @@ def test_operators_of_the_backward_pass_are_below_their_function(tmp_path):
     calls, rows = backward_rows(tmp_path / "t")
     name_of = {c["sequence"]: c["op"] for c in calls}
     below = {(name_of[c["parent"]], c["op"]) for c in calls if c["parent"] and c["phase"] == "backward"}
-    assert {("torch.nn.functional.silu", "aten::silu_backward"), ("torch.nn.functional.mish", "aten::mish_backward"),
-            ("torch.nn.functional.embedding", "aten::embedding_backward"),
-            ("aten::embedding_backward", "aten::embedding_dense_backward")} <= below, below  # fmt: skip
+    assert {
+        ("torch.nn.functional.silu", "aten::silu_backward"),
+        ("torch.nn.functional.mish", "aten::mish_backward"),
+        ("torch.nn.functional.embedding", "aten::embedding_backward"),
+        ("aten::embedding_backward", "aten::embedding_dense_backward"),
+    } <= below, below
     code = check(tmp_path / "t", tmp_path / "out", "--ops", "aten::silu_backward", "--faults", "silu_backward:scale")
     assert code == 1 and {verdict for _, verdict, *_ in verdicts(tmp_path / "out")} <= {"wrong", "reduced"}
 
@@ -355,7 +417,11 @@ def test_a_function_that_no_dispatcher_sees_becomes_a_call(tmp_path, level):
         out + 1
     call = next(c for c in read(tmp_path / "t") if c["op"] == "api_kernels.silent")
     assert {(t["role"], t["path"]) for t in call["tensors"]} == {
-        ("in", "args[0]"), ("in", "kwargs.out"), ("mutated", "kwargs.out"), ("out", "out[0]")}  # fmt: skip
+        ("in", "args[0]"),
+        ("in", "kwargs.out"),
+        ("mutated", "kwargs.out"),
+        ("out", "out[0]"),
+    }
     assert not notes(tmp_path / "t")
     code = check(tmp_path / "t", tmp_path / "out", "--ops", "api_kernels.*", device="cpu")
     assert code == 0 and [r[:2] for r in verdicts(tmp_path / "out")] == [("api_kernels.silent", "pass")]
@@ -390,7 +456,10 @@ def test_a_kernel_that_is_launched_by_a_grid_is_held_to_the_reference_registered
         scaled(x, out, 1.5)
     call = next(c for c in read(tmp_path / "t") if c["op"] == "api_kernels.scaled")
     assert {(t["role"], t["path"]) for t in call["tensors"]} == {
-        ("in", "args[0]"), ("in", "args[1]"), ("mutated", "args[1]")}  # fmt: skip
+        ("in", "args[0]"),
+        ("in", "args[1]"),
+        ("mutated", "args[1]"),
+    }
     check(tmp_path / "t", tmp_path / "out", "--ops", "api_kernels.scaled", "--faults", fault)
     ((op, said, culprit, sentence),) = verdicts(tmp_path / "out")
     assert (said == "pass") == (not fault) and culprit.startswith("aten::mul" if fault else ""), sentence

@@ -23,10 +23,15 @@ BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
 FAKE = """
 echo run >> "$LOG"
 R=$ULPSCOPE_REROUTE
-case $R in *'"*"'*) all=1; i=0; while [ $i -lt $N ]; do printf 'aten::op%02d %d\\n' $i $((i + 1)); i=$((i + 1)); done > "$ULPSCOPE_BISECT/operators";; esac
+case $R in *'"*"'*)
+  all=1; i=0
+  while [ $i -lt $N ]; do printf 'aten::op%02d %d\\n' $i $((i + 1)); i=$((i + 1)); done > "$ULPSCOPE_BISECT/operators"
+esac
 has() { [ -n "$all" ] || case $R in *$1*) true;; *) false;; esac; }
 if [ -z "$all" ] && [ -n "$KILLS" ] && has "$KILLS"; then kill -9 $$; fi
-if [ -n "$FAILS" ] && [ -z "$all" ] && has "$FAILS"; then echo "fallback failed: planted" > "$ULPSCOPE_BISECT/failed"; fi
+if [ -n "$FAILS" ] && [ -z "$all" ] && has "$FAILS"; then
+  echo "fallback failed: planted" > "$ULPSCOPE_BISECT/failed"
+fi
 if [ -n "$SLOW" ] && [ -z "$all" ] && has "$SLOW"; then sleep 100; fi
 off=0
 for g in $GUILTY; do has $g || off=$((off + 1)); done

@@ -354,7 +354,9 @@ def kernel(x, weight):
         return (x * (square + 1e-6).rsqrt() * weight).to(x.dtype)
     return exact(x, weight)
 library = torch.library.Library("aten", "IMPL")
-library.impl("_fused_rms_norm", lambda x, shape, w, eps: (kernel(x, w), x.float().pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt()), "CPU")
+def fused(x, shape, w, eps):
+    return kernel(x, w), x.float().pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt()
+library.impl("_fused_rms_norm", fused, "CPU")
 with ulpscope.capture(sys.argv[1]):
     torch.ops.aten._fused_rms_norm(x, [96], weight, 1e-6)
 """

@@ -23,7 +23,8 @@ library.define("both(Tensor x) -> (Tensor, Tensor, Tensor)")
 library.impl("both", lambda x: (torch.linalg.inv(x), x.exp(), x.sin()), "CPU")
 
 def singular():
-    left, right = (torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(i)).double())[0] for i in (1, 2))
+    drawn = (torch.randn(16, 16, generator=torch.Generator().manual_seed(i)).double() for i in (1, 2))
+    left, right = (torch.linalg.qr(x)[0] for x in drawn)
     return (left * torch.logspace(0, -9, 16, dtype=torch.float64) @ right).float()
 """
 

@@ -15,15 +15,9 @@ import excuse_ops
 import plain_tensors
 import pytest
 import torch
-import wanted_ops
 from calls import make_call
-from test_corners import OPERATORS as CORNERS
+from pack_wants import CASES, DRAWN, OF_CASES, OF_NO_TRACE, OWN, ROWS, operator
 from test_excuses import CODES
-from test_masked import BAD, MASKS, SDPA, elsewhere, garbage, given, infinite, product, tiles, unread
-from test_own_steps import AS_KNOWN, Sums
-from test_own_steps import CALLS as APART_CALLS
-from test_quantized import OPERATORS as QUANTIZED
-from test_quantized import both, times_inverse
 from traces import TraceWriter
 
 import ulpscope
@@ -37,312 +31,6 @@ from ulpscope.session.judging import judge_call
 HERE = Path(__file__).resolve().parent
 
 
-def normal(*shape, seed=1):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-# Two maxima of two rows of forty are tied.
-X = normal(40, 64)
-X[3, 7] = X[3, 30] = X[20, 0] = X[20, 63] = 9.0
-TIED = ("wanted::amax_backward", (normal(40, 1, seed=2), X))
-# Eight of 100 numbers of every row lie just below a step.
-LEVELS = torch.randint(64, 512, (60, 8), generator=torch.Generator().manual_seed(3)) / 64
-STEPS = ("wanted::floors", (torch.cat([normal(60, 92, seed=4), torch.nextafter(LEVELS, LEVELS - 1)], 1),))
-
-# A third of 2,000 numbers lies where the last step inside the range ends.
-NEAR = 0.03 * 124.5 * (1 + 2.0**-23 * normal(2000, seed=5))
-RANGE = ("aten::fake_quantize_per_tensor_affine_cachemask",
-         (torch.where(normal(2000, seed=6) > 0.4, NEAR, normal(2000, seed=7)), 0.03, 3, -128, 127))  # fmt: skip
-
-
-def to_the_first(grad, x):
-    return torch.zeros_like(x).scatter(-1, x.argmax(-1, keepdim=True), grad)
-
-
-def beyond(n):
-    """Some numbers just below a step are taken to be upon it; `n` more than there are."""
-    return lambda x: wanted_ops.floors(x) + torch.arange(60) % 5 + n
-
-
-# Some probabilities are none in float16; the mistake is that of a kernel that rounds to it.
-PEAKED = ("aten::_softmax", (20 * normal(4, 6, seed=8) * torch.tensor([1.0, 1, 1, 1e-3, 1e-3, 1e-3]), -1, False))
-KEPT = torch.tensor([1.0, 1, 0, 1]).unsqueeze(1)
-
-# Positive terms of the first row are beyond the largest number, of the others not.
-LARGE = (
-    "aten::sum.dim_IntList",
-    (torch.tensor([2.0, -2, 2]).mul(2.0**126) * torch.tensor([1.0, 0.4, 0.4])[:, None], [1]),
-)
-
-OWN = {
-    "shared evenly": (TIED, wanted_ops.amax_backward, "pass"),
-    "all to the first": (TIED, to_the_first, "undefined"),
-    "all to each": (TIED, lambda g, x: g * (x == x.amax(-1, keepdim=True)), "wrong"),
-    "none to any": (TIED, lambda g, x: g * 0 * x, "wrong"),
-    "a range that ends at a tie": (RANGE, lambda x, s, *a: both(x, torch.tensor(s), *a, by=times_inverse), "pass"),
-    "a range that ends before": (RANGE, lambda x, s, z, lo, hi: both(x, torch.tensor(s), z, lo, hi - 2), "wrong"),
-    "other steps": (STEPS, beyond(0), "pass"),
-    "more steps than there are": (STEPS, beyond(8), "wrong"),
-    "fewer": (STEPS, beyond(-8), "wrong"),
-    "a result rounded to float16": (PEAKED, lambda x, *a: x.softmax(-1).half().float(), "reduced"),
-    "a sum that some order makes infinite": (LARGE, lambda x, d: torch.tensor([math.inf, *x.sum(d)[1:]]), "unjudged"),
-    "a sum that none does": (LARGE, lambda x, d: torch.tensor([*x.sum(d)[:2], math.inf]), "nonfinite"),
-    "rounded so, and a row lost": (PEAKED, lambda x, *a: x.softmax(-1).half().float() * KEPT, "wrong"),
-}  # fmt: skip
-# ---- other readings of a call ----
-
-SMALL = (1e-6 * normal(2048, seed=9).abs()).bfloat16()
-WIDE = normal(2048, seed=10).bfloat16()
-EPSILON = 1e-8
-STRIDED = normal(6, 8, 2, seed=11)[..., 0]
-NUMBERS = {
-    "a float": ("aten::add.Scalar", (SMALL, EPSILON)),
-    "a 0-dim double": ("aten::add.Tensor", (SMALL, torch.tensor(EPSILON, dtype=torch.float64))),
-    "a 0-dim float, reversed": ("aten::rsub.Tensor", (SMALL, torch.tensor(EPSILON))),
-    "a 0-dim integer": ("aten::add.Tensor", (WIDE, torch.tensor(1001))),
-}
-
-
-def of_cpu(op):
-    """The CPU's own kernel on copies."""
-
-    def run(*args):
-        return operator(op)(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))
-
-    return run
-
-
-def off(factor):
-    """A number that is another one."""
-    return lambda x, e: (x.double() + factor * float(e)).to(x.dtype)
-
-
-READINGS = {
-    **{f"rounded: {k}": ((op, args), of_cpu(op), "pass") for k, (op, args) in NUMBERS.items()},
-    "rounded: another number": (NUMBERS["a float"], off(1.3), "wrong"),
-    "rounded: no number": (NUMBERS["a float"], off(0), "wrong"),
-    "rounded: twice": (NUMBERS["a 0-dim integer"], off(2), "wrong"),
-    "in rows": (("wanted::twice", (STRIDED,)), lambda x: 2 * x, "pass"),
-    "in rows: others": (("wanted::twice", (STRIDED,)), lambda x: 2 * x.flip(0), "wrong"),
-    "in rows, without a reference": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x, "pass"),
-    "in rows, without a reference: others": (("wanted::noisy", (STRIDED,)), lambda x: 2 * x.flip(0), "wrong"),
-}  # fmt: skip
-# ---- what a mask hides, what nobody writes ----
-
-ATTENTION = {f"{mask}, {bad[0]} {bad[1]:g}": given(mask, bad) for mask in MASKS for bad in BAD}
-FORMS = {"product": (product, "pass"), "unread": (unread, "pass"), "tiles": (tiles, "pass"), "elsewhere": (elsewhere, "wrong"),
-         "infinite": (infinite, "wrong"), "garbage": (garbage, "wrong")}  # fmt: skip
-HIDDEN = {f"hidden: {form}, {k}": ((SDPA, args), kernel, verdict) for form, (kernel, verdict) in FORMS.items()
-          for k, args in ATTENTION.items() if verdict == "pass" or k == "float, value nan"}  # fmt: skip
-LENGTHS = [3, 9, 10, 4, 6, 5]
-CTC = ("aten::_ctc_loss", (normal(20, 6, 8, seed=12).log_softmax(-1),
-                           torch.randint(1, 8, (6, 10), generator=torch.Generator().manual_seed(13)),
-                           [20] * 6, LENGTHS, 0, False))  # fmt: skip
-BEHIND = (torch.arange(21) > 2 * torch.tensor(LENGTHS)[:, None, None]) & (torch.arange(20) > 0)[:, None]
-
-
-def of_ctc(fill, change=lambda loss, alpha: (loss, alpha)):
-    """Loss and log_alpha, with `fill` behind the targets."""
-
-    def run(*args):
-        loss, alpha = torch.ops.aten._ctc_loss.default(*args)
-        return change(loss, alpha.where(~BEHIND, fill))
-
-    return run
-
-
-UNWRITTEN = {
-    "unwritten: large": (CTC, of_ctc(1e30), "pass"),
-    "unwritten: NaN": (CTC, of_ctc(math.nan), "pass"),
-    "unwritten: a NaN elsewhere": (CTC, of_ctc(1e30, lambda l, a: (l, a.index_fill(1, torch.tensor([7]), math.nan))), "wrong"),
-    "unwritten: the step before": (CTC, of_ctc(1e30, lambda l, a: (l, a.roll(1, 1))), "wrong"),
-    "unwritten: another loss": (CTC, of_ctc(1e30, lambda l, a: (l * 1.01, a)), "wrong"),
-}  # fmt: skip
-# ---- what the CPU refuses ----
-
-TABLE = normal(24, 10, seed=14)
-AT = torch.where(torch.arange(40) == 7, 31, torch.arange(40) % 24)
-DIVIDEND, DIVISOR = torch.arange(60) % 13, torch.arange(60) % 5
-DIVIDE, ROWS = ("aten::floor_divide", (DIVIDEND, DIVISOR)), ("aten::index_select", (TABLE, 0, AT))
-WHOLE = ("aten::index_select", (torch.arange(24) + (1 << 60), 0, AT))
-
-
-def quotient(by, more=0):
-    return lambda a, b: torch.where(b == 0, by, a // b.clamp(min=1)) + more * (a > 8)
-
-
-def rows(shift=0, garbage=0.0):
-    return lambda x, d, i: torch.where((i < 24).reshape(-1, *[1] * (x.dim() - 1)), x[(i + shift).clamp(0, 23)],
-                                       torch.tensor(garbage).to(x.dtype))  # fmt: skip
-
-
-REFUSED = {
-    "divided by zero": (DIVIDE, quotient(-1), "undefined"),
-    "divided by zero: off by one": (DIVIDE, quotient(-1, 1), "wrong"),
-    "divided by zero only": (("aten::floor_divide", (DIVIDEND, 0 * DIVISOR)), quotient(7), "undefined"),
-    "out of range": (ROWS, rows(), "undefined"),
-    "out of range: NaN": (ROWS, rows(0, math.nan), "undefined"),
-    "out of range: the next row": (ROWS, rows(1), "wrong"),
-    "out of range, large numbers": (WHOLE, rows(), "undefined"),
-    "out of range, large numbers: others": (WHOLE, rows(1), "wrong"),
-    "all out of range": (("aten::index_select", (TABLE, 0, AT + 99)), rows(), "undefined"),
-}  # fmt: skip
-# ---- what only carries elements ----
-
-HOLES = TABLE.clone()
-HOLES[3, 4], HOLES[5, 6] = math.nan, math.inf
-PICK = {name: ("aten::index_select", (table, 0, AT % 24))
-        for name, table in {"floats": HOLES, "bfloat16": HOLES.bfloat16(), "integers": WHOLE[1][0]}.items()}  # fmt: skip
-CARRIED = {
-    **{f"carried: {k}": (call, of_cpu("aten::index_select"), "pass") for k, call in PICK.items()},
-    **{f"carried: {k}, the next row": (call, lambda x, d, i: x[(i + 1) % 24], "wrong") for k, call in PICK.items()},
-    "carried: another zero": (("aten::tril", (TABLE,)), lambda x: -(-x).tril(), "pass"),
-}  # fmt: skip
-# ---- steps into which torch takes a call apart ----
-
-
-class Summing(TorchDevice):
-    """Adds up in bfloat16."""
-
-    def run(self, call):
-        with Sums():
-            return super().run(call)
-
-
-APART = {name: make() for name, make in APART_CALLS.items() if AS_KNOWN or name != "linear"}
-STEPS_OF_TORCH = {
-    **{f"own steps: {k}": ((op, args), TorchDevice("sim:0"), "pass") for k, (op, *args) in APART.items()},
-    **{f"own steps: {k} in bfloat16": ((op, args), Summing("sim:0"), "wrong") for k, (op, *args) in APART.items()
-       if k in ("linear", "einsum", "chain")},
-}  # fmt: skip
-# ---- what outputs leave free together, and one that is promised nothing ----
-
-Q = torch.linalg.qr(normal(12, 12, seed=15).double())[0]
-SYMMETRIC = ((Q * torch.tensor([1.0, 1, 1, *range(2, 11)])) @ Q.T).float()  # three of its values are one
-EIGH, SVD = ("aten::_linalg_eigh", (SYMMETRIC, "L", True)), ("aten::_linalg_svd", (normal(12, 8, seed=16), False, True))
-TOP = ("aten::topk", (normal(16, 64, seed=17), 8, -1, True, False))
-DIGITS = torch.cat([torch.randint(0, 9, (64,), generator=torch.Generator().manual_seed(18)), torch.arange(9)]) + (
-    1 << 60
-)
-UNIQUE = ("aten::_unique2", (DIGITS, False, True, True))
-HALVES = ("wanted::halves", (normal(40, 30, seed=19),))
-
-
-def of_op(op, change):
-    """What `change` makes of the CPU's outputs, laid out as these are."""
-
-    def run(*args):
-        right = of_cpu(op)(*args)
-        return tuple(torch.empty_like(t).copy_(c) for t, c in zip(right, change(*right)))
-
-    return run
-
-
-def rotated(angle, i, j):
-    """Vectors i and j, turned among each other."""
-
-    def change(values, vectors):
-        out, a = vectors.clone(), torch.tensor(angle)
-        out[:, i] = a.cos() * vectors[:, i] - a.sin() * vectors[:, j]
-        out[:, j] = a.sin() * vectors[:, i] + a.cos() * vectors[:, j]
-        return values, out
-
-    return change
-
-
-def in_order(places, inverse=False):
-    """The device's order of values that nobody sorted."""
-
-    def change(values, at, *counts):
-        other = torch.empty_like(places).scatter(-1, places, torch.arange(places.shape[-1]).expand_as(places))
-        mine = (other[at],) if inverse else (at.gather(-1, places),)
-        return (values.gather(-1, places), *mine, *(c.gather(-1, places) for c in counts))
-
-    return change
-
-
-SHUFFLED = torch.rand(16, 8, generator=torch.Generator().manual_seed(20)).argsort(-1)
-TOGETHER = {
-    "gauge: signs": (EIGH, of_op("aten::_linalg_eigh", lambda w, v: (w, -v)), "pass"),
-    "gauge: of one value": (EIGH, of_op("aten::_linalg_eigh", rotated(0.7, 0, 2)), "pass"),
-    "gauge: of two values": (EIGH, of_op("aten::_linalg_eigh", rotated(0.02, 2, 3)), "wrong"),
-    "gauge: too long": (EIGH, of_op("aten::_linalg_eigh", lambda w, v: (w, v * (1 + 2.0**-10))), "wrong"),
-    "gauge: one side": (SVD, of_op("aten::_linalg_svd", lambda u, s, v: (u * torch.tensor([-1.0, *[1] * 7]), s, v)), "wrong"),
-    "order: another": (TOP, of_op("aten::topk", in_order(SHUFFLED)), "pass"),
-    "order: of values alone": (TOP, of_op("aten::topk", lambda v, i: (v.roll(1, 1), i)), "wrong"),
-    "order: of places": (UNIQUE, of_op("aten::_unique2", in_order(SHUFFLED[0].new_tensor([8, 1, 3, 0, 2, 7, 4, 6, 5]), True)), "pass"),
-    "order: of counts": (UNIQUE, of_op("aten::_unique2", lambda v, i, c: (v.roll(1), i, c)), "wrong"),
-    "none: of one output": (HALVES, lambda x: (x.exp(), 7 * x), "pass"),
-    "none: the other is off": (HALVES, lambda x: (x.exp() * 1.01, 7 * x), "wrong"),
-}  # fmt: skip
-# ---- what an extension's own kernel rounds inside ----
-
-GATED = ("wanted::gated", (normal(64, 128, seed=21).bfloat16(), normal(64, 128, seed=22).bfloat16()))
-
-
-def otherwise(a, b):
-    """Rounded once inside as well, behind a function that is off by its ulps."""
-    return (a.float() / (1 + (-a.float()).exp()) * (1 + 2.0**-22)).bfloat16() * b
-
-
-INSIDE = {
-    "rounds inside: as the CPU": (GATED, wanted_ops.gated, "pass"),
-    "rounds inside: as others do": (GATED, otherwise, "pass"),
-    "rounds inside: the sigmoid as well": (GATED, lambda a, b: a * torch.sigmoid(a) * b, "wrong"),
-    "rounds inside: 1 % off": (GATED, lambda a, b: (otherwise(a, b) * 1.01).bfloat16(), "wrong"),
-    "rounds inside: a row of another": (GATED, lambda a, b: otherwise(a, b)[[0, 1, 2, 4, *range(4, 64)]], "wrong"),
-}
-# ---- what rows of runs have in common ----
-
-LINES = ("aten::_softmax", (normal(64, 128, seed=23), -1, False))
-
-
-def off_by_rows(roundings, columns=slice(None)):
-    """Each row by one share, up or down."""
-
-    def run(x, *args):
-        out = x.double().softmax(-1)
-        share = torch.where(torch.arange(64) % 2 == 0, 1.0, -1.0)[:, None] * roundings * 2.0**-24
-        out[:, columns] *= 1 + share
-        return out.float()
-
-    return run
-
-
-SHARES = {
-    "shares: none": (LINES, off_by_rows(0), "pass"),
-    "shares: of rows": (LINES, off_by_rows(60), "wrong"),
-}
-# ---- the rows of docs/reference/excuses.md ----
-
-DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "unsaid"}
-# Rows that no pack and no trace has: of callables, of a formula in place of an operator, of ranks, of what a device
-# writes beside its outputs.
-OF_NO_TRACE = {"dtype", "collective", "learnt_writes"}
-OF_CASES = {
-    "corner": "corner: ", "step": "more steps", "admissible": "quantized: ", "overflow": "a sum that", "own_steps": "own steps: ",
-    "masked": "hidden: ", "unwritten": "unwritten: ", "zero_division": "divided", "bad_index": "out of range",
-    "rounded_scalars": "rounded: ", "in_rows": "in rows", "gauge": "gauge: ", "order": "order: ", "none_result": "none: ",
-    "rounded_between": "rounds inside: ",
-}  # fmt: skip
-ROWS = {f"{code}: a wrong kernel": excuse_ops.case(code) for code in excuse_ops.NAMED.keys() - OF_CASES.keys() - DRAWN}
-ROWS = {name: ((row.op, row.args), lambda *a, row=row, **k: row.outputs,
-               "undefined" if name.startswith("no_reference") else "wrong") for name, row in sorted(ROWS.items())}  # fmt: skip
-OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE | SHARES)
-CASES = {
-    **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
-    **{f"corner: {k}": ((op, tuple(args)), lambda *a, op=op, f=f: f(operator(op)(*a), *a))
-       for k, ((op, *args), f, _) in CORNERS.items()},
-    **{k: v[:2] for k, v in OWN.items()},
-}  # fmt: skip
-
-
-def operator(op):
-    space, _, rest = op.partition("::")
-    name, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, space), name), overload or "default")
-
-
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     """name -> (what a check says, what the pack of the same call says)."""
@@ -354,8 +42,11 @@ def said(tmp_path_factory):
                 calls[id(args)] = (len(calls) + 1, args)
                 t.add(op, *args, out=results(op, args, computes))
     for name, ((op, args), computes) in CASES.items():
-        device = computes if isinstance(computes, TorchDevice) else PythonDevice(
-            lambda _, a, k, computes=computes: computes(*a, **k))  # fmt: skip
+        device = (
+            computes
+            if isinstance(computes, TorchDevice)
+            else PythonDevice(lambda _, a, k, computes=computes: computes(*a, **k))
+        )
         call = make_call(op, *args, live=results(op, args, computes))
         checked[name] = call, judge_call(call, device, seconds=0)
     paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -453,8 +144,9 @@ def test_a_live_check_says_what_a_check_says(said, name, tmp_path):
 def test_a_verdict_on_outputs_says_what_a_check_says(said, name):
     (checked, bits, sentence, notes), _, outputs = said[name]
     given = tuple(outputs.values())
-    verdict = ulpscope.judge_call(operator(OWN[name][0][0]), OWN[name][0][1],
-                                  outputs=given if len(given) > 1 else given[0], cause=False)  # fmt: skip
+    verdict = ulpscope.judge_call(
+        operator(OWN[name][0][0]), OWN[name][0][1], outputs=given if len(given) > 1 else given[0], cause=False
+    )
     assert (verdict.verdict, verdict.sentence, "; ".join(verdict.notes)) == (checked, sentence, notes)
     assert verdict.effective_bits == bits or math.isnan(verdict.effective_bits)
 

@@ -83,18 +83,33 @@ def unfiltered(kind: int, row: bytes, above: bytes, n: int) -> bytes:
 def browse(page: Path, folder: Path, *options: str) -> bytes:
     """What the browser prints; a screenshot goes to folder/page.png."""
     return subprocess.run(
-        [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-         f"--user-data-dir={folder / 'profile'}", *options],
-        capture_output=True, timeout=120, check=True,
-    ).stdout  # fmt: skip
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder / 'profile'}",
+            *options,
+        ],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    ).stdout
 
 
 @functools.cache
 def screenshot(page: Path, width: int, dark: bool = False) -> np.ndarray:
     folder = page.parent
     shot = folder / "page.png"
-    browse(page, folder, f"--window-size={width},620", f"--screenshot={shot}",
-           *(["--blink-settings=preferredColorScheme=0"] if dark else []), page.as_uri())  # fmt: skip
+    browse(
+        page,
+        folder,
+        f"--window-size={width},620",
+        f"--screenshot={shot}",
+        *(["--blink-settings=preferredColorScheme=0"] if dark else []),
+        page.as_uri(),
+    )
     return pixels(shot.read_bytes())
 
 
@@ -119,20 +134,51 @@ def lanes(picture: np.ndarray, dark: bool = False) -> list[tuple[int, int, int, 
 def make(out: Path, per_lane: int, odd: dict[tuple[str, int], tuple[str, float]]) -> Path:
     """A report of three lanes of `per_lane` calls; `odd` plants verdicts by lane and place."""
     run = {key: "" for key in ("trace_id", "faults")} | {
-        "trace": "t", "device": "sim:0", "standard": "ulpscope", "options": "{}", "environment": "{}"}  # fmt: skip
+        "trace": "t",
+        "device": "sim:0",
+        "standard": "ulpscope",
+        "options": "{}",
+        "environment": "{}",
+    }
     result = _core.Result(str(out), run, False)
     result.set("state", "done")
     result.close()
-    base = dict(step=1, op="aten::mm", culprit="", module_class="Linear", yardstick_bits=24.0, bound=0,
-                cause="", sentence="", notes="", output="out[0]", args="", stack="", n_elements=9, stands_for=1,
-                t_device=0, t_reference=0, t_perturbed=0, t_judge=0, t_total=0)  # fmt: skip
+    base = dict(
+        step=1,
+        op="aten::mm",
+        culprit="",
+        module_class="Linear",
+        yardstick_bits=24.0,
+        bound=0,
+        cause="",
+        sentence="",
+        notes="",
+        output="out[0]",
+        args="",
+        stack="",
+        n_elements=9,
+        stands_for=1,
+        t_device=0,
+        t_reference=0,
+        t_perturbed=0,
+        t_judge=0,
+        t_total=0,
+    )
     rows = []
     for lane, phase in enumerate(("forward", "backward", "optimizer")):
         for i in range(per_lane):
             verdict, bits = odd.get((phase, i), ("pass", 23.5))
             module = "" if phase == "optimizer" else f"layers.{8 * i // per_lane}.up"
-            rows.append(base | dict(call=lane * per_lane + i + 1, phase=phase, module=module, verdict=verdict,
-                                    bits=None if math.isnan(bits) else bits))  # fmt: skip
+            rows.append(
+                base
+                | dict(
+                    call=lane * per_lane + i + 1,
+                    phase=phase,
+                    module=module,
+                    verdict=verdict,
+                    bits=None if math.isnan(bits) else bits,
+                )
+            )
     names = ", ".join(rows[0])
     with sqlite3.connect(out / "result.db") as db:
         db.executemany(f"INSERT INTO verdict({names}) VALUES ({', '.join(':' + n for n in rows[0])})", rows)
@@ -142,8 +188,12 @@ def make(out: Path, per_lane: int, odd: dict[tuple[str, int], tuple[str, float]]
 
 
 NAN = float("nan")
-ODD = {("forward", 10): ("reduced", 11.0), ("backward", 30): ("wrong", 2.0), ("backward", 4): ("unjudged", NAN),
-       ("optimizer", 20): ("crashed", NAN)}  # fmt: skip
+ODD = {
+    ("forward", 10): ("reduced", 11.0),
+    ("backward", 30): ("wrong", 2.0),
+    ("backward", 4): ("unjudged", NAN),
+    ("optimizer", 20): ("crashed", NAN),
+}
 
 
 @pytest.fixture(scope="module")
@@ -238,16 +288,52 @@ def test_a_card_opens_the_calls_that_it_counts(few, tmp_path):
 def test_marks_and_inputs_reach_the_page(tmp_path):
     """known, allowed, planted faults, inputs and the command that checks a call again."""
     out = tmp_path / "out"
-    kept = [{"path": "args[0]", "role": "in", "dtype": "float32", "sizes": [2, 3], "strides": [1, 2], "offset": 4,
-             "stats": {"min": -1.5, "max": 2.0, "n_nan": 1, "n_pos_inf": 0, "n_neg_inf": 0}}]  # fmt: skip
-    result = _core.Result(str(out), {
-        "trace": "/a b/t", "trace_id": "", "device": "sim:0", "standard": "ulpscope", "faults": "aten::mm:tf32",
-        "options": "{}", "environment": "{}"}, False)  # fmt: skip
+    kept = [
+        {
+            "path": "args[0]",
+            "role": "in",
+            "dtype": "float32",
+            "sizes": [2, 3],
+            "strides": [1, 2],
+            "offset": 4,
+            "stats": {"min": -1.5, "max": 2.0, "n_nan": 1, "n_pos_inf": 0, "n_neg_inf": 0},
+        }
+    ]
+    result = _core.Result(
+        str(out),
+        {
+            "trace": "/a b/t",
+            "trace_id": "",
+            "device": "sim:0",
+            "standard": "ulpscope",
+            "faults": "aten::mm:tf32",
+            "options": "{}",
+            "environment": "{}",
+        },
+        False,
+    )
     for call, verdict in ((1, "reduced"), (2, "wrong"), (3, "pass")):
-        result.put(dict(call=call, step=1, phase="forward", op="aten::mm", module="m", args="x", verdict=verdict, bits=9.0,
-                        yardstick_bits=23.5, sentence=f"row {call}", examples=[], n_elements=100,
-                        metrics=[(-1, "arguments", 0.0, json.dumps(kept)), (0, "excused", 34.0, None),
-                                 (0, "excuse", 0.0, "corner")]))  # fmt: skip
+        result.put(
+            dict(
+                call=call,
+                step=1,
+                phase="forward",
+                op="aten::mm",
+                module="m",
+                args="x",
+                verdict=verdict,
+                bits=9.0,
+                yardstick_bits=23.5,
+                sentence=f"row {call}",
+                examples=[],
+                n_elements=100,
+                metrics=[
+                    (-1, "arguments", 0.0, json.dumps(kept)),
+                    (0, "excused", 34.0, None),
+                    (0, "excuse", 0.0, "corner"),
+                ],
+            )
+        )
     result.set("state", "done")
     result.close()
     done = subprocess.run(

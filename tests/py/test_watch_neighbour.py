@@ -49,13 +49,14 @@ PROGRAM = """
                     if w.neighbours:
                         w.neighbours._go_on()
                     dist.barrier()
-        left = torch.cat([t.detach().double().reshape(-1) for t in (*model.parameters(), *model.buffers(), torch.rand(3))])
-        return w, left
+        left = (*model.parameters(), *model.buffers(), torch.rand(3))
+        return w, torch.cat([t.detach().double().reshape(-1) for t in left])
 
     def told(name, w):
         found = sorted({(e.kind, e.rank) for e in w.events()})
         off = w.neighbours.off and w.neighbours.off[:40]
-        os.write(1, f"{name} {rank}: {w.error} {w.exchange.alone} {off} {w.neighbours.n_agreed > 2} {found}\\n".encode())
+        agreed = w.neighbours.n_agreed > 2
+        os.write(1, f"{name} {rank}: {w.error} {w.exchange.alone} {off} {agreed} {found}\\n".encode())
 
     def lasting(w, x):  # from a step on
         return x * 1.0001 if rank == 1 and w.step >= 20 else x

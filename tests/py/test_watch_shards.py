@@ -62,7 +62,8 @@ PROGRAM = """
                 nn.utils.clip_grad_norm_(net.parameters(), 1.0)
                 optimizer.step()
                 optimizer.zero_grad()
-        told = sorted({(e.step, e.kind, e.tensor, e.rank) for e in w.events() if name == "clean" or e.kind == "collective"})
+        heard = [e for e in w.events() if name == "clean" or e.kind == "collective"]
+        told = sorted({(e.step, e.kind, e.tensor, e.rank) for e in heard})
         held = (len(w.collectives.cut), w.collectives.is_mean)
         os.write(1, f"{name} {rank}: {w.error} {w.exchange.alone} {held} {told}\\n".encode())
 
