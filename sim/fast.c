@@ -27,6 +27,11 @@ bool usc_sim_is_fast(const usc_sim_numerics *n, usc_dtype dtype)
     return n->accumulate == USC_F32 || n->accumulate == USC_DTYPE_NONE;
 }
 
+bool usc_sim_keeps_float32(const usc_sim_numerics *n, usc_dtype dtype)
+{
+    return usc_sim_is_fast(n, dtype);
+}
+
 /* ---- orders -------------------------------------------------------------------------- */
 
 typedef struct plan {

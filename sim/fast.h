@@ -21,6 +21,29 @@ typedef struct fast_norm_row {
     float mean, scale;
 } fast_norm_row;
 
+/* A function of each number of a block. The polynomials' terms are those that are rounded,
+ * from the lowest: of e^r (n_terms 0: exactly), and of tanh near 0. */
+#define FAST_BLOCK 64
+#define FAST_MOST_TERMS 21
+#define FAST_TANGENT_TERMS 7
+typedef struct fast_map {
+    usc_sim_function function;
+    bool fma;
+    size_t n_terms;
+    float terms[FAST_MOST_TERMS], tangent[FAST_TANGENT_TERMS];
+} fast_map;
+
+/* A step of an optimizer: of Adam, whose moments are `mean` and `square`, the largest square
+ * so far `most` (NULL: not wanted), `size` that of the step and `root` what squares are
+ * divided by; or of SGD, whose momentum is `mean` (NULL: none). */
+typedef struct fast_step {
+    const usc_sim_step *step;
+    bool fma;
+    double size, root;
+    const float *grad;
+    float *param, *mean, *square, *most;
+} fast_step;
+
 /* What one instruction set has. */
 typedef struct fast_isa {
     const char *name;
@@ -34,9 +57,16 @@ typedef struct fast_isa {
                      float *sums);
     void (*sums)(const float *terms, size_t from, size_t to, float *sums); /* a vector */
     void (*add)(float *to, const float *more, size_t n); /* n: of whole vectors */
+    /* out[i] = a[i] + b[i] */
+    void (*plus)(const float *a, const float *b, size_t n, float *out);
     /* out[i] = float32 of exp(x[i] - less), the difference in float64. */
     void (*exponentials)(const float *x, double less, size_t n, float *out);
     void (*wide_exponentials)(double *x, double less, size_t n); /* in place */
+    /* FAST_BLOCK numbers; false: one of them is to be asked one by one. */
+    bool (*map)(const fast_map *m, const float *x, float *out);
+    /* Of n numbers, but what is left over of whole vectors of doubles. */
+    void (*adam)(const fast_step *f, size_t n);
+    void (*sgd)(const fast_step *f, size_t n);
     void (*scaled)(const float *x, float less, float by, size_t n, float *out);
     void (*shifted)(float *x, float by, size_t n);
     void (*divided)(float *x, float by, size_t n);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // See fast.h; included by fast_base.c, fast_avx2.c and fast_avx512.c, which say how many
-// LANES a vector has and what the table is called. Vectors are the compiler's.
+// LANES a vector has, what the table is called and, where the processor has it, what FUSED
+// multiplies and adds in one. Vectors are the compiler's.
 #include "fast.h"
 
 #include "base/compiler.h"
@@ -14,6 +15,17 @@ typedef float lanes_t USC_VECTOR(4 * LANES);
 typedef double wide_t USC_VECTOR(8 * WIDE);
 typedef int64_t bits_t USC_VECTOR(8 * WIDE);
 typedef float half_t USC_VECTOR(4 * WIDE);
+typedef int32_t mask_t USC_VECTOR(4 * LANES);
+typedef int32_t half_mask_t USC_VECTOR(4 * WIDE);
+
+#ifndef WIDEN
+#define WIDEN(x) USC_CONVERT_VECTOR(x, wide_t)
+#endif
+
+/* a * b + c where either rounding is fine. */
+#ifndef MAD
+#define MAD(a, b, c) ((a) * (b) + (c))
+#endif
 
 static inline lanes_t load(const float *at)
 {
@@ -36,13 +48,16 @@ static inline lanes_t all(float x)
 
 #define BLOCK 8
 
-/* Eight rows of eight terms, turned; what the compiler makes of it is shuffles. */
+#ifndef TURN
+/* Eight rows of eight terms, turned. */
 static inline void turn(const float *from, ptrdiff_t row, float *to, size_t width)
 {
     for (size_t i = 0; i < BLOCK; i++)
         for (size_t k = 0; k < BLOCK; k++)
             to[k * width + i] = from[(ptrdiff_t)i * row + (ptrdiff_t)k];
 }
+#define TURN turn
+#endif
 
 static void pack(const fast_rows *rows, size_t n, size_t width, const uint32_t *walk,
                  size_t n_terms, float *to)
@@ -51,8 +66,11 @@ static void pack(const fast_rows *rows, size_t n, size_t width, const uint32_t *
     if (rows->row == 1) { /* terms are rows of the memory */
         for (size_t k = 0; k < n_terms; k++) {
             const size_t term = walk != NULL ? walk[k] : k;
-            memcpy(to + k * width, rows->at + (ptrdiff_t)term * rows->term,
-                   n * sizeof *to);
+            const float *from = rows->at + (ptrdiff_t)term * rows->term;
+            if (n == LANES)
+                store(to + k * width, load(from));
+            else
+                memcpy(to + k * width, from, n * sizeof *to);
         }
         return;
     }
@@ -62,7 +80,7 @@ static void pack(const fast_rows *rows, size_t n, size_t width, const uint32_t *
         size_t k = 0;
         if (plain && i + BLOCK <= n) {
             for (; k + BLOCK <= n_terms; k += BLOCK)
-                turn(from + k, rows->row, to + k * width + i, width);
+                TURN(from + k, rows->row, to + k * width + i, width);
             for (size_t j = 0; j < BLOCK; j++)
                 for (size_t t = k; t < n_terms; t++)
                     to[t * width + i + j] = from[(ptrdiff_t)j * rows->row + (ptrdiff_t)t];
@@ -130,6 +148,15 @@ static void add(float *to, const float *more, size_t n)
         store(to + i, load(to + i) + load(more + i));
 }
 
+static void plus(const float *a, const float *b, size_t n, float *out)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(out + i, load(a + i) + load(b + i));
+    for (; i < n; i++)
+        out[i] = a[i] + b[i];
+}
+
 /* ---- exponentials ------------------------------------------------------------------------ */
 
 static inline wide_t wide_all(double x)
@@ -159,57 +186,92 @@ static inline bool any(bits_t mask)
     return seen != 0;
 }
 
+static inline wide_t wide_choose(bits_t which, wide_t yes, wide_t no)
+{
+    return as_wide((as_bits(yes) & which) | (as_bits(no) & ~which));
+}
+
+/* Where a number of a block is to be asked one by one: it is none, or what stands for it may
+ * round to either of two. */
+typedef struct doubt_t {
+    bits_t odd;
+    half_mask_t apart;
+} doubt_t;
+
+static inline bool has_doubt(const doubt_t *doubt)
+{
+    int32_t seen = 0;
+    for (size_t i = 0; i < WIDE; i++)
+        seen |= doubt->apart[i];
+    return seen != 0 || any(doubt->odd);
+}
+
+static inline void no_number(wide_t x, doubt_t *doubt)
+{
+    doubt->odd |= x != x;
+}
+
+/* The float32 that a float64 is rounded to which `near` is off from by less than 2^-42 of
+ * itself: the same wherever both ends of what that leaves open are rounded alike. */
+static inline half_t rounded_near(wide_t near, doubt_t *doubt)
+{
+    const wide_t off = near * wide_all(0x1p-42);
+    const half_t down = USC_CONVERT_VECTOR(near - off, half_t),
+                 up = USC_CONVERT_VECTOR(near + off, half_t);
+    doubt->apart |= down != up;
+    return up; /* -0 less -0 is 0 */
+}
+
+/* x = k ln 2 + r: k where the exponent of a double has it, |r| <= ln 2 / 2. */
+static inline bits_t exp_parts(wide_t x, wide_t *r)
+{
+    const wide_t magic = wide_all(0x1.8p52);
+    const wide_t shifted = MAD(x, wide_all(0x1.71547652b82fep+0), magic);
+    const wide_t whole = shifted - magic;
+    *r = MAD(whole, wide_all(-0x1.cf79abc9e3b3ap-40),
+             MAD(whole, wide_all(-0x1.62e42fefa0000p-1), x));
+    return as_bits(shifted) << 52;
+}
+
 /* The series of e^r by halves, so that little waits for each other; off by less than 2^-46 of
  * itself, where -200 <= x <= 100. */
 static inline wide_t exp_near(wide_t x)
 {
-    const wide_t magic = wide_all(0x1.8p52);
-    const wide_t shifted = x * wide_all(0x1.71547652b82fep+0) + magic;
-    const wide_t whole = shifted - magic;
-    const wide_t r = (x - whole * wide_all(0x1.62e42fefa0000p-1)) -
-                     whole * wide_all(0x1.cf79abc9e3b3ap-40);
+    wide_t r;
+    const bits_t k = exp_parts(x, &r);
     const wide_t r2 = r * r, r4 = r2 * r2, r8 = r4 * r4;
-#define TWO(low, high) (wide_all(low) + wide_all(high) * r)
-    const wide_t first = TWO(1, 1) + TWO(1. / 2, 1. / 6) * r2,
-                 second = TWO(1. / 24, 1. / 120) + TWO(1. / 720, 1. / 5040) * r2,
-                 third =
-                     TWO(1. / 40320, 1. / 362880) + TWO(1. / 3628800, 1. / 39916800) * r2;
+#define TWO(low, high) MAD(wide_all(high), r, wide_all(low))
+    const wide_t first = MAD(TWO(1. / 2, 1. / 6), r2, TWO(1, 1)),
+                 second = MAD(TWO(1. / 720, 1. / 5040), r2, TWO(1. / 24, 1. / 120)),
+                 third = MAD(TWO(1. / 3628800, 1. / 39916800), r2,
+                             TWO(1. / 40320, 1. / 362880));
 #undef TWO
-    return as_wide(as_bits(first + second * r4 + third * r8) + (as_bits(shifted) << 52));
+    return as_wide(as_bits(MAD(third, r8, MAD(second, r4, first))) + k);
 }
 
-#define EXPS 64 /* are looked at together */
-
-/* The float32 that float64's exp() is rounded to: the same wherever both ends of what the
- * approximation leaves open are rounded alike; `left` has all bits where they are not, and
- * exp() is asked. */
-static inline half_t exp_rounded(wide_t away, bits_t *left)
+/* The float32 that float64's exp() is rounded to. */
+static inline half_t exp_rounded(wide_t x, doubt_t *doubt)
 {
-    const bits_t low = away < wide_all(-200); /* 0 in float32 */
-    away = as_wide((as_bits(away) & ~low) | (as_bits(wide_all(-200)) & low));
-    const wide_t e = exp_near(away), off = e * wide_all(0x1p-42);
-    const half_t down = USC_CONVERT_VECTOR(e - off, half_t),
-                 up = USC_CONVERT_VECTOR(e + off, half_t);
-    *left |= ~((away <= wide_all(80)) &
-               (USC_CONVERT_VECTOR(down, wide_t) == USC_CONVERT_VECTOR(up, wide_t)));
-    return down;
+    no_number(x, doubt);
+    x = wide_choose(x < wide_all(-200), wide_all(-200), x); /* 0 in float32 */
+    x = wide_choose(x > wide_all(100), wide_all(100), x);   /* inf */
+    return rounded_near(exp_near(x), doubt);
 }
 
 static void exponentials(const float *x, double less, size_t n, float *out)
 {
-    float some[EXPS];
+    float some[FAST_BLOCK];
     for (size_t i = 0, here; i < n; i += here) {
-        here = n - i < EXPS ? n - i : EXPS;
+        here = n - i < FAST_BLOCK ? n - i : FAST_BLOCK;
         const size_t whole = here / WIDE * WIDE;
-        bits_t left = {0};
+        doubt_t doubt = {0};
         for (size_t j = 0; j < whole; j += WIDE) {
             half_t narrow;
             memcpy(&narrow, x + i + j, sizeof narrow);
-            narrow =
-                exp_rounded(USC_CONVERT_VECTOR(narrow, wide_t) - wide_all(less), &left);
+            narrow = exp_rounded(WIDEN(narrow) - wide_all(less), &doubt);
             memcpy(some + j, &narrow, sizeof narrow);
         }
-        for (size_t j = any(left) ? 0 : whole; j < here; j++)
+        for (size_t j = has_doubt(&doubt) ? 0 : whole; j < here; j++)
             some[j] = (float)exp((double)x[i + j] - less);
         memcpy(out + i, some, here * sizeof *out);
     }
@@ -217,22 +279,35 @@ static void exponentials(const float *x, double less, size_t n, float *out)
 
 static void wide_exponentials(double *x, double less, size_t n)
 {
-    double some[EXPS];
+    double some[FAST_BLOCK];
     for (size_t i = 0, here; i < n; i += here) {
-        here = n - i < EXPS ? n - i : EXPS;
+        here = n - i < FAST_BLOCK ? n - i : FAST_BLOCK;
         const size_t whole = here / WIDE * WIDE;
-        bits_t left = {0};
+        doubt_t doubt = {0};
         for (size_t j = 0; j < whole; j += WIDE) {
             wide_t away;
             memcpy(&away, x + i + j, sizeof away);
-            away = USC_CONVERT_VECTOR(exp_rounded(away - wide_all(less), &left), wide_t);
+            away = WIDEN(exp_rounded(away - wide_all(less), &doubt));
             memcpy(some + j, &away, sizeof away);
         }
-        for (size_t j = any(left) ? 0 : whole; j < here; j++)
+        for (size_t j = has_doubt(&doubt) ? 0 : whole; j < here; j++)
             some[j] = (double)(float)exp(x[i + j] - less);
         memcpy(x + i, some, here * sizeof *x);
     }
 }
+
+#ifndef ROOT
+static inline half_t root_of(half_t x)
+{
+    for (size_t i = 0; i < WIDE; i++)
+        x[i] = sqrtf(x[i]);
+    return x;
+}
+#define ROOT(x) root_of(x)
+#endif
+
+#include "fast_map.h"
+#include "fast_step.h"
 
 /* ---- along a row ----------------------------------------------------------------------- */
 
@@ -324,18 +399,12 @@ static void norm_gradient(const fast_norm_row *r, float along, float sum, float 
 
 static float most_of(const float *x, size_t n, bool *has_nan)
 {
-    typedef int32_t mask_t USC_VECTOR(4 * LANES);
     lanes_t most = all(-INFINITY);
     mask_t odd = {0};
     size_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         const lanes_t v = load(x + i);
-        const mask_t more = v > most;
-        mask_t a, b;
-        memcpy(&a, &v, sizeof a);
-        memcpy(&b, &most, sizeof b);
-        a = (a & more) | (b & ~more);
-        memcpy(&most, &a, sizeof most);
+        most = choose(v > most, v, most);
         odd |= v != v;
     }
     float best = -INFINITY;
@@ -360,8 +429,12 @@ const fast_isa TABLE = {
     .products = products,
     .sums = sums_of,
     .add = add,
+    .plus = plus,
     .exponentials = exponentials,
     .wide_exponentials = wide_exponentials,
+    .map = map_block,
+    .adam = adam,
+    .sgd = sgd,
     .scaled = scaled,
     .shifted = shifted,
     .divided = divided,

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 bool usc_sim_sum_rows(const usc_sim_numerics *n, usc_dtype dtype,
                       const usc_sim_rows *rows, size_t n_rows, size_t n_terms, float *out)
@@ -55,6 +56,52 @@ bool usc_sim_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype, const floa
         if (!sums(isa, n, to, here, count, sum)) return false;
         for (size_t i = 0; i < here; i++)
             isa->divided(to + i * count, sum[i], count);
+    }
+    return true;
+}
+
+bool usc_sim_log_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype, const float *x,
+                              size_t n_rows, size_t count, float *out)
+{
+    const fast_isa *isa = usc_sim_fast_isa();
+    if (!usc_sim_is_fast(n, dtype)) return false;
+    for (size_t from = 0; from < n_rows; from += isa->lanes) {
+        const size_t here = least(n_rows - from, isa->lanes);
+        float sum[FAST_MOST_LANES], most[FAST_MOST_LANES], *to = out + from * count;
+        const float *rows = x + from * count;
+        for (size_t i = 0; i < here; i++) {
+            bool has_nan = false;
+            most[i] = isa->most(rows + i * count, count, &has_nan);
+            if (has_nan) most[i] = NAN;
+            isa->exponentials(rows + i * count, (double)most[i], count, to + i * count);
+        }
+        if (!sums(isa, n, to, here, count, sum)) return false;
+        for (size_t i = 0; i < here; i++) {
+            isa->scaled(rows + i * count, most[i], 1, count, to + i * count);
+            isa->shifted(to + i * count, -(float)log((double)sum[i]), count);
+        }
+    }
+    return true;
+}
+
+/* ---- running sums --------------------------------------------------------------------- */
+
+bool usc_sim_running_sums(const usc_sim_numerics *n, usc_dtype dtype, const float *x,
+                          size_t n_rows, size_t count, size_t width, float *out)
+{
+    const fast_isa *isa = usc_sim_fast_isa();
+    if (!usc_sim_is_fast(n, dtype)) return false;
+    for (size_t row = 0; row < n_rows; row++, x += count * width, out += count * width) {
+        if (width == 1) {
+            float sum = 0;
+            for (size_t k = 0; k < count; k++)
+                out[k] = sum += x[k];
+            continue;
+        }
+        if (count > 0) memcpy(out, x, width * sizeof *out);
+        if (count > 0) isa->shifted(out, 0, width); /* a sum begins with 0, not with -0 */
+        for (size_t k = 1; k < count; k++)
+            isa->plus(out + (k - 1) * width, x + k * width, width, out + k * width);
     }
     return true;
 }
@@ -133,6 +180,38 @@ bool usc_sim_norm_rows(const usc_sim_numerics *n, usc_dtype dtype,
         }
     }
     return true;
+}
+
+void usc_sim_norm_apply_rows(const usc_sim_norms *norms, const float *mean,
+                             const float *scale, float *out)
+{
+    const fast_isa *isa = usc_sim_fast_isa();
+    for (size_t i = 0; i < norms->n_rows; i++)
+        apply(isa, norms, i, mean[i], scale[i], out + i * norms->n);
+}
+
+bool usc_sim_norm_back_weights(const usc_sim_numerics *n, usc_dtype dtype,
+                               const usc_sim_norms *norms, const float *grad,
+                               const float *mean, const float *scale, float *weight,
+                               float *bias)
+{
+    const fast_isa *isa = usc_sim_fast_isa();
+    const size_t count = norms->n, n_rows = norms->n_rows;
+    if (norms->n_each != 1 || norms->period != 1 || !usc_sim_is_fast(n, dtype))
+        return false;
+    float *room = malloc(((n_rows + 1) * count + 1) * sizeof *room);
+    bool fine = room != NULL;
+    for (size_t i = 0; fine && i < n_rows; i++) {
+        const fast_norm_row row = {
+            norms->x + i * count, grad + i * count, NULL, count, mean[i], scale[i]};
+        isa->norm_terms(&row, room + n_rows * count, room + i * count);
+    }
+    const fast_rows along = {room, 1, (ptrdiff_t)count},
+                    plain = {grad, 1, (ptrdiff_t)count};
+    fine = fine && usc_sim_fast_sums(isa, n, &along, count, n_rows, weight) &&
+           usc_sim_fast_sums(isa, n, &plain, count, n_rows, bias);
+    free(room);
+    return fine;
 }
 
 bool usc_sim_norm_back_rows(const usc_sim_numerics *n, usc_dtype dtype,

@@ -111,6 +111,10 @@ Tensor with_self(const Stack &in, const Choice &c, const Tensor &given)
 {
     if (!given.defined()) return given;
     const double beta = in[3].toScalar().toDouble(), alpha = in[4].toScalar().toDouble();
+    const bool plain = beta <= 1 && beta >= 1 && alpha <= 1 && alpha >= 1;
+    if (plain && given.scalar_type() == at::kFloat &&
+        in[0].toTensor().scalar_type() == at::kFloat)
+        return given.add(in[0].toTensor()); // rounds once, as these sums do
     Tensor sums = given.scalar_type() == at::kDouble ? given : given.to(at::kDouble);
     const Tensor self = doubles(in[0].toTensor().expand(sums.sizes()));
     usc_sim_add_self(&c.numerics, c.dtype, alpha, beta, self.const_data_ptr<double>(),
@@ -256,8 +260,8 @@ const struct {
 
 static const NativeRow *row_of_many(const std::string &name)
 {
-    for (const auto *rows :
-         {&norm_kernels(), &attention_kernels(), &other_kernels(), &step_kernels()})
+    for (const auto *rows : {&norm_kernels(), &attention_kernels(), &other_kernels(),
+                             &map_kernels(), &step_kernels()})
         for (const NativeRow &row : *rows)
             if (name == row.op) return &row;
     return nullptr;

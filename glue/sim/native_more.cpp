@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How convolution, running sums, activations, losses and what is added up by index become
-// kernels of sim/kernels.c and sim/kernels_map.c.
+// How convolution, running sums, losses and what is added up by index become kernels of
+// sim/kernels.c, sim/rows.c and sim/kernels_index.c.
 #include "native.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/im2col.h>
 #include <ATen/ops/zeros.h>
 
@@ -90,9 +89,25 @@ Tensor along(const Tensor &x, int64_t axis, const Choice &c, RowKernel kernel)
 Results cumsum(const Stack &in, const Choice &c)
 {
     const Tensor x = in[0].toTensor();
+    const int64_t dim = in[1].toInt(), axis = dim < 0 ? dim + x.dim() : dim;
     if (x.dim() == 0 || (!in[2].isNone() && in[2].toScalarType() != x.scalar_type()))
         return {};
-    return {along(x, in[1].toInt(), c, usc_sim_running_sum)};
+    if (const Tensor narrow = floats(x); narrow.defined() && x.numel() > 0) {
+        const Tensor from = narrow.contiguous();
+        const Tensor out = at::empty(x.sizes(), from.options());
+        const int64_t count = x.size(axis), width = from.stride(axis);
+        const auto *at = from.const_data_ptr<float>();
+        auto *to = out.mutable_data_ptr<float>();
+        const int64_t size = count * width;
+        if (in_parts(x.numel() / size, size, [&](int64_t i, int64_t end) {
+                return usc_sim_running_sums(&c.numerics, c.dtype, at + i * size,
+                                            static_cast<size_t>(end - i),
+                                            static_cast<size_t>(count),
+                                            static_cast<size_t>(width), to + i * size);
+            }))
+            return {out.to(x.scalar_type())};
+    }
+    return {along(x, axis, c, usc_sim_running_sum)};
 }
 
 // (self, dim, half_to_float)
@@ -100,31 +115,21 @@ Results log_softmax(const Stack &in, const Choice &c)
 {
     const Tensor x = in[0].toTensor();
     if (x.dim() == 0 || in[2].toBool()) return {};
-    return {along(x, in[1].toInt(), c, usc_sim_log_softmax)};
-}
-
-// ---- element by element
-
-Results mapped(const Stack &in, const Choice &c, usc_sim_function function)
-{
-    const Tensor x = in[0].toTensor(), from = x.to(at::kDouble),
-                 out = at::empty_like(from);
-    if (!from.is_non_overlapping_and_dense()) return {};
-    usc_sim_map(&c.numerics, c.dtype, function, from.const_data_ptr<double>(),
-                static_cast<size_t>(from.numel()), out.mutable_data_ptr<double>());
-    return {out.to(x.scalar_type())};
-}
-
-template <usc_sim_function function> Results mapped_by(const Stack &in, const Choice &c)
-{
-    return mapped(in, c, function);
-}
-
-// (self, approximate)
-Results gelu(const Stack &in, const Choice &c)
-{
-    return mapped(in, c,
-                  in[1].toStringRef() == "tanh" ? USC_SIM_GELU_TANH : USC_SIM_GELU);
+    const int64_t axis = in[1].toInt();
+    if (const Tensor narrow = floats(x); narrow.defined() && x.numel() > 0) {
+        const Tensor from = narrow.transpose(axis, -1).contiguous();
+        const Tensor out = at::empty(from.sizes(), from.options());
+        const int64_t count = from.size(-1);
+        const auto *at = from.const_data_ptr<float>();
+        auto *to = out.mutable_data_ptr<float>();
+        if (in_parts(x.numel() / count, count, [&](int64_t i, int64_t end) {
+                return usc_sim_log_softmax_rows(
+                    &c.numerics, c.dtype, at + i * count, static_cast<size_t>(end - i),
+                    static_cast<size_t>(count), to + i * count);
+            }))
+            return {out.transpose(axis, -1).to(x.scalar_type()).contiguous()};
+    }
+    return {along(x, axis, c, usc_sim_log_softmax)};
 }
 
 // ---- by index
@@ -155,6 +160,17 @@ void add_rows(const Choice &c, const Tensor &index, const Tensor &more, const Te
     }
 }
 
+// The same of float32 in `out`; false: not in this arithmetic, and `out` is to be made anew.
+bool fast_add_rows(const Choice &c, const Tensor &index, const Tensor &more,
+                   const Tensor &out, bool with_own)
+{
+    const usc_sim_added added = {
+        index.const_data_ptr<int64_t>(),  static_cast<size_t>(index.numel()),
+        more.const_data_ptr<float>(),     static_cast<size_t>(out.size(1)),
+        static_cast<size_t>(out.size(0)), with_own};
+    return usc_sim_add_rows(&c.numerics, c.dtype, &added, out.mutable_data_ptr<float>());
+}
+
 // (grad_output, indices, num_weights, padding_idx, scale_grad_by_freq)
 Results embedding_backward(const Stack &in, const Choice &c)
 {
@@ -163,12 +179,18 @@ Results embedding_backward(const Stack &in, const Choice &c)
     if (in[4].toBool() || grad.dim() == 0 || grad.numel() == 0) return {};
     const Tensor index = in[1].toTensor().to(at::kLong).contiguous().view({-1}).clone();
     const int64_t padding = in[3].toInt(), n = grad.size(-1);
-    for (int64_t i = 0; i < index.numel(); i++) {
-        int64_t &its = index.mutable_data_ptr<int64_t>()[i];
-        if (its == padding) its = -1;
+    auto *its = index.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < index.numel(); i++)
+        if (its[i] == padding) its[i] = -1;
+    const auto made = [&](at::ScalarType dtype) {
+        return at::zeros({in[2].toInt(), n}, at::TensorOptions().dtype(dtype));
+    };
+    if (const Tensor narrow = floats(grad); narrow.defined()) {
+        const Tensor out = made(at::kFloat);
+        if (fast_add_rows(c, index, narrow.contiguous(), out, false))
+            return {out.to(grad.scalar_type())};
     }
-    const Tensor out =
-        at::zeros({in[2].toInt(), n}, at::TensorOptions().dtype(at::kDouble));
+    const Tensor out = made(at::kDouble);
     add_rows(c, index, doubles(grad).view({-1, n}), out, false);
     return {out.to(grad.scalar_type())};
 }
@@ -183,17 +205,27 @@ Results index_add(const Stack &in, const Choice &c)
         x.numel() == 0 || more.numel() == 0 || more.scalar_type() != x.scalar_type())
         return {};
     const int64_t axis = in[1].toInt();
-    const Tensor turned = doubles(x.transpose(0, axis)).clone(),
-                 from = doubles(more.transpose(0, axis));
+    const Tensor turned = x.transpose(0, axis), from = more.transpose(0, axis);
     const Tensor index = in[2].toTensor().to(at::kLong).contiguous().view({-1});
     for (int64_t i = 0; i < index.numel(); i++) {
         const int64_t its = index.const_data_ptr<int64_t>()[i];
         if (its < 0 || its >= turned.size(0)) return {}; // the CPU has the sentence
     }
     if (index.numel() != from.size(0) || turned[0].sizes() != from[0].sizes()) return {};
-    add_rows(c, index, from.view({from.size(0), -1}), turned.view({turned.size(0), -1}),
-             true);
-    return {turned.transpose(0, axis).to(x.scalar_type()).contiguous()};
+    const auto back = [&](const Tensor &t) {
+        return t.view(turned.sizes()).transpose(0, axis).to(x.scalar_type()).contiguous();
+    };
+    const auto rows = [](const Tensor &t, at::ScalarType dtype) {
+        return t.to(dtype).contiguous().view({t.size(0), -1});
+    };
+    if (floats(x).defined()) {
+        const Tensor out = rows(turned, at::kFloat).clone();
+        if (fast_add_rows(c, index, rows(from, at::kFloat), out, true))
+            return {back(out)};
+    }
+    const Tensor out = rows(turned, at::kDouble).clone();
+    add_rows(c, index, rows(from, at::kDouble), out, true);
+    return {back(out)};
 }
 
 // ---- losses
@@ -204,22 +236,28 @@ Results nll_loss(const Stack &in, const Choice &c)
     TORCH_INTERNAL_ASSERT(in.size() >= 5);
     const Tensor x = in[0].toTensor(), target = in[1].toTensor();
     if (x.dim() != 2 || target.dim() != 1 || target.scalar_type() != at::kLong) return {};
-    const Tensor rows = doubles(x), which = target.contiguous();
+    const Tensor which = target.contiguous();
     const Tensor its = maybe(in[2]), weight = its.defined() ? doubles(its) : its;
     const int64_t n = x.size(0), reduction = in[3].toInt();
-    const Tensor losses = room({n}), weights = room({n});
+    const Tensor losses = room({n}), weights = room({n}), taken = room({n});
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t t = which.const_data_ptr<int64_t>()[i];
+        if (t != in[4].toInt() && (t < 0 || t >= x.size(1)))
+            return {}; // the CPU's sentence
+    }
+    if (n > 0 && x.size(1) > 0)
+        taken.copy_(x.gather(1, which.clamp(0, x.size(1) - 1).unsqueeze(1)).squeeze(1));
     for (int64_t i = 0; i < n; i++) {
         const int64_t t = which.const_data_ptr<int64_t>()[i];
         const bool ignored = t == in[4].toInt();
-        if (!ignored && (t < 0 || t >= x.size(1))) return {}; // the CPU has the sentence
         const double w = ignored            ? 0
                          : weight.defined() ? weight.const_data_ptr<double>()[t]
                                             : 1;
         weights.mutable_data_ptr<double>()[i] = w;
         losses.mutable_data_ptr<double>()[i] =
-            ignored
-                ? 0
-                : usc_sim_round_sum(&c.numerics, c.dtype, -rows[i][t].item<double>() * w);
+            ignored ? 0
+                    : usc_sim_round_sum(&c.numerics, c.dtype,
+                                        -taken.const_data_ptr<double>()[i] * w);
     }
     const auto whole = [&](const Tensor &t) {
         const double sum = usc_sim_sum(&c.numerics, c.dtype, t.const_data_ptr<double>(),
@@ -244,11 +282,6 @@ const std::vector<NativeRow> &other_kernels()
         {"aten::convolution", convolution},
         {"aten::cumsum", cumsum},
         {"aten::_log_softmax", log_softmax},
-        {"aten::exp", mapped_by<USC_SIM_EXP>},
-        {"aten::tanh", mapped_by<USC_SIM_TANH>},
-        {"aten::sigmoid", mapped_by<USC_SIM_SIGMOID>},
-        {"aten::silu", mapped_by<USC_SIM_SILU>},
-        {"aten::gelu", gelu},
         {"aten::embedding_dense_backward", embedding_backward},
         {"aten::index_add", index_add},
         {"aten::nll_loss_forward", nll_loss},

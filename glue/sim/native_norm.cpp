@@ -6,6 +6,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 namespace usc_sim
 {
 namespace
@@ -65,17 +67,23 @@ Stats norm_rows(const Choice &c, usc_sim_norm norm, int64_t n_rows, int64_t step
     return s;
 }
 
+bool are_floats(std::initializer_list<Tensor> tensors)
+{
+    return std::all_of(tensors.begin(), tensors.end(), [](const Tensor &t) {
+        return !t.defined() || t.scalar_type() == at::kFloat;
+    });
+}
+
+const float *floats_of(const Tensor &t)
+{
+    return t.defined() ? t.const_data_ptr<float>() : nullptr;
+}
+
 // Rows of float32, all at once; false: not in this arithmetic.
 bool fast_rows(const Choice &c, const Tensor &x, const Tensor &w, const Tensor &b,
                usc_sim_norms norms, Stats &s, Tensor &out)
 {
-    const auto fits = [](const Tensor &t) {
-        return !t.defined() || t.scalar_type() == at::kFloat;
-    };
-    if (x.scalar_type() != at::kFloat || !fits(w) || !fits(b)) return false;
-    const auto at = [](const Tensor &t) {
-        return t.defined() ? t.const_data_ptr<float>() : nullptr;
-    };
+    if (!are_floats({x, w, b})) return false;
     const Tensor rows = x.contiguous(), weight = w.defined() ? w.contiguous() : w,
                  bias = b.defined() ? b.contiguous() : b;
     const auto made = [&](at::IntArrayRef sizes) {
@@ -84,13 +92,30 @@ bool fast_rows(const Choice &c, const Tensor &x, const Tensor &w, const Tensor &
     const auto n_rows = static_cast<int64_t>(norms.n_rows);
     s = {made({n_rows}), made({n_rows}), made({n_rows})};
     out = made(x.sizes());
-    norms.x = at(rows);
-    norms.weight = at(weight);
-    norms.bias = at(bias);
+    norms.x = floats_of(rows);
+    norms.weight = floats_of(weight);
+    norms.bias = floats_of(bias);
     return usc_sim_norm_rows(
         &c.numerics, c.dtype, &norms, s.mean.mutable_data_ptr<float>(),
         s.variance.mutable_data_ptr<float>(), s.scale.mutable_data_ptr<float>(),
         out.mutable_data_ptr<float>());
+}
+
+// The same of means and scales that are known, of rows that lie one behind the other.
+bool fast_applied(const Choice &c, const Tensor &rows, const Tensor &w, const Tensor &b,
+                  usc_sim_norms norms, const Stats &s, Tensor &out)
+{
+    if (!are_floats({rows, w, b}) || !usc_sim_keeps_float32(&c.numerics, c.dtype))
+        return false;
+    const Tensor weight = w.defined() ? w.contiguous() : w,
+                 bias = b.defined() ? b.contiguous() : b;
+    out = at::empty(rows.sizes(), rows.options());
+    norms.x = floats_of(rows);
+    norms.weight = floats_of(weight);
+    norms.bias = floats_of(bias);
+    usc_sim_norm_apply_rows(&norms, floats_of(s.mean), floats_of(s.scale),
+                            out.mutable_data_ptr<float>());
+    return true;
 }
 
 // Of what is kept of a row: float32 where narrow inputs have wide weights.
@@ -191,12 +216,57 @@ void move_on(const Tensor &running, const Tensor &now, double momentum)
     running.copy_(doubles(running) * (1 - momentum) + now * momentum);
 }
 
+// Averages that were taken before, as rows of fast_rows(); false: not of float32.
+bool fast_averages(const Choice &c, const Stack &in, Stats &s)
+{
+    const Tensor mean = maybe(in[3]), variance = maybe(in[4]);
+    for (const Tensor &t : {mean, variance})
+        if (!t.defined() || t.scalar_type() != at::kFloat) return false;
+    s.mean = mean.contiguous();
+    s.scale = at::empty(mean.sizes(), mean.options());
+    const Tensor kept = variance.contiguous();
+    for (int64_t i = 0; i < kept.numel(); i++)
+        s.scale.mutable_data_ptr<float>()[i] = static_cast<float>(usc_sim_norm_scale(
+            &c.numerics, c.dtype, kept.const_data_ptr<float>()[i], in[7].toDouble()));
+    return true;
+}
+
+// Of float32; empty: not in this arithmetic.
+std::vector<IValue> fast_batch_norm(const Stack &in, const Choice &c)
+{
+    const Tensor x = in[0].toTensor(), w = maybe(in[1]), b = maybe(in[2]);
+    const auto n_channels = static_cast<size_t>(x.size(1)),
+               n = static_cast<size_t>(x.numel()) / n_channels;
+    const usc_sim_norms norms = {nullptr, nullptr,    nullptr,          n_channels, n,
+                                 n,       n_channels, in[7].toDouble(), true};
+    const Tensor rows = x.transpose(0, 1).contiguous();
+    Stats s;
+    Tensor made;
+    const auto back = [&] {
+        return made.transpose(0, 1).contiguous(x.suggest_memory_format());
+    };
+    if (!in[5].toBool()) {
+        if (!fast_averages(c, in, s) || !fast_applied(c, rows, w, b, norms, s, made))
+            return {};
+        const Tensor none = at::empty({0}, s.mean.options());
+        return {back(), none, none.clone()};
+    }
+    if (!fast_rows(c, rows, w, b, norms, s, made)) return {};
+    const double count = static_cast<double>(n);
+    move_on(maybe(in[3]), doubles(s.mean), in[6].toDouble());
+    move_on(maybe(in[4]), doubles(s.variance) * (n > 1 ? count / (count - 1) : 1),
+            in[6].toDouble());
+    return {back(), s.mean, s.scale};
+}
+
 // (input, weight?, bias?, running_mean?, running_var?, training, momentum, eps)
 std::vector<IValue> batch_norm(const Stack &in, const Choice &c)
 {
     TORCH_INTERNAL_ASSERT(in.size() >= 8);
-    const Tensor x = in[0].toTensor(), w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
+    const Tensor x = in[0].toTensor();
     if (x.numel() == 0 || x.dim() < 2) return {};
+    if (auto fast = fast_batch_norm(in, c); !fast.empty()) return fast;
+    const Tensor w = maybe_doubles(in[1]), b = maybe_doubles(in[2]);
     const int64_t n_channels = x.size(1), n = x.numel() / n_channels;
     const Tensor turned = x.transpose(0, 1);
     const Tensor rows = doubles(turned), out = room(rows.sizes());
@@ -251,19 +321,21 @@ Tensor columns_summed(const Choice &c, const Tensor &t)
     return out;
 }
 
-// The gradient of the input, of float32; undefined: not in this arithmetic.
-Tensor fast_gradients(const Stack &in, const Choice &c, int64_t n_rows, int64_t n)
+// Gradients of the input, of weights and of bias, of float32; empty: not in this arithmetic.
+std::vector<Tensor> fast_gradients(const Stack &in, const Choice &c, int64_t n_rows,
+                                   int64_t n)
 {
     const Tensor w = maybe(in[5]);
-    for (const size_t i : {0, 1, 3, 4})
-        if (in[i].toTensor().scalar_type() != at::kFloat) return {};
-    if (w.defined() && w.scalar_type() != at::kFloat) return {};
+    const auto wanted = in[7].toBoolList();
+    if (!are_floats({in[0].toTensor(), in[1].toTensor(), in[3].toTensor(),
+                     in[4].toTensor(), w, maybe(in[6])}))
+        return {};
     const Tensor grad = in[0].toTensor().contiguous(), x = in[1].toTensor().contiguous(),
                  mean = in[3].toTensor().contiguous(),
                  scale = in[4].toTensor().contiguous(),
                  weight = w.defined() ? w.contiguous() : w;
-    const usc_sim_norms norms = {x.const_data_ptr<float>(),
-                                 w.defined() ? weight.const_data_ptr<float>() : nullptr,
+    const usc_sim_norms norms = {floats_of(x),
+                                 floats_of(weight),
                                  nullptr,
                                  static_cast<size_t>(n_rows),
                                  static_cast<size_t>(n),
@@ -271,30 +343,58 @@ Tensor fast_gradients(const Stack &in, const Choice &c, int64_t n_rows, int64_t 
                                  1,
                                  0,
                                  true};
-    Tensor out = at::empty(x.sizes(), x.options());
-    return usc_sim_norm_back_rows(
-               &c.numerics, c.dtype, &norms, grad.const_data_ptr<float>(),
-               mean.const_data_ptr<float>(), scale.const_data_ptr<float>(),
-               out.mutable_data_ptr<float>())
-               ? out
-               : Tensor();
+    std::vector<Tensor> all(3);
+    if (wanted[0]) {
+        all[0] = at::empty(x.sizes(), x.options());
+        if (!usc_sim_norm_back_rows(&c.numerics, c.dtype, &norms, floats_of(grad),
+                                    floats_of(mean), floats_of(scale),
+                                    all[0].mutable_data_ptr<float>()))
+            return {};
+    }
+    if (!wanted[1] && !wanted[2]) return all;
+    for (const size_t i : {1, 2})
+        all[i] = at::empty({n}, x.options());
+    if (!usc_sim_norm_back_weights(&c.numerics, c.dtype, &norms, floats_of(grad),
+                                   floats_of(mean), floats_of(scale),
+                                   all[1].mutable_data_ptr<float>(),
+                                   all[2].mutable_data_ptr<float>()))
+        return {};
+    return all;
+}
+
+// grad * ((x - mean) * scale), each step rounded as sums are; rows of n.
+Tensor along_rows(const Choice &c, const Tensor &x, const Tensor &grad,
+                  const Tensor &mean, const Tensor &scale)
+{
+    const Tensor out = room(x.sizes());
+    const auto kept = [&](double v) {
+        return usc_sim_round_sum(&c.numerics, c.dtype, v);
+    };
+    const auto *a = x.const_data_ptr<double>(), *g = grad.const_data_ptr<double>();
+    for (int64_t i = 0, n = x.size(1); i < x.numel(); i++) {
+        const double away = kept(a[i] - mean.const_data_ptr<double>()[i / n]);
+        out.mutable_data_ptr<double>()[i] =
+            kept(g[i] * kept(away * scale.const_data_ptr<double>()[i / n]));
+    }
+    return out;
 }
 
 // (grad_out, input, normalized_shape, mean, rstd, weight?, bias?, output_mask)
 std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
 {
     TORCH_INTERNAL_ASSERT(in.size() >= 8);
-    const Tensor x = in[1].toTensor(), w = maybe_doubles(in[5]);
+    const Tensor x = in[1].toTensor();
     const auto wanted = in[7].toBoolList();
     const auto axes = in[2].toIntVector();
     const int64_t n = inner_of(x, axes.size());
     if (x.numel() == 0) return {};
     const int64_t n_rows = x.numel() / n;
-    const Tensor rows = doubles(x), grad = doubles(in[0].toTensor());
-    Tensor out = fast_gradients(in, c, n_rows, n);
-    const bool fast = out.defined();
-    if (!fast) out = room(x.sizes());
-    const Tensor mean = doubles(in[3].toTensor()), scale = doubles(in[4].toTensor());
+    if (const auto fast = fast_gradients(in, c, n_rows, n); !fast.empty())
+        return {fast[0], wanted[1] ? fast[1].view(axes) : Tensor(),
+                wanted[2] ? fast[2].view(axes) : Tensor()};
+    const Tensor rows = doubles(x), grad = doubles(in[0].toTensor()),
+                 mean = doubles(in[3].toTensor()), scale = doubles(in[4].toTensor()),
+                 w = maybe_doubles(in[5]), out = room(x.sizes());
     usc_sim_norm norm = {rows.const_data_ptr<double>(),
                          at_or_null(w),
                          nullptr,
@@ -302,7 +402,7 @@ std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
                          1,
                          0,
                          true};
-    for (int64_t i = 0; !fast && i < n_rows; i++, norm.x += n)
+    for (int64_t i = 0; wanted[0] && i < n_rows; i++, norm.x += n)
         usc_sim_norm_back(
             &c.numerics, c.dtype, &norm, grad.const_data_ptr<double>() + i * n,
             mean.const_data_ptr<double>()[i], scale.const_data_ptr<double>()[i],
@@ -310,13 +410,11 @@ std::vector<IValue> layer_norm_backward(const Stack &in, const Choice &c)
     std::vector<IValue> all{wanted[0] ? out.to(x.scalar_type()) : Tensor(), Tensor(),
                             Tensor()};
     const Tensor flat = grad.view({n_rows, n});
-    if (wanted[1]) {
-        const Tensor normed =
-            (rows.view({n_rows, n}) - mean.view({n_rows, 1})) * scale.view({n_rows, 1});
-        all[1] = columns_summed(c, flat * normed)
-                     .view(axes)
-                     .to(in[5].toTensor().scalar_type());
-    }
+    if (wanted[1])
+        all[1] =
+            columns_summed(c, along_rows(c, rows.view({n_rows, n}), flat, mean, scale))
+                .view(axes)
+                .to(in[5].toTensor().scalar_type());
     if (wanted[2])
         all[2] = columns_summed(c, flat).view(axes).to(
             maybe(in[6]).defined() ? in[6].toTensor().scalar_type() : x.scalar_type());

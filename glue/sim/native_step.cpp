@@ -38,6 +38,49 @@ bool alike(const std::vector<Tensor> &list, at::ScalarType dtype)
     return true;
 }
 
+bool is_plain(const Tensor &t)
+{
+    return t.scalar_type() == at::kFloat && t.is_contiguous();
+}
+
+float *floats_of(const Tensor &t)
+{
+    return t.mutable_data_ptr<float>();
+}
+
+// In place, where all lie alike; false: not in this arithmetic, and nothing was done.
+bool fast_adam(const Choice &c, const usc_sim_step &step, const Tensor &grad,
+               const std::vector<Tensor> &states)
+{
+    for (const Tensor &t : states)
+        if (!is_plain(t)) return false;
+    if (!is_plain(grad)) return false;
+    const auto *g = grad.const_data_ptr<float>();
+    float *param = floats_of(states.at(0)), *mean = floats_of(states.at(1)),
+          *square = floats_of(states.at(2)),
+          *most = states.size() > 3 ? floats_of(states.at(3)) : nullptr;
+    return in_parts(grad.numel(), 1, [&](int64_t i, int64_t end) {
+        return usc_sim_adam_floats(&c.numerics, c.dtype, &step, g + i,
+                                   static_cast<size_t>(end - i), param + i, mean + i,
+                                   square + i, most != nullptr ? most + i : nullptr);
+    });
+}
+
+bool fast_sgd(const Choice &c, const usc_sim_step &step, const Tensor &grad,
+              const Tensor &param, const Tensor &momentum)
+{
+    const bool has_momentum = momentum.defined();
+    if (!is_plain(grad) || !is_plain(param) || (has_momentum && !is_plain(momentum)))
+        return false;
+    const auto *g = grad.const_data_ptr<float>();
+    float *to = floats_of(param), *kept = has_momentum ? floats_of(momentum) : nullptr;
+    return in_parts(grad.numel(), 1, [&](int64_t i, int64_t end) {
+        return usc_sim_sgd_floats(&c.numerics, c.dtype, &step, g + i,
+                                  static_cast<size_t>(end - i), to + i,
+                                  has_momentum ? kept + i : nullptr);
+    });
+}
+
 // Done, and nothing is returned.
 Results done()
 {
@@ -65,11 +108,14 @@ Results adam(const Stack &in, const Choice &c, bool decoupled)
     step.maximize = in[12].toBool();
     step.decoupled = decoupled;
     for (size_t i = 0; i < params.size(); i++) {
+        step.n_steps = steps.at(i).item<double>();
+        std::vector<Tensor> states{params[i], means.at(i), squares.at(i)};
+        if (in[11].toBool()) states.push_back(most.at(i));
+        if (fast_adam(c, step, grads.at(i), states)) continue;
         const Written param(params[i]), mean(means.at(i)), square(squares.at(i));
         const Written grad(grads.at(i));
         std::optional<Written> largest;
         if (in[11].toBool()) largest.emplace(most.at(i));
-        step.n_steps = steps.at(i).item<double>();
         usc_sim_adam(&c.numerics, c.dtype, &step, grad.at(),
                      static_cast<size_t>(param.wide.numel()), param.at(), mean.at(),
                      square.at(), largest ? largest->at() : nullptr);
@@ -111,9 +157,12 @@ Results sgd(const Stack &in, const Choice &c)
     step.maximize = in[8].toBool();
     step.first = in[9].toBool();
     for (size_t i = 0; i < params.size(); i++) {
+        const bool moves = step.momentum > 0;
+        if (fast_sgd(c, step, grads.at(i), params[i], moves ? buffers.at(i) : Tensor()))
+            continue;
         const Written param(params[i]), grad(grads.at(i));
         std::optional<Written> buffer;
-        if (step.momentum > 0) buffer.emplace(buffers.at(i));
+        if (moves) buffer.emplace(buffers.at(i));
         usc_sim_sgd(&c.numerics, c.dtype, &step, grad.at(),
                     static_cast<size_t>(param.wide.numel()), param.at(),
                     buffer ? buffer->at() : nullptr);

@@ -287,3 +287,17 @@ def test_sets_name_their_documents():
     ):
         with pytest.raises(ValueError, match=said):
             sim.numerics("mm", **wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "gelu", "gelu by tanh", "cumsum", "log_softmax"])
+def test_layout_and_dtype_change_no_bit(name, dtype):
+    call, x = CALLS[name][0], A[:, :24].to(dtype)
+    with sim.numerics("*"):
+        dense = call(x.to("sim")).cpu()
+        strided = torch.zeros(24, 48, dtype=dtype, device="sim")[:, ::2].copy_(x)
+        assert same(call(strided), dense) and call(strided).stride() == call(x).stride()
+        if name not in ("cumsum", "log_softmax"):
+            assert same(call(x.t().to("sim")), dense.t()) and call(x.t().to("sim")).stride() == (1, 24)
+        if dtype != torch.float64:  # computed in float32, and rounded once
+            assert same(call(x.float().to("sim")).to(dtype), dense)

@@ -1,60 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums, products, softmax and norms of rows of float32: bit by bit what usc_sim_sum() and its
 // like define, in every order, at odd sizes, steps and offsets, and with what is no number.
-#include <ulpscope_sim/numerics.h>
-
-#include <ulpscope/x/kernels.h>
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "sim_ways.h"
 
 #define MOST 12000
-
-static const char *const ways[][2] = {
-    {"order", "serial"},     {"order", "pairwise"},    {"order", "blocks:5"},
-    {"order", "split-k:3"},  {"order", "split-k:100"}, {"order", "lanes:7"},
-    {"order", "lanes:1024"}, {"order", "random:9"},    {"fma", "1"},
-    {"like", "simt"},        {"variance", "moments"},  {"variance", "unbiased"},
-    {"epsilon", "outside"},  {"scale", "bfloat16"},
-};
-#define N_WAYS (sizeof ways / sizeof ways[0])
-
-static usc_sim_numerics way(size_t i)
-{
-    usc_sim_numerics n;
-    assert_int_equal(usc_sim_numerics_begin("*", &n, NULL), USC_OK);
-    assert_int_equal(usc_sim_numerics_choose(&n, ways[i][0], ways[i][1], NULL), USC_OK);
-    return n;
-}
-
-/* Of sizes from 2^-20 to 2^20, with zeros of both signs; every 500th no number, if asked. */
-static void draw(float *x, size_t n, uint64_t seed, bool odd)
-{
-    static const float odds[] = {INFINITY, -INFINITY, NAN, 0x1p-140F, -0.F, 3e38F};
-    for (size_t i = 0; i < n; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        const int e = (int)(seed >> 33) % 41 - 20;
-        x[i] = ldexpf((float)(int32_t)(seed >> 32), e - 31);
-        if (seed >> 60 == 3) x[i] = seed >> 59 & 1 ? 0.F : -0.F;
-        if (odd && (seed >> 45) % 500 == 0) x[i] = odds[(seed >> 20) % 6];
-    }
-}
-
-static void same(double got, double wanted, const char *what, size_t k, size_t i)
-{
-    const bool fine = isnan(wanted) ? isnan(got)
-                                    : got <= wanted && got >= wanted &&
-                                          !signbit(got) == !signbit(wanted);
-    if (!fine)
-        fail_msg("%s, %s=%s, number %zu: %a, not %a", what, ways[k][0], ways[k][1], i,
-                 got, wanted);
-}
 
 static float x[MOST], y[MOST], out[MOST];
 static double a[MOST], b[MOST], wanted[MOST];
@@ -116,7 +65,31 @@ static void test_sums_and_softmax_are_the_same(void **state)
                 usc_sim_softmax(&chosen, USC_F32, a + 1 + i * n, n, wanted + i * n);
             for (size_t i = 0; i < rows * n; i++)
                 same((double)out[i], wanted[i], "softmax", k, i);
+            assert_true(usc_sim_log_softmax_rows(&chosen, USC_F32, x + 1, rows, n, out));
+            for (size_t i = 0; i < rows; i++)
+                usc_sim_log_softmax(&chosen, USC_F32, a + 1 + i * n, n, wanted + i * n);
+            for (size_t i = 0; i < rows * n; i++)
+                same((double)out[i], wanted[i], "its logarithm", k, i);
         }
+}
+
+/* Weights of a norm: what comes back for them, column by column. */
+static void hold_weights(size_t k, const usc_sim_numerics *n, const usc_sim_norms *all,
+                         const float *mean, const float *scale)
+{
+    float weight[MOST], bias[MOST];
+    assert_true(usc_sim_norm_back_weights(n, USC_F32, all, y, mean, scale, weight, bias));
+    for (size_t j = 0; j < all->n; j++) {
+        for (size_t i = 0; i < all->n_rows; i++) {
+            const float away = all->x[i * all->n + j] - mean[i], normed = away * scale[i];
+            b[i] = (double)y[i * all->n + j];
+            a[i] = (double)(y[i * all->n + j] * normed);
+        }
+        same((double)weight[j], usc_sim_sum(n, USC_F32, a, NULL, all->n_rows),
+             "gradient of a weight", k, j);
+        same((double)bias[j], usc_sim_sum(n, USC_F32, b, NULL, all->n_rows),
+             "gradient of a bias", k, j);
+    }
 }
 
 static void test_norms_are_the_same(void **state)
@@ -126,6 +99,7 @@ static void test_norms_are_the_same(void **state)
                                       {1, 1, 1, 1},   {5, 70, 1, 1},  {17, 64, 1, 1},
                                       {20, 12, 3, 4}, {9, 35, 35, 3}, {33, 100, 10, 2}};
     float w[MOST], mean[64], variance[64], scale[64];
+    static float again[MOST];
     for (size_t s = 0; s < 2 * sizeof sizes / sizeof sizes[0]; s++)
         for (size_t k = 0; k < N_WAYS; k++) {
             const size_t *z = sizes[s / 2], rows = z[0], n = z[1];
@@ -165,6 +139,8 @@ static void test_norms_are_the_same(void **state)
                 for (size_t j = 0; j < n; j++)
                     same((double)out[i * n + j], wanted[j], "norm", k, i * n + j);
             }
+            usc_sim_norm_apply_rows(&all, mean, scale, again);
+            assert_memory_equal(again, out, rows * n * sizeof *out);
             float back[MOST];
             const bool fits =
                 usc_sim_norm_back_rows(&chosen, USC_F32, &all, y, mean, scale, back);
@@ -182,6 +158,7 @@ static void test_norms_are_the_same(void **state)
                     same((double)back[i * n + j], wanted[j], "its gradient", k,
                          i * n + j);
             }
+            if (fits && z[3] == 1) hold_weights(k, &chosen, &all, mean, scale);
         }
 }
 
@@ -216,16 +193,8 @@ static void test_what_has_no_fast_form_is_left(void **state)
              "wide factors", 0, i);
 }
 
-static int with(void **isa)
-{
-    return usc_kernels_select(*isa, NULL) == USC_E_ARG; /* one that is not here is auto */
-}
-
 int main(void)
 {
-    static char scalar[] = "scalar", avx2[] = "avx2", widest[] = "auto";
-#define IN(isa, test) cmocka_unit_test_prestate_setup_teardown(test, with, NULL, isa)
-#define IN_EACH(test) IN(scalar, test), IN(avx2, test), IN(widest, test)
     const struct CMUnitTest tests[] = {
         IN_EACH(test_products_are_the_same),
         IN_EACH(test_sums_and_softmax_are_the_same),

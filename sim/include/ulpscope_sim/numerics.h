@@ -207,6 +207,9 @@ USC_API void usc_sim_norm_back(const usc_sim_numerics *n, usc_dtype dtype,
  * are not kept in float32, or that a fault breaks) or there is no memory: nothing was done
  * that counts, and the functions above are to be taken. */
 
+/** Whether `n` has such a form for operands of `dtype`. */
+USC_API bool usc_sim_keeps_float32(const usc_sim_numerics *n, usc_dtype dtype);
+
 /** Row i, term k lies at at[i * row + k * term]. */
 typedef struct usc_sim_rows {
     const float *at;
@@ -224,10 +227,49 @@ USC_API bool usc_sim_product_rows(const usc_sim_numerics *n, usc_dtype dtype,
                                   size_t n_rows, size_t n_columns, size_t n_terms,
                                   float *out);
 
+/** usc_sim_map() of each number; `out` overlaps nothing. */
+USC_API bool usc_sim_map_floats(const usc_sim_numerics *n, usc_dtype dtype,
+                                usc_sim_function function, const float *x, size_t count,
+                                float *out);
+
 /** usc_sim_softmax() of rows that lie one behind the other. */
 USC_API bool usc_sim_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype,
                                   const float *x, size_t n_rows, size_t count,
                                   float *out);
+
+/** usc_sim_log_softmax() of rows that lie one behind the other. */
+USC_API bool usc_sim_log_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                                      const float *x, size_t n_rows, size_t count,
+                                      float *out);
+
+/** usc_sim_running_sum() along the middle of n_rows x count x width numbers. */
+USC_API bool usc_sim_running_sums(const usc_sim_numerics *n, usc_dtype dtype,
+                                  const float *x, size_t n_rows, size_t count,
+                                  size_t width, float *out);
+
+/** What is added up by index: row i of `more` to row index[i] of n_rows rows, of `width`
+ * numbers each; to none where there is no such row. */
+typedef struct usc_sim_added {
+    const int64_t *index;
+    size_t n_index;
+    const float *more;
+    size_t width, n_rows;
+    bool with_own; /* what a row held is its first term */
+} usc_sim_added;
+
+/** Each number of `out` that something is added to becomes usc_sim_sum() of its terms, as they
+ * come; others stay. Where it returns false, rows may have been written. */
+USC_API bool usc_sim_add_rows(const usc_sim_numerics *n, usc_dtype dtype,
+                              const usc_sim_added *added, float *out);
+
+/** usc_sim_adam() and usc_sim_sgd(). */
+USC_API bool usc_sim_adam_floats(const usc_sim_numerics *n, usc_dtype dtype,
+                                 const usc_sim_step *step, const float *grad,
+                                 size_t count, float *param, float *mean, float *square,
+                                 float *most);
+USC_API bool usc_sim_sgd_floats(const usc_sim_numerics *n, usc_dtype dtype,
+                                const usc_sim_step *step, const float *grad, size_t count,
+                                float *param, float *momentum);
 
 /** Rows that are normed, one behind the other. The weights of row i begin at
  * i % period * (n / n_each). */
@@ -242,6 +284,17 @@ typedef struct usc_sim_norms {
 USC_API bool usc_sim_norm_rows(const usc_sim_numerics *n, usc_dtype dtype,
                                const usc_sim_norms *norms, float *mean, float *variance,
                                float *scale, float *out);
+
+/** usc_sim_norm_apply() of each, in an arithmetic whose sums are kept in float32. */
+USC_API void usc_sim_norm_apply_rows(const usc_sim_norms *norms, const float *mean,
+                                     const float *scale, float *out);
+
+/** What comes back for weights and bias, n_each = 1, period = 1: usc_sim_sum() over the rows of
+ * grad * ((x - mean) * scale), each step rounded, and of grad. */
+USC_API bool usc_sim_norm_back_weights(const usc_sim_numerics *n, usc_dtype dtype,
+                                       const usc_sim_norms *norms, const float *grad,
+                                       const float *mean, const float *scale,
+                                       float *weight, float *bias);
 
 /** usc_sim_norm_back() of each, n_each = 1. */
 USC_API bool usc_sim_norm_back_rows(const usc_sim_numerics *n, usc_dtype dtype,

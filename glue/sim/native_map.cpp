@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// How functions of one number become kernels of sim/kernels_map.c; and how work on
+// many float32 is parted.
+#include "native.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <algorithm>
+#include <atomic>
+
+namespace usc_sim
+{
+
+using at::IValue;
+using at::Tensor;
+using torch::jit::Stack;
+using Results = std::vector<IValue>;
+
+Tensor floats(const Tensor &t)
+{
+    const at::ScalarType dtype = t.scalar_type();
+    return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16
+               ? t.to(at::kFloat)
+               : Tensor();
+}
+
+bool in_parts(int64_t n, int64_t size, const std::function<bool(int64_t, int64_t)> &work)
+{
+    std::atomic<bool> fine{true};
+    constexpr int64_t part = 32768; // numbers, as torch parts its own work
+    const int64_t grain = std::max<int64_t>(part / std::max<int64_t>(size, 1), 1);
+    at::parallel_for(0, n, grain, [&](int64_t from, int64_t to) {
+        if (!work(from, to)) fine = false;
+    });
+    return fine;
+}
+
+namespace
+{
+
+// As it lies in memory, and without holes.
+Tensor dense(const Tensor &t, at::ScalarType dtype)
+{
+    if (t.is_non_overlapping_and_dense()) return t.to(dtype);
+    return at::empty_like(t, t.options().dtype(dtype)).copy_(t);
+}
+
+bool is_narrow(const Tensor &t)
+{
+    return t.scalar_type() == at::kFloat || t.scalar_type() == at::kHalf ||
+           t.scalar_type() == at::kBFloat16;
+}
+
+Results mapped(const Stack &in, const Choice &c, usc_sim_function function)
+{
+    const Tensor x = in[0].toTensor();
+    if (is_narrow(x)) {
+        const Tensor from = dense(x, at::kFloat), out = at::empty_like(from);
+        const auto *at = from.const_data_ptr<float>();
+        auto *to = out.mutable_data_ptr<float>();
+        if (in_parts(from.numel(), 1, [&](int64_t i, int64_t end) {
+                return usc_sim_map_floats(&c.numerics, c.dtype, function, at + i,
+                                          static_cast<size_t>(end - i), to + i);
+            }))
+            return {out.to(x.scalar_type())};
+    }
+    const Tensor from = dense(x, at::kDouble), out = at::empty_like(from);
+    usc_sim_map(&c.numerics, c.dtype, function, from.const_data_ptr<double>(),
+                static_cast<size_t>(from.numel()), out.mutable_data_ptr<double>());
+    return {out.to(x.scalar_type())};
+}
+
+template <usc_sim_function function> Results mapped_by(const Stack &in, const Choice &c)
+{
+    return mapped(in, c, function);
+}
+
+// (self, approximate)
+Results gelu(const Stack &in, const Choice &c)
+{
+    return mapped(in, c,
+                  in[1].toStringRef() == "tanh" ? USC_SIM_GELU_TANH : USC_SIM_GELU);
+}
+
+} // namespace
+
+const std::vector<NativeRow> &map_kernels()
+{
+    static const std::vector<NativeRow> rows = {
+        {"aten::exp", mapped_by<USC_SIM_EXP>},
+        {"aten::tanh", mapped_by<USC_SIM_TANH>},
+        {"aten::sigmoid", mapped_by<USC_SIM_SIGMOID>},
+        {"aten::silu", mapped_by<USC_SIM_SILU>},
+        {"aten::gelu", gelu},
+    };
+    return rows;
+}
+
+} // namespace usc_sim
