@@ -67,6 +67,8 @@ typedef struct fast_isa {
     /* Of n numbers, but what is left over of whole vectors of doubles. */
     void (*adam)(const fast_step *f, size_t n);
     void (*sgd)(const fast_step *f, size_t n);
+    /* out[i] = x[i] * mask[i] * scale */
+    void (*dropped)(const float *x, const bool *mask, float scale, size_t n, float *out);
     void (*scaled)(const float *x, float less, float by, size_t n, float *out);
     void (*shifted)(float *x, float by, size_t n);
     void (*divided)(float *x, float by, size_t n);

@@ -309,6 +309,19 @@ static inline half_t root_of(half_t x)
 #include "fast_map.h"
 #include "fast_step.h"
 
+static void dropped(const float *x, const bool *mask, float scale, size_t n, float *out)
+{
+    typedef uint8_t bytes_t USC_VECTOR(LANES);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        bytes_t stays;
+        memcpy(&stays, mask + i, sizeof stays);
+        store(out + i, load(x + i) * USC_CONVERT_VECTOR(stays, lanes_t) * all(scale));
+    }
+    for (; i < n; i++)
+        out[i] = x[i] * (mask[i] ? 1.F : 0.F) * scale;
+}
+
 /* ---- along a row ----------------------------------------------------------------------- */
 
 static void scaled(const float *x, float less, float by, size_t n, float *out)
@@ -433,6 +446,7 @@ const fast_isa TABLE = {
     .exponentials = exponentials,
     .wide_exponentials = wide_exponentials,
     .map = map_block,
+    .dropped = dropped,
     .adam = adam,
     .sgd = sgd,
     .scaled = scaled,

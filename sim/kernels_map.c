@@ -95,6 +95,15 @@ void usc_sim_map(const usc_sim_numerics *n, usc_dtype dtype, usc_sim_function fu
         }
 }
 
+void usc_sim_drop(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
+                  const bool *mask, double scale, size_t count, double *out)
+{
+    const way w = {n, dtype};
+    const double by = kept(&w, scale);
+    for (size_t i = 0; i < count; i++)
+        out[i] = kept(&w, x[i] * (mask[i] ? 1 : 0) * by); /* the first product is exact */
+}
+
 /* ---- many numbers of float32 ------------------------------------------------------------ */
 
 static void one_by_one(const usc_sim_numerics *n, usc_dtype dtype,
@@ -132,5 +141,13 @@ bool usc_sim_map_floats(const usc_sim_numerics *n, usc_dtype dtype,
         one_by_one(n, dtype, function, some, here);
         memcpy(out + i, some, here * sizeof *out);
     }
+    return true;
+}
+
+bool usc_sim_drop_floats(const usc_sim_numerics *n, usc_dtype dtype, const float *x,
+                         const bool *mask, double scale, size_t count, float *out)
+{
+    if (!usc_sim_is_fast(n, dtype)) return false;
+    usc_sim_fast_isa()->dropped(x, mask, (float)scale, count, out);
     return true;
 }

@@ -177,7 +177,8 @@ class Call
             (*stack_)[first + i] =
                 generator((*stack_)[first + i], schema_.arguments()[i].name());
         if ((usc_sim_numerics_chosen() || faults_.any()) &&
-            run_native(op_, stack_, faults_))
+            run_native(op_, stack_, faults_,
+                       draws_unasked() ? generator_of(first) : at::Generator()))
             return;
         std::optional<LentGenerator> lent;
         if (draws_unasked()) lent.emplace(launch_.index());

@@ -267,7 +267,8 @@ static const NativeRow *row_of_many(const std::string &name)
     return nullptr;
 }
 
-bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
+bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults,
+                const at::Generator &generator)
 {
     TORCH_INTERNAL_ASSERT(stack->size() >= op.schema().arguments().size());
     usc_sim_numerics numerics;
@@ -291,7 +292,7 @@ bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
     const usc_dtype dtype = dtype_of(self.scalar_type());
     if (usc_dtype_info_of(dtype)->kind != USC_KIND_FLOAT) return false;
     if (many != nullptr) {
-        auto results = many->kernel(in, {numerics, dtype});
+        auto results = many->kernel(in, {numerics, dtype, generator});
         if (results.empty()) return false;
         faults.note_native();
         torch::jit::drop(*stack, n);
@@ -299,7 +300,7 @@ bool run_native(const c10::OperatorHandle &op, Stack *stack, Faults &faults)
             stack->push_back(std::move(results.at(i)));
         return true;
     }
-    const Tensor made = row->kernel(in, {numerics, dtype});
+    const Tensor made = row->kernel(in, {numerics, dtype, generator});
     if (!made.defined()) return false;
     faults.note_native();
     Tensor out;

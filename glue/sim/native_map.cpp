@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How functions of one number become kernels of sim/kernels_map.c; and how work on
+// How functions of one number and dropout become kernels of sim/kernels_map.c; and how work on
 // many float32 is parted.
 #include "native.h"
 
@@ -84,6 +84,51 @@ Results gelu(const Stack &in, const Choice &c)
                   in[1].toStringRef() == "tanh" ? USC_SIM_GELU_TANH : USC_SIM_GELU);
 }
 
+// ---- dropout
+
+// Of numbers and a mask that lie alike.
+Tensor dropped(const Tensor &x, const Tensor &mask, double scale, const Choice &c)
+{
+    const auto *kept = mask.const_data_ptr<bool>();
+    if (is_narrow(x)) {
+        const Tensor from = x.to(at::kFloat), out = at::empty_like(from);
+        const auto *at = from.const_data_ptr<float>();
+        auto *to = out.mutable_data_ptr<float>();
+        if (in_parts(from.numel(), 1, [&](int64_t i, int64_t end) {
+                return usc_sim_drop_floats(&c.numerics, c.dtype, at + i, kept + i, scale,
+                                           static_cast<size_t>(end - i), to + i);
+            }))
+            return out.to(x.scalar_type());
+    }
+    const Tensor from = x.to(at::kDouble), out = at::empty_like(from);
+    usc_sim_drop(&c.numerics, c.dtype, from.const_data_ptr<double>(), kept, scale,
+                 static_cast<size_t>(from.numel()), out.mutable_data_ptr<double>());
+    return out.to(x.scalar_type());
+}
+
+// (input, p, train?)
+Results dropout(const Stack &in, const Choice &c)
+{
+    TORCH_INTERNAL_ASSERT(in.size() >= 3);
+    const double p = in[1].toDouble(), stay = 1 - p;
+    if ((!in[2].isNone() && !in[2].toBool()) || !(p >= 0 && p <= 1)) return {};
+    const Tensor given = in[0].toTensor(), x = dense(given, given.scalar_type());
+    const Tensor mask = at::empty_like(x, x.options().dtype(at::kBool));
+    draw_mask(mask, stay, c.generator);
+    return {dropped(x, mask, stay > 0 ? 1 / stay : 0, c), mask};
+}
+
+// (grad_output, mask, scale)
+Results dropout_backward(const Stack &in, const Choice &c)
+{
+    TORCH_INTERNAL_ASSERT(in.size() >= 3);
+    const Tensor grad = in[0].toTensor(), mask = in[1].toTensor();
+    if (mask.scalar_type() != at::kBool || mask.sizes() != grad.sizes() ||
+        !grad.is_contiguous() || !mask.is_contiguous())
+        return {};
+    return {dropped(grad, mask, in[2].toDouble(), c)};
+}
+
 } // namespace
 
 const std::vector<NativeRow> &map_kernels()
@@ -94,6 +139,8 @@ const std::vector<NativeRow> &map_kernels()
         {"aten::sigmoid", mapped_by<USC_SIM_SIGMOID>},
         {"aten::silu", mapped_by<USC_SIM_SILU>},
         {"aten::gelu", gelu},
+        {"aten::native_dropout", dropout},
+        {"aten::native_dropout_backward", dropout_backward},
     };
     return rows;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What Philox fills: the four operators that random numbers come from. Numbers are made in
 // double and rounded once; row-major order, whatever the strides.
-#include "sim_glue.h"
+#include "native.h"
 
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty.h>
@@ -195,6 +195,16 @@ const struct {
 };
 
 } // namespace
+
+void draw_mask(const Tensor &mask, double p, const at::Generator &generator)
+{
+    if (!using_philox) {
+        mask.bernoulli_(p, cpu_generator(generator));
+        return;
+    }
+    Stack in{mask, p, c10::IValue()};
+    run_random(bernoulli, &in, generator);
+}
 
 RandomKernel random_kernel(const c10::OperatorHandle &op)
 {

@@ -289,6 +289,32 @@ def test_sets_name_their_documents():
             sim.numerics("mm", **wrong)
 
 
+def dropped(x, **choice):
+    x = x.detach().requires_grad_()
+    torch.manual_seed(5)
+    with sim.numerics("*dropout*", **choice):
+        y = F.dropout(x, 0.3)
+        return y.detach(), torch.autograd.grad(y, x, torch.full_like(y, 3))[0]
+
+
+@pytest.mark.parametrize("stream", ["cpu", "philox"])
+def test_dropout_draws_from_the_devices_generator(stream):
+    sim.random(stream)
+    try:
+        torch.manual_seed(5)
+        mask = torch.empty(24, 300, device="sim").bernoulli_(0.7).cpu()
+        moved = sim.get_rng_state()
+        y, grad = dropped(A.to("sim"))
+        assert torch.equal(sim.get_rng_state(), moved)
+        assert same(y, A * mask * (1 / 0.7)) and same(grad, 3 * mask * (1 / 0.7))
+        far, its = dropped(A.to("sim"), accumulate="bfloat16")
+        assert not same(far, y) and same(far != 0, y != 0) and not same(its, grad)
+        half = A.to(torch.bfloat16)
+        assert same(dropped(half.to("sim"))[0], (half.float() * mask * (1 / 0.7)).bfloat16())
+    finally:
+        sim.random("cpu")
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", ["exp", "tanh", "sigmoid", "silu", "gelu", "gelu by tanh", "cumsum", "log_softmax"])
 def test_layout_and_dtype_change_no_bit(name, dtype):

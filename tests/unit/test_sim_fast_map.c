@@ -59,6 +59,26 @@ static void test_functions_are_the_same(void **state)
         hold_functions(&n, 0, (uint64_t)n.degree);
 }
 
+static void test_dropout_is_the_same(void **state)
+{
+    (void)state;
+    static bool mask[N];
+    for (size_t k = 0; k < N_WAYS; k++) {
+        const usc_sim_numerics n = way(k);
+        draw(x, N, k + 5, k % 2 == 1);
+        widen(x, N, wide);
+        for (size_t i = 0; i < N; i++)
+            mask[i] = i * i % 7 < 3;
+        for (size_t count = N - 20; count <= N; count++) {
+            const double scale = 1 / (0.3 + (double)(count % 5) / 10);
+            assert_true(usc_sim_drop_floats(&n, USC_F32, x, mask, scale, count, out));
+            usc_sim_drop(&n, USC_F32, wide, mask, scale, count, wanted);
+            for (size_t i = 0; i < count; i++)
+                same((double)out[i], wanted[i], "dropout", k, i);
+        }
+    }
+}
+
 static void test_running_sums_are_the_same(void **state)
 {
     (void)state;
@@ -197,6 +217,7 @@ static void test_what_has_no_fast_form_is_left(void **state)
         const usc_dtype dtype = i == 0 ? USC_F64 : USC_F32;
         if (i == 1) n.accumulate = USC_BF16;
         assert_false(usc_sim_map_floats(&n, dtype, USC_SIM_EXP, x, 1, out));
+        assert_false(usc_sim_drop_floats(&n, dtype, x, NULL, 1, 1, out));
         assert_false(usc_sim_running_sums(&n, dtype, x, 1, 1, 1, out));
         assert_false(usc_sim_log_softmax_rows(&n, dtype, x, 1, 1, out));
         assert_false(usc_sim_add_rows(&n, dtype, &added, out));
@@ -209,6 +230,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_EACH(test_functions_are_the_same),
+        IN_EACH(test_dropout_is_the_same),
         IN_EACH(test_running_sums_are_the_same),
         IN_EACH(test_sums_by_index_are_the_same),
         IN_EACH(test_steps_are_the_same),

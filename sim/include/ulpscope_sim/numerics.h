@@ -144,6 +144,10 @@ USC_API void usc_sim_map(const usc_sim_numerics *n, usc_dtype dtype,
                          usc_sim_function function, const double *x, size_t count,
                          double *out);
 
+/** Dropout: out[i] = x[i] * mask[i] * scale, the scale and the product rounded as sums are. */
+USC_API void usc_sim_drop(const usc_sim_numerics *n, usc_dtype dtype, const double *x,
+                          const bool *mask, double scale, size_t count, double *out);
+
 /** One step of an optimizer. */
 typedef struct usc_sim_step {
     double lr, weight_decay, n_steps; /* n_steps: this one counted */
@@ -236,6 +240,11 @@ USC_API bool usc_sim_map_floats(const usc_sim_numerics *n, usc_dtype dtype,
 USC_API bool usc_sim_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype,
                                   const float *x, size_t n_rows, size_t count,
                                   float *out);
+
+/** usc_sim_drop(). */
+USC_API bool usc_sim_drop_floats(const usc_sim_numerics *n, usc_dtype dtype,
+                                 const float *x, const bool *mask, double scale,
+                                 size_t count, float *out);
 
 /** usc_sim_log_softmax() of rows that lie one behind the other. */
 USC_API bool usc_sim_log_softmax_rows(const usc_sim_numerics *n, usc_dtype dtype,
