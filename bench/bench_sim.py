@@ -61,7 +61,7 @@ def told(what: str, seconds: dict[str, float], peer: str, unit: float, wanted: d
     for name, s in seconds.items():
         ratio = s / seconds[peer]
         goal = f"  (wanted: {wanted[name]:g})" if name in wanted else ""
-        print(f"{what:<24}{name:<10}{s / unit:>12.2f}  {ratio:>8.2f}x{goal}")
+        print(f"{what:<28}{name:<10}{s / unit:>12.2f}  {ratio:>8.2f}x{goal}")
 
 
 def gpt(rounds: int) -> None:
@@ -207,25 +207,70 @@ def streams(rounds: int, size: int = 64 << 20, width: int = 1100) -> None:
         told("two streams, ms", {name: best["both"], "longer": longer}, "longer", 1e-3, {name: 1.25})
 
 
+def acts() -> dict[str, Callable[[], object]]:
+    """Calls of the operators that the device has kernels of its own for."""
+    f, on = torch.nn.functional, torch.device("sim")
+    a, x = torch.randn(128, 128).to(on), torch.randn(128, 512).to(on)
+    w, b, q = torch.ones(512, device=on), torch.zeros(512, device=on), torch.randn(1, 2, 64, 64).to(on)
+    targets, tokens = torch.randint(512, (128,)).to(on), torch.randint(1000, (512,)).to(on)
+    more, table = torch.randn(512, 64).to(on), torch.randn(1000, 64).to(on)
+    pictures, filters = torch.randn(4, 8, 28, 28).to(on), torch.randn(16, 8, 3, 3).to(on)
+    planes = torch.ones(8, device=on)
+    _, mean, scale = torch.native_layer_norm(x, (512,), w, b, 1e-5)
+    aten = torch.ops.aten
+    return {
+        "mm": lambda: a @ a,
+        "linear": lambda: f.linear(a, a, a[0]),
+        "softmax": lambda: torch.softmax(x, -1),
+        "log_softmax": lambda: torch.log_softmax(x, -1),
+        "layer norm": lambda: f.layer_norm(x, (512,), w, w),
+        "layer norm back": lambda: aten.native_layer_norm_backward(x, x, (512,), mean, scale, w, b, [True] * 3),
+        "group norm": lambda: f.group_norm(pictures, 2, planes, planes),
+        "batch norm": lambda: f.batch_norm(pictures, None, None, planes, planes, True),
+        "sum": lambda: x.sum(-1),
+        "mean": lambda: x.mean(-1),
+        "attention": lambda: f.scaled_dot_product_attention(q, q, q),
+        "convolution": lambda: f.conv2d(pictures, filters),
+        "exp": lambda: x.exp(),
+        "tanh": lambda: x.tanh(),
+        "sigmoid": lambda: x.sigmoid(),
+        "silu": lambda: f.silu(x),
+        "gelu": lambda: f.gelu(x),
+        "gelu by tanh": lambda: f.gelu(x, approximate="tanh"),
+        "cumsum": lambda: x.cumsum(-1),
+        "cumsum, columns": lambda: x.cumsum(0),
+        "index_add": lambda: table.index_add(0, tokens, more),
+        "embedding back": lambda: aten.embedding_dense_backward(more, tokens, 1000, -1, False),
+        "cross entropy": lambda: f.cross_entropy(x, targets),
+        "dropout": lambda: f.dropout(x, 0.1),
+        **steps(),
+    }
+
+
+def steps() -> dict[str, Callable[[], object]]:
+    """A step of each fused optimizer."""
+    made: dict[str, Callable[[], object]] = {}
+    for name, make in {
+        "fused Adam": lambda ps: torch.optim.Adam(ps, fused=True),
+        "fused AdamW": lambda ps: torch.optim.AdamW(ps, fused=True),
+        "fused SGD": lambda ps: torch.optim.SGD(ps, 0.01, momentum=0.9, fused=True),
+    }.items():
+        weights = [torch.randn(256, 256).to("sim") for _ in range(4)]
+        for weight in weights:
+            weight.grad = torch.randn(256, 256).to("sim")
+        made[name] = make(weights).step
+    return made
+
+
 def native(rounds: int) -> None:
     """In step, kernels of the device's own beside torch's, in the same guard."""
     sim.set_guard("open")
     blocking = sim.launch_blocking()
     sim.set_launch_blocking(True)
-    f = torch.nn.functional
-    a, x = torch.randn(128, 128).to("sim"), torch.randn(128, 512).to("sim")
-    w, q = torch.ones(512, device="sim"), torch.randn(1, 2, 64, 64).to("sim")
-    acts = {
-        "mm": lambda: a @ a,
-        "softmax": lambda: torch.softmax(x, -1),
-        "layer norm": lambda: f.layer_norm(x, (512,), w, w),
-        "sum": lambda: x.sum(-1),
-        "attention": lambda: f.scaled_dot_product_attention(q, q, q),
-    }
-    for name, act in acts.items():
+    for name, act in acts().items():
 
         def run(act=act):
-            for _ in range(5):
+            for _ in range(20):
                 act()
 
         def chosen(run=run):
@@ -233,7 +278,7 @@ def native(rounds: int) -> None:
                 run()
 
         seconds = medians({"torch": run, "native": chosen}, rounds, choose_guard)
-        told(f"{name}, 5 times, ms", seconds, "torch", 1e-3, {"native": 5 if name == "mm" else 4})
+        told(f"{name}, 20 times, ms", seconds, "torch", 1e-3, {"native": 5 if name == "mm" else 4})
     sim.set_launch_blocking(blocking)
 
 
@@ -277,7 +322,7 @@ def small_tensors(_rounds: int, n: int = 100_000) -> None:
         before = sim.memory_reserved()
         kept = [torch.empty(1, device="sim") for _ in range(n)]
         goal = "  (wanted: 16)" if name == "pages" else ""
-        print(f"{'1e5 of one, MiB':<24}{name:<10}{(sim.memory_reserved() - before) / 2**20:>12.2f}{goal}")
+        print(f"{'1e5 of one, MiB':<28}{name:<10}{(sim.memory_reserved() - before) / 2**20:>12.2f}{goal}")
         del kept
     sim.empty_cache()
 
@@ -291,8 +336,8 @@ def imports(rounds: int) -> None:
 
     both = [(run("import torch"), run("import torch, ulpscope.sim")) for _ in range(rounds)]
     torch_alone, with_sim = (statistics.median(t) for t in zip(*both))  # noqa: B905 (as old as Python 3.9)
-    print(f"{'import, s':<24}{'torch':<10}{torch_alone:>12.2f}")
-    print(f"{'':<24}{'sim beside':<10}{with_sim - torch_alone:>12.2f}  (wanted: 0.3)")
+    print(f"{'import, s':<28}{'torch':<10}{torch_alone:>12.2f}")
+    print(f"{'':<28}{'sim beside':<10}{with_sim - torch_alone:>12.2f}  (wanted: 0.3)")
 
 
 ROWS = {
