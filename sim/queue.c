@@ -194,9 +194,7 @@ static void note_failure(queue *q, const entry *e, usc_status st, const usc_erro
 static void run_command(queue *q, entry *e)
 {
     usc_error err = {.status = USC_OK, .where = -1, .text = ""};
-    const bool outer = in_command;
-    const bool more =
-        q->head != NULL && q->head->kind == ENTRY_COMMAND && !usc_sim_scheduled();
+    const bool outer = in_command, scheduled = usc_sim_scheduled();
     const usc_sim_stream chosen = usc_sim_stream_current(q->stream.device);
     usc_sim_unlock();
     const char *outer_place = place;
@@ -205,9 +203,12 @@ static void run_command(queue *q, entry *e)
     usc_sim_stream_set_current(q->stream); /* what it allocates is the stream's */
     const usc_sim_launched outer_launched = usc_sim_timeline_set_launched(e->launched);
     const int64_t begin = usc_sim_timeline_begin();
-    usc_sim_keep_begin(more);
+    usc_sim_keep_begin(!scheduled);
     const usc_status st = e->command.run(e->command.ctx, &err);
-    usc_sim_keep_end(more);
+    usc_sim_lock(); /* what was queued meanwhile counts */
+    const bool more = q->head != NULL && q->head->kind == ENTRY_COMMAND;
+    usc_sim_unlock();
+    usc_sim_keep_end(more && !scheduled);
     usc_sim_timeline_end(e->command.name, q->stream, begin);
     (void)usc_sim_timeline_set_launched(outer_launched);
     if (e->command.drop != NULL) e->command.drop(e->command.ctx);

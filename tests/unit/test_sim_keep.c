@@ -119,6 +119,43 @@ static void test_only_the_guard_pages_keeps_what_the_next_may_need(void **state)
     usc_sim_free(in);
 }
 
+typedef struct held {
+    kernel kernel;
+    sem_t running, gate;
+} held;
+
+static usc_status run_held(void *ctx, usc_error *err)
+{
+    held *h = ctx;
+    const usc_status st = run_kernel(&h->kernel, err);
+    sem_post(&h->running);
+    sem_wait(&h->gate);
+    return st;
+}
+
+static void test_what_is_queued_while_a_kernel_runs_counts(void **state)
+{
+    (void)state;
+    usc_sim_set_guard(USC_SIM_GUARD_PAGES);
+    held h = {.kernel = {.out = take(4), .in = take(4)}};
+    char *seen[2] = {h.kernel.out, NULL};
+    sem_init(&h.running, 0, 0);
+    sem_init(&h.gate, 0, 0);
+    const usc_sim_stream s = another();
+    ok(submit(s, run_held, &h, NULL));
+    sem_wait(&h.running);
+    ok(submit(s, look, seen, NULL));
+    ok(submit(s, run_kernel, &h.kernel, NULL));
+    sem_post(&h.gate);
+    ok(usc_sim_stream_synchronize(s, NULL));
+    assert_ptr_equal(seen[1], h.kernel.out);
+    assert_false(is_open(h.kernel.out));
+    usc_sim_free(h.kernel.out);
+    usc_sim_free(h.kernel.in);
+    sem_destroy(&h.running);
+    sem_destroy(&h.gate);
+}
+
 static usc_status free_it(void *ctx, usc_error *err)
 {
     (void)err;
@@ -152,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_is_closed_once_the_host_has_waited),
         cmocka_unit_test(test_only_the_guard_pages_keeps_what_the_next_may_need),
+        cmocka_unit_test(test_what_is_queued_while_a_kernel_runs_counts),
         cmocka_unit_test(test_what_is_freed_is_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
