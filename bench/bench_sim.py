@@ -61,7 +61,7 @@ def told(what: str, seconds: dict[str, float], peer: str, unit: float, wanted: d
     for name, s in seconds.items():
         ratio = s / seconds[peer]
         goal = f"  (wanted: {wanted[name]:g})" if name in wanted else ""
-        print(f"{what:<28}{name:<10}{s / unit:>12.2f}  {ratio:>8.2f}x{goal}")
+        print(f"{what:<30}{name:<10}{s / unit:>12.2f}  {ratio:>8.2f}x{goal}")
 
 
 def gpt(rounds: int) -> None:
@@ -322,7 +322,7 @@ def small_tensors(_rounds: int, n: int = 100_000) -> None:
         before = sim.memory_reserved()
         kept = [torch.empty(1, device="sim") for _ in range(n)]
         goal = "  (wanted: 16)" if name == "pages" else ""
-        print(f"{'1e5 of one, MiB':<28}{name:<10}{(sim.memory_reserved() - before) / 2**20:>12.2f}{goal}")
+        print(f"{'1e5 of one, MiB':<30}{name:<10}{(sim.memory_reserved() - before) / 2**20:>12.2f}{goal}")
         del kept
     sim.empty_cache()
 
@@ -336,8 +336,8 @@ def imports(rounds: int) -> None:
 
     both = [(run("import torch"), run("import torch, ulpscope.sim")) for _ in range(rounds)]
     torch_alone, with_sim = (statistics.median(t) for t in zip(*both))  # noqa: B905 (as old as Python 3.9)
-    print(f"{'import, s':<28}{'torch':<10}{torch_alone:>12.2f}")
-    print(f"{'':<28}{'sim beside':<10}{with_sim - torch_alone:>12.2f}  (wanted: 0.3)")
+    print(f"{'import, s':<30}{'torch':<10}{torch_alone:>12.2f}")
+    print(f"{'':<30}{'sim beside':<10}{with_sim - torch_alone:>12.2f}  (wanted: 0.3)")
 
 
 ROWS = {
