@@ -260,15 +260,25 @@ static void put_diff(const char *diff, bool color)
     }
 }
 
+/* "a.cu:12: texture: tex2D(t, x, y): read from ...", of which there may be thousands. */
+static void put_one_left(FILE *to, const char *path, const usc_port_left *l)
+{
+    const char *texts[] = {l->construct, ": ",
+                           l->excerpt,   l->excerpt[0] != '\0' ? ": " : "",
+                           l->advice,    "\n"};
+    fputs(path, to);
+    (void)fprintf(to, ":%lld: ", (long long)l->line);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        fputs(texts[i], to);
+}
+
 /* What is left goes beside a diff to stderr, so that `patch` may read stdout. */
 static void put_left(const usc_port_result *r, FILE *to)
 {
     for (size_t i = 0; i < r->n_files; i++)
         for (size_t k = 0; k < r->file[i].n_left; k++) {
             const usc_port_left *l = &r->file[i].left[k];
-            (void)fprintf(to, "%s:%lld: %s: %s%s%s\n", r->file[i].path,
-                          (long long)l->line, l->construct, l->excerpt,
-                          l->excerpt[0] != '\0' ? ": " : "", l->advice);
+            put_one_left(to, r->file[i].path, l);
         }
 }
 

@@ -8,7 +8,10 @@
 
 static bool in_path(char c)
 {
-    return usc_port_in_name(c) || strchr("./*-+?[]", c) != NULL;
+    static const bool signs[128] = {
+        ['.'] = true, ['/'] = true, ['*'] = true, ['-'] = true,
+        ['+'] = true, ['?'] = true, ['['] = true, [']'] = true};
+    return usc_port_in_name(c) || signs[c & 127];
 }
 
 /* Names of files that end in .cu or .cuh, in a line [start, end). */
@@ -19,8 +22,9 @@ static bool follow(usc_port_job *job, size_t start, size_t end)
         size_t to = at;
         while (to < end && job->text[to] != '\0' && in_path(job->text[to]))
             to++;
-        const char *word = usc_port_copy(job, job->text + at, (size_t)(to - at));
-        const char *name = to > at ? usc_port_new_name(job, word) : NULL;
+        const char *dot = memchr(job->text + at, '.', to - at), *name = NULL;
+        if (dot != NULL) /* others name no source */
+            name = usc_port_new_name(job, usc_port_copy(job, job->text + at, to - at));
         if (name != NULL) usc_port_edit_put(job, at, to, name);
         any |= name != NULL;
         at = to > at ? to : to + 1;
@@ -32,7 +36,7 @@ static bool has(const char *line, size_t n, const char *word)
 {
     const size_t m = strlen(word);
     for (size_t i = 0; i + m <= n; i++)
-        if (strncasecmp(line + i, word, m) == 0) return true;
+        if ((line[i] | 32) == word[0] && strncasecmp(line + i, word, m) == 0) return true;
     return false;
 }
 

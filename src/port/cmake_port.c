@@ -22,7 +22,8 @@ static bool is_source(const usc_port_job *job, const char *word)
     for (int i = 0; i < 5; i++) {
         const size_t n = strlen(words[i]);
         for (const char *at = word; *at != '\0'; at++)
-            if (strncasecmp(at, words[i], n) == 0) return true;
+            if ((*at | 32) == words[i][0] && strncasecmp(at, words[i], n) == 0)
+                return true;
     }
     return false;
 }

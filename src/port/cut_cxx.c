@@ -49,16 +49,15 @@ static size_t skip_blanks(const scan *s, size_t at)
 /* Behind the name that begins at `at`; *spliced: a line ends in it. */
 static size_t skip_name(const scan *s, size_t at, bool *spliced)
 {
-    for (size_t n; at < s->n; at += n) {
-        const char c = s->text[at];
-        n = usc_port_in_name(c) || c == '$';
-        if (n > 0) continue;
-        n = c == '\\' ? splice_at(s, at) : 0;
+    for (;;) {
+        while (at < s->n && (usc_port_in_name(s->text[at]) || s->text[at] == '$'))
+            at++;
+        const size_t n = splice_at(s, at);
         /* a splice belongs to the name only where the name goes on behind it */
-        if (n == 0 || !usc_port_in_name(byte_at(s, at + n))) break;
+        if (n == 0 || !usc_port_in_name(byte_at(s, at + n))) return at;
         *spliced = true;
+        at += n;
     }
-    return at;
 }
 
 static size_t skip_number(const scan *s, size_t at)
@@ -148,8 +147,13 @@ static bool is_prefix(const char *name, size_t n, bool *raw)
 
 static void push(scan *s, usc_port_kind kind, size_t end)
 {
+    usc_port_tokens *out = s->out;
     if (kind != USC_PORT_SPACE && kind != USC_PORT_COMMENT) s->line_start = false;
-    usc_port_push(s->out, kind, end, s->directive);
+    if (end > s->at && (out->n < out->size || usc_port_tokens_grow(out)))
+        out->token[out->n++] = (usc_port_token){.start = (uint32_t)s->at,
+                                                .end = (uint32_t)end,
+                                                .kind = (uint8_t)kind,
+                                                .directive = s->directive};
     s->at = end;
 }
 
@@ -244,6 +248,36 @@ static void take(scan *s)
     }
 }
 
+/* The end of a name as nearly all are: no text begins there, no line is spliced, and no
+ * directive is about; 0 for others. */
+static size_t plain_name(const scan *s)
+{
+    const char *text = s->text;
+    const size_t n = s->n;
+    size_t end = s->at + 1;
+    while (end < n && usc_port_in_name(text[end]))
+        end++;
+    const char next = end < n ? text[end] : '\0';
+    return s->directive || next == '"' || next == '\'' || next == '\\' || next == '$'
+               ? 0
+               : end;
+}
+
+/* What push does, of a token with bytes: three of four come this way. */
+static inline void push_soon(scan *s, usc_port_kind kind, size_t end)
+{
+    usc_port_tokens *out = s->out;
+    if (out->n == out->size && !usc_port_tokens_grow(out)) return;
+    usc_port_token *t = &out->token[out->n++];
+    t->start = (uint32_t)s->at;
+    t->end = (uint32_t)end;
+    t->kind = (uint8_t)kind;
+    t->directive = s->directive;
+    t->spliced = 0;
+    s->line_start &= kind == USC_PORT_SPACE;
+    s->at = end;
+}
+
 void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
 {
     scan s = {.text = text, .n = n, .out = out, .line_start = true};
@@ -251,13 +285,18 @@ void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
     if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) push(&s, USC_PORT_SPACE, 3);
     while (s.at < n && !out->failed) {
         const uint8_t begun = s.header ? LONG_WAY : begins(text[s.at]);
-        if (begun == LETTER)
-            take_name(&s);
-        else if (begun == SIGN)
-            push(&s, USC_PORT_PUNCT, s.at + 1);
-        else if (begun == BLANK && s.at + 1 < n && begins(text[s.at + 1]) == LETTER)
-            push(&s, USC_PORT_SPACE, s.at + 1);
-        else
+        if (begun == LETTER) {
+            const size_t end = plain_name(&s);
+            if (end > 0)
+                push_soon(&s, USC_PORT_NAME, end);
+            else
+                take_name(&s);
+        } else if (begun == SIGN) {
+            push_soon(&s, USC_PORT_PUNCT, s.at + 1);
+        } else if (begun == BLANK && s.at + 1 < n && begins(text[s.at + 1]) == LETTER) {
+            push_soon(&s, USC_PORT_SPACE, s.at + 1);
+        } else {
             take(&s);
+        }
     }
 }

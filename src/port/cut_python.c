@@ -52,6 +52,12 @@ static bool closes(const scan *s, size_t at, char quote, bool triple)
     return !triple || (byte_at(s, at + 1) == quote && byte_at(s, at + 2) == quote);
 }
 
+/* Whether a byte may end a string or a line: most do not. */
+static bool stops(char c)
+{
+    return c == '"' || c == '\'' || c == '\\' || c == '\n' || c == '\r';
+}
+
 /* Bytes of a backslash and what it escapes. */
 static size_t escape_at(const scan *s, size_t at)
 {
@@ -67,7 +73,9 @@ static size_t skip_string(const scan *s, size_t at)
         at + 2 < s->n && s->text[at + 1] == quote && s->text[at + 2] == quote;
     size_t i = at + (triple ? 3 : 1);
     while (i < s->n) {
-        if (s->text[i] == '\\') {
+        if (!stops(s->text[i])) {
+            i++;
+        } else if (s->text[i] == '\\') {
             i += escape_at(s, i);
         } else if (closes(s, i, quote, triple)) {
             return i + (triple ? 3 : 1);
@@ -178,6 +186,7 @@ static size_t prefix_at(const scan *s, size_t at, bool *format, bool *raw)
                                         "rb", "fr", "rf", "tr", "rt"};
     size_t n = 0;
     char low[3] = "";
+    if (strchr("rubftRUBFT", s->text[at]) == NULL) return 0; /* most words */
     while (n < 2 &&
            ((byte_at(s, at + n) | 0x20) >= 'a' && (byte_at(s, at + n) | 0x20) <= 'z')) {
         low[n] = (char)(byte_at(s, at + n) | 0x20);
@@ -220,17 +229,25 @@ static void take_word(scan *s)
     }
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\t' || c == '\f';
+}
+
 static void take_code(scan *s)
 {
     const char c = s->text[s->at], next = byte_at(s, s->at + 1);
     size_t end = s->at;
     if (newline_at(s, end) > 0) {
         push(s, USC_PORT_NEWLINE, end + newline_at(s, end));
-    } else if (c == ' ' || c == '\t' || c == '\f' ||
-               (c == '\\' && newline_at(s, end + 1))) {
-        push(s, USC_PORT_SPACE, end + (c == '\\' ? 1 + newline_at(s, end + 1) : 1));
+    } else if (is_blank(c)) {
+        while (end < s->n && is_blank(s->text[end]))
+            end++;
+        push(s, USC_PORT_SPACE, end);
+    } else if (c == '\\' && newline_at(s, end + 1)) {
+        push(s, USC_PORT_SPACE, end + 1 + newline_at(s, end + 1));
     } else if (c == '#') {
-        while (end < s->n && newline_at(s, end) == 0)
+        while (end < s->n && s->text[end] != '\n' && s->text[end] != '\r')
             end++;
         push(s, USC_PORT_COMMENT, end);
     } else if (c == '"' || c == '\'') {

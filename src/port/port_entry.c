@@ -41,7 +41,10 @@ static void keep_left(usc_port_run_state *s, usc_port_file *f, const usc_port_le
                             usc_arena_text(&s->kept, left[i].excerpt),
                             usc_arena_text(&s->kept, left[i].advice)};
     if (s->kept.failed) return;
-    if (n > 0) qsort(kept, n, sizeof *kept, by_line);
+    size_t sorted = 1;
+    while (sorted < n && kept[sorted - 1].line <= kept[sorted].line)
+        sorted++;
+    if (sorted < n) qsort(kept, n, sizeof *kept, by_line);
     f->left = kept;
     f->n_left = n;
     s->result.n_left += (int64_t)n;

@@ -97,31 +97,43 @@ void usc_port_replace(usc_port_job *job, size_t i, const char *text)
     usc_port_edit_put(job, t->start, splice, text);
 }
 
-/* Lines are counted from the last place that was asked for, either way. */
+/* Lines are counted from the last place that was asked for, either way, or anew. */
 static int64_t line_at(usc_port_job *job, size_t at)
 {
-    if (job->line == 0) job->line = 1;
-    for (; job->line_at < at; job->line_at++)
-        job->line += job->text[job->line_at] == '\n';
+    if (job->line == 0 || at < job->line_at / 2) {
+        job->line = 1;
+        job->line_at = 0;
+    }
+    for (const char *end; job->line_at < at; job->line_at = (size_t)(end - job->text)) {
+        end = memchr(job->text + job->line_at, '\n', at - job->line_at);
+        job->line += end != NULL;
+        end = end != NULL ? end + 1 : job->text + at;
+    }
     for (; job->line_at > at; job->line_at--)
         job->line -= job->text[job->line_at - 1] == '\n';
     return job->line;
 }
 
-bool usc_port_first(usc_port_job *job, const char *construct)
+static bool is_first(usc_port_job *job, usc_hash128 key)
 {
     const int64_t next = (int64_t)job->told.n;
-    const bool first = usc_keys_put(&job->told, usc_key_of(construct), next) == next;
+    const bool first = usc_keys_put(&job->told, key, next) == next;
     job->failed |= job->told.failed;
     return first;
+}
+
+bool usc_port_first(usc_port_job *job, const char *construct)
+{
+    return is_first(job, usc_key_of(construct));
 }
 
 void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
                        const char *excerpt, const char *advice)
 {
     const int64_t line = line_at(job, at);
-    if (!usc_port_first(job, usc_port_format(job, "%s %lld", construct, (long long)line)))
-        return;
+    usc_hash128 key = usc_key_of(construct); /* of both: lines begin at 1 */
+    key.low += (uint64_t)line * UINT64_C(0x9e3779b97f4a7c15);
+    if (!is_first(job, key)) return;
     void *items = job->left;
     if (!grow(&items, job->n_left, &job->left_size, sizeof *job->left, &job->failed))
         return;
@@ -152,6 +164,20 @@ const char *usc_port_copy(usc_port_job *job, const char *bytes, size_t n)
     }
     memcpy(text, bytes, n);
     text[n] = '\0';
+    return text;
+}
+
+const char *usc_port_dot(usc_port_job *job, const char *first, const char *second)
+{
+    const size_t n = strlen(first), m = strlen(second);
+    char *text = usc_arena_take(job->arena, n + m + 2);
+    if (text == NULL) {
+        job->failed = true;
+        return "";
+    }
+    memcpy(text, first, n);
+    text[n] = '.';
+    memcpy(text + n + 1, second, m + 1);
     return text;
 }
 

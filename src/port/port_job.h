@@ -129,6 +129,9 @@ void usc_port_leave_at(usc_port_job *job, size_t at, const char *construct,
 /** A copy of n bytes in the arena, with a zero behind them. */
 const char *usc_port_copy(usc_port_job *job, const char *bytes, size_t n);
 
+/** "first.second" in the arena: most names of Python are made so. */
+const char *usc_port_dot(usc_port_job *job, const char *first, const char *second);
+
 /** Text of a format in the arena. */
 const char *usc_port_format(usc_port_job *job, const char *format, ...) USC_PRINTF(2, 3);
 

@@ -4,41 +4,55 @@
 
 #include "port/port_tree.h"
 
-static const char *const cxx_endings[] = {".cu",  ".cuh", ".c",   ".cc",  ".cpp",
-                                          ".cxx", ".h",   ".hh",  ".hpp", ".hxx",
-                                          ".inl", ".inc", ".ipp", ".tpp"};
-static const char *const build_names[] = {
-    "CMakeLists.txt", "*.cmake",     "Makefile",    "*.mk",           "*.sh",
-    "*.yaml",         "*.yml",       "Dockerfile*", "pyproject.toml", "setup.cfg",
-    "meson.build",    "MANIFEST.in", "*.bat"};
+/* A name, or what it begins or ends with, and its bytes: asked of each word of a build
+ * file. */
+typedef struct part {
+    const char *text;
+    uint8_t n;
+} part;
 
-/* Whether a name is one of the list: with a star before an ending or behind a beginning. */
-static bool is_called(const char *name, const char *pattern)
+#define PART(text)                                                                       \
+    {                                                                                    \
+        text, sizeof text - 1                                                            \
+    }
+
+static const part cxx_endings[] = {PART(".cu"),  PART(".cuh"), PART(".c"),   PART(".cc"),
+                                   PART(".cpp"), PART(".cxx"), PART(".h"),   PART(".hh"),
+                                   PART(".hpp"), PART(".hxx"), PART(".inl"), PART(".inc"),
+                                   PART(".ipp"), PART(".tpp")};
+static const part build_names[] = {PART("CMakeLists.txt"), PART("Makefile"),
+                                   PART("pyproject.toml"), PART("setup.cfg"),
+                                   PART("meson.build"),    PART("MANIFEST.in")};
+static const part build_endings[] = {PART(".cmake"), PART(".mk"),  PART(".sh"),
+                                     PART(".yaml"),  PART(".yml"), PART(".bat")};
+
+static bool is_one_of(const char *text, size_t n, const part *parts, size_t n_parts)
 {
-    const size_t n = strlen(name), m = strlen(pattern);
-    if (pattern[0] == '*')
-        return n + 1 >= m && strcmp(name + n + 1 - m, pattern + 1) == 0;
-    return pattern[m - 1] == '*' ? strncmp(name, pattern, m - 1) == 0
-                                 : strcmp(name, pattern) == 0;
+    for (size_t i = 0; i < n_parts; i++)
+        if (parts[i].n == n && memcmp(parts[i].text, text, n) == 0) return true;
+    return false;
 }
+
+#define IS_ONE_OF(text, n, parts)                                                        \
+    is_one_of(text, n, parts, sizeof parts / sizeof parts[0])
 
 usc_port_language usc_port_language_of(const char *path, usc_port_target target)
 {
     const char *last = strrchr(path, '/'), *dot;
     last = last != NULL ? last + 1 : path;
-    for (size_t i = 0; i < sizeof build_names / sizeof build_names[0]; i++)
-        if (is_called(last, build_names[i])) return USC_PORT_BUILD;
     dot = strrchr(last, '.');
+    const size_t n = strlen(last), m = dot != NULL ? n - (size_t)(dot - last) : 0;
+    if (IS_ONE_OF(last, n, build_names) || strncmp(last, "Dockerfile", 10) == 0)
+        return USC_PORT_BUILD;
     if (dot == NULL) return USC_PORT_OTHER;
+    if (IS_ONE_OF(dot, m, build_endings)) return USC_PORT_BUILD;
     if (strcmp(dot, ".py") == 0 || strcmp(dot, ".pyi") == 0 || strcmp(dot, ".ipynb") == 0)
         return USC_PORT_PYTHON;
     /* files in the target's own language are not touched */
     if (strcmp(dot, ".mu") == 0 || strcmp(dot, ".muh") == 0)
         return target == USC_PORT_CUDA ? USC_PORT_CXX : USC_PORT_OTHER;
     if (target == USC_PORT_CUDA && strncmp(dot, ".cu", 3) == 0) return USC_PORT_OTHER;
-    for (size_t i = 0; i < sizeof cxx_endings / sizeof cxx_endings[0]; i++)
-        if (strcmp(dot, cxx_endings[i]) == 0) return USC_PORT_CXX;
-    return USC_PORT_OTHER;
+    return IS_ONE_OF(dot, m, cxx_endings) ? USC_PORT_CXX : USC_PORT_OTHER;
 }
 
 const char *usc_port_target_text(usc_port_target target)

@@ -39,17 +39,18 @@ static bool grow(usc_port_names *names)
 }
 
 /* Remembers the first word of a chain. */
-static void put_first(usc_port_names *names, const char *from)
+static void put_first(usc_port_names *names, usc_port_row_kind kind, const char *from,
+                      const char *ends)
 {
-    const size_t n = strcspn(from, ":");
+    const size_t n = strcspn(from, ends);
     char *first = from[n] == '\0' ? NULL : usc_arena_take(names->arena, n + 1);
     if (first != NULL) {
         memcpy(first, from, n);
         first[n] = '\0';
     }
     names->failed |= from[n] != '\0' && first == NULL;
-    if (usc_port_names_find(names, USC_PORT_FIRST, from, n) == NULL)
-        usc_port_names_put(names, USC_PORT_FIRST, first != NULL ? first : from, "");
+    if (usc_port_names_find(names, kind, from, n) == NULL)
+        usc_port_names_put(names, kind, first != NULL ? first : from, "");
 }
 
 void usc_port_names_look(usc_port_names *names, const char *name)
@@ -62,7 +63,8 @@ void usc_port_names_look(usc_port_names *names, const char *name)
 void usc_port_names_put(usc_port_names *names, usc_port_row_kind kind, const char *from,
                         const char *to)
 {
-    if (kind == USC_PORT_CXX_NAME) put_first(names, from);
+    if (kind == USC_PORT_CXX_NAME) put_first(names, USC_PORT_FIRST, from, ":");
+    if (kind == USC_PORT_PY_NAME) put_first(names, USC_PORT_PY_FIRST, from, ".");
     if (kind == USC_PORT_FIRST || kind == USC_PORT_CXX_CALL || kind == USC_PORT_KEY)
         usc_port_names_look(names, from);
     if (names->n * 2 >= names->size && !grow(names)) return;

@@ -20,6 +20,7 @@ typedef enum usc_port_row_kind {
     USC_PORT_KEY,        /* a dispatch key */
     USC_PORT_BUILD_NAME, /* of CMake */
     USC_PORT_FIRST,      /* not a row: the first word of each CXX_NAME */
+    USC_PORT_PY_FIRST,   /* the same of each PY_NAME */
     USC_N_PORT_ROW_KINDS
 } usc_port_row_kind;
 

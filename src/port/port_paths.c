@@ -73,7 +73,8 @@ const char *usc_port_new_path(usc_port_job *job, const char *path)
 
 const char *usc_port_new_name(usc_port_job *job, const char *path)
 {
-    if (usc_port_language_of(path, job->options->target) != USC_PORT_CXX ||
+    if (strchr(path, '.') == NULL || /* nearly all words of a build file */
+        usc_port_language_of(path, job->options->target) != USC_PORT_CXX ||
         !usc_port_renamed(job, path[0] == '/' ? path + 1 : path))
         return NULL;
     return usc_port_new_path(job, path);

@@ -15,8 +15,12 @@ static int by_place(const void *a, const void *b)
 /* Sorts the edits, and drops those that lie in another one. */
 static void settle_edits(usc_port_job *job)
 {
-    size_t n = 0, end = 0;
-    if (job->n_edits > 0) qsort(job->edit, job->n_edits, sizeof *job->edit, by_place);
+    size_t n = 0, end = 0, sorted = 1;
+    while (sorted < job->n_edits &&
+           by_place(&job->edit[sorted - 1], &job->edit[sorted]) <= 0)
+        sorted++;
+    if (sorted < job->n_edits) /* rules go from the front to the back, but for some */
+        qsort(job->edit, job->n_edits, sizeof *job->edit, by_place);
     for (size_t i = 0; i < job->n_edits; i++) {
         const usc_port_edit e = job->edit[i];
         const bool same = strlen(e.text) == e.end - e.start &&

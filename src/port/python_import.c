@@ -40,7 +40,7 @@ static const char *take_dotted(usc_port_job *job, size_t *i)
     const char *name = "";
     while (usc_port_kind_at(job, *i, USC_PORT_NAME)) {
         const char *word = usc_port_word(job, *i);
-        name = name[0] == '\0' ? word : usc_port_format(job, "%s.%s", name, word);
+        name = name[0] == '\0' ? word : usc_port_dot(job, name, word);
         ++*i;
         if (!usc_port_at(job, *i, ".")) break;
         ++*i;
@@ -117,7 +117,7 @@ static bool settle(usc_port_job *job, listed *l)
 {
     bool all = true;
     for (size_t k = 0; k < l->n; k++) {
-        const char *full = usc_port_format(job, "%s.%s", l->module, l->name[k]);
+        const char *full = usc_port_dot(job, l->module, l->name[k]);
         size_t by_name, by_module;
         bool left, no_module;
         const char *to = usc_port_dotted(job, USC_PORT_PY_NAME, full, &by_name, &left);
@@ -194,7 +194,7 @@ static void write_parts(usc_port_job *job, const listed *l, size_t from)
 static void name_all(usc_port_job *job, listed *l, bool settled)
 {
     for (size_t k = 0; k < l->n; k++) {
-        const char *full = usc_port_format(job, "%s.%s", l->module, l->name[k]);
+        const char *full = usc_port_dot(job, l->module, l->name[k]);
         bool known = false;
         (void)usc_port_to(job, USC_PORT_PY_IMPORT, full, strlen(full), &known);
         const char *name = l->as[k] != NULL ? l->as[k] : l->name[k];

@@ -31,9 +31,8 @@ static void take_chain(usc_port_job *job, size_t i, chain *c)
 {
     *c = (chain){.text = ""};
     while (usc_port_kind_at(job, i, USC_PORT_NAME) && c->n < MOST_WORDS) {
-        c->text = c->n == 0
-                      ? usc_port_word(job, i)
-                      : usc_port_format(job, "%s.%s", c->text, usc_port_word(job, i));
+        c->text = c->n == 0 ? usc_port_word(job, i)
+                            : usc_port_dot(job, c->text, usc_port_word(job, i));
         c->place[c->n++] = i;
         if (!usc_port_at(job, i + 1, ".")) break;
         i += 2;
@@ -167,6 +166,11 @@ static bool port_chain(usc_port_job *job, const chain *c)
     size_t matched;
     bool left;
     const char *name = usc_port_stands_for(job, c->text, &alias);
+    if (alias == NULL) { /* nearly all: no row begins so */
+        bool first = false;
+        (void)usc_port_to(job, USC_PORT_PY_FIRST, name, strcspn(name, "."), &first);
+        if (!first) return false;
+    }
     const char *to = usc_port_dotted(job, USC_PORT_PY_NAME, name, &matched, &left);
     if (left)
         usc_port_leave(job, c->place[0], c->place[c->n - 1],

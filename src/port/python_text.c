@@ -134,13 +134,15 @@ static const char *port_source(usc_port_job *job, const char *text)
 /* What a text becomes; NULL: stays, or is left (*left). */
 static const char *port_text(usc_port_job *job, size_t i, const char *text, bool *left)
 {
-    bool known = false;
+    bool known = false, row = false;
+    const char *source = port_source(job, text);
+    if (source != NULL) return source;
+    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, text, strlen(text), &row);
+    if (!row && strstr(text, job->names->device) == NULL) return NULL; /* nearly all */
     const char *device =
         usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
     const char *backend =
         usc_port_to(job, USC_PORT_PY_TEXT, job->names->backend, 4, &known);
-    const char *source = port_source(job, text);
-    if (source != NULL) return source;
     if (is_words(job, i)) return NULL;
     if (strcmp(text, job->names->device) == 0 && is_entry(job, i)) {
         usc_port_leave(job, i - 2, i + 1, "entry",
@@ -153,8 +155,7 @@ static const char *port_text(usc_port_job *job, size_t i, const char *text, bool
         return device != NULL ? usc_port_format(job, "%s%s", device, text + 4) : NULL;
     const char *backends = port_backends(job, text, device, backend, left);
     if (backends != NULL || *left) return backends;
-    const char *to = usc_port_to(job, USC_PORT_PY_TEXT, text, strlen(text), &known);
-    if (!known) return NULL;
+    if (!row) return NULL;
     const bool key =
         (strstr(text, "CUDA") != NULL || strstr(text, "PrivateUse1") != NULL) &&
         strchr(text, '_') == NULL;
@@ -201,14 +202,15 @@ void usc_port_python_text(usc_port_job *job, size_t i)
 void usc_port_python_middle(usc_port_job *job, size_t i)
 {
     bool known = false;
-    const char *device =
-        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
-    if (device == NULL ||
-        !usc_port_at(job, i, usc_port_format(job, "%s:", job->names->device)) ||
+    const usc_port_token *t = usc_port_sig(job, i);
+    if (t->end - t->start != 5 || job->text[t->start + 4] != ':' ||
+        memcmp(job->text + t->start, job->names->device, 4) != 0 ||
         !usc_port_kind_at(job, i - 1, USC_PORT_OPEN) || !usc_port_at(job, i + 1, "{") ||
         is_part(job, i - 1))
         return;
-    const usc_port_token *t = usc_port_sig(job, i);
+    const char *device =
+        usc_port_to(job, USC_PORT_PY_TEXT, job->names->device, 4, &known);
+    if (device == NULL) return;
     usc_port_edit_put(job, t->start, t->start + 4, device);
     job->wants_device = true;
 }
