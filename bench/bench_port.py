@@ -25,18 +25,22 @@ from port_lines import CALLED_SO_AT_HIP, LINES  # noqa: E402
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAM = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")) / "bin/ulpscope"
 READ_BY_HIPIFY = (".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".in", ".hpp")
+SIZE = 5000  # bytes of a file, on average, in libraries of CUDA code
 SECTION = re.compile(rb"^==== (\S+) (\S+)( -)?\n", re.MULTILINE)
 
 
 def unpack(to: Path, copies: int) -> None:
-    """The sources of the cases of tests/port that hipify can read, each as often as asked for."""
+    """The sources of the cases of tests/port that hipify can read, each as long as a file of a library and as often as
+    asked for."""
     for case in sorted((ROOT / "tests/port").glob("*.case")):
         parts = SECTION.split(case.read_bytes())[1:]
         for where, name, body in zip(parts[0::4], parts[1::4], parts[3::4]):
             first = to / "0" / case.stem / name.decode()
-            if where == b"src":
+            if where == b"src" and first.suffix in READ_BY_HIPIFY and body:
                 first.parent.mkdir(parents=True, exist_ok=True)
-                first.write_bytes(body * 4)
+                first.write_bytes(body * -(-SIZE // len(body)))
+        if not (to / "0" / case.stem).is_dir():
+            continue  # Python or build files alone
         try:
             hipify(to / "0" / case.stem, to / "tried")
         except Exception as error:
@@ -154,9 +158,11 @@ def quality(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--source", type=Path)
-    parser.add_argument("--copies", type=int, default=40)
+    parser.add_argument("--copies", type=int, default=20)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    # in memory: what a disk's file system takes for a new file would be most of a port, and depends on what was removed
+    memory_folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory_folder) as name:
         folder = Path(name)
         source = arguments.source
         if source is None:
