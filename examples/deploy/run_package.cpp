@@ -2,6 +2,7 @@
 // A package of AOTInductor on the simulated device, without Python in the process:
 //
 //     ./run_package MODEL.pt2 [sim|sim:1]
+//     ./run_package MODEL_ON_CPU.pt2 cpu
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/torch.h>
 #include <ulpscope_sim/torch.h>
