@@ -156,13 +156,15 @@ FAULT = "index_select:index_shifted"  # nms.cu calls it, and nothing else of a v
 
 def test_amp_trains_and_a_check_finds_a_fault_in_a_kernel(ported, on_cpu, tmp_path):
     """Of what follows the last step, the validation, the ported operators are captured and judged. Of eight steps the
-    scaler leaves out two, whose gradients are too large in float16. No optimizer ends step 6, as the code says."""
+    scaler leaves out two, whose gradients are too large in float16: the first loss is of the same weights, later ones
+    drift, and by how much is the processor's order of summation, too. No optimizer ends step 6, as the code says."""
     words = ["ulpscope", "capture", "--steps", "6", "--ops", "yolo::*", "-o", tmp_path / "t", "--"]
     start = [*words, sys.executable, "-W", "ignore"]
     mixed = train(ported, "--device", "0", "--val-images", "2", start=start, code=2)
     losses = [float(x) for x in re.findall(r"loss=(\S+)", mixed)]
     exact = [float(x) for x in on_cpu[0]]
-    assert losses != exact and losses == pytest.approx(exact, rel=0.03)
+    assert losses != exact and losses == pytest.approx(exact, rel=0.06)
+    assert losses[0] == pytest.approx(exact[0], rel=1e-3)
     check = ["ulpscope", "check", tmp_path / "t", "--device", "sim:0", "-j", "1", "--no-files"]
     assert "4 pass" in run(*check, "-o", tmp_path / "right")
     said = run(*check, "--ops", "yolo::nms", "--faults", FAULT, "-o", tmp_path / "wrong", code=1)
