@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`./run bundle [-o FILE]`: one archive for a machine without a network: the wheel, the companion
-with compiled glue where there is one, examples, what a machine is tried with, install.sh."""
+with compiled glue where there is one, examples, what a machine is tried with and its tests, install.sh."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import archive
+import matrix
 import wheel
 
 MOST_BYTES = 48 << 20
@@ -29,6 +30,8 @@ def make(out: Path, wheels: list[Path]) -> None:
     files = {f"{top}/install.sh": ((archive.ROOT / "packaging/install.sh").read_bytes(), 0o755)}
     for name in WITH:
         files[f"{top}/{name}"] = ((archive.ROOT / name).read_bytes(), 0o644)
+    for name in matrix.TESTS:
+        files[f"{top}/packaging/tests/{name}"] = ((archive.ROOT / "tests/py" / name).read_bytes(), 0o644)
     for path in wheels:
         files[f"{top}/wheels/{path.name}"] = (path.read_bytes(), 0o644)
     out.parent.mkdir(parents=True, exist_ok=True)

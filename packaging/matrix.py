@@ -30,6 +30,7 @@ DEBIAN = [
     "libfmt-dev",
     "python3-numpy",
     "python3-pip",
+    "python3-pytest",
     "python3-dev",
     "g++",
     "ccache",
@@ -65,8 +66,11 @@ THINGS = [
     "nan tracker",
     "watch",
     "fuzz",
+    "compat",
     "demo",
 ]
+# Tests that want nothing of this tree: of what stands in for other tools.
+TESTS = ["conftest.py", "test_compat_ditorch.py", "test_compat_musa.py", "test_compat_porting.py"]
 
 
 def say(text: str) -> None:
@@ -85,6 +89,9 @@ def lay(place: Path, path: Path) -> Path:
     shutil.copy(path, work)
     shutil.copy(ROOT / "LICENSE", work)
     shutil.copy(ROOT / "packaging" / "row.py", work)
+    (work / "tests").mkdir()
+    for name in TESTS:
+        shutil.copy(ROOT / "tests" / "py" / name, work / "tests")
     shutil.copytree(ROOT / "examples", work / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     return work
 
@@ -228,6 +235,7 @@ def pypi(name: str, torch: str, python: str, place: Path, path: Path) -> Path:
         "-q",
         f"torch=={torch}",
         "numpy<2" if torch < "2.3" and len(torch) == 5 else "numpy",
+        "pytest",
     )
     do(bin_ / "python", "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--force-reinstall", path)
     work = lay(place, path)
@@ -245,8 +253,9 @@ def page(told: dict) -> str:
         "# Versions that were tried",
         "",
         "Made by `./run matrix`, which installs the wheel beside another Python and another torch and does what a",
-        "user does: compiles the glue, captures a training step, checks it on the CPU and on the simulated device,",
-        "finds a planted fault, judges a kernel, checks live, tracks NaN, watches, draws 200 random calls, runs the demo.",
+        "user does: compiles the glue, captures steps of four models, checks them on the CPU and the simulated device,",
+        "finds a planted fault, judges a kernel, checks live, tracks NaN, watches, draws 200 random calls, runs the",
+        "tests of what stands in for other tools, and the demo. A row from before one of these has - there.",
         "",
         "| row | date | Python | torch | " + " | ".join(THINGS) + " |",
         "|---|---|---|---" + "|---" * len(THINGS) + "|",

@@ -5,6 +5,7 @@ seconds]}. A thing is done in a process of its own, so that a crash is its own."
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import platform
@@ -44,6 +45,29 @@ SCRIPT = (
 model = Net()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 for _ in range(3): print(float(run_step(model, optimizer, x)))
+
+class Pictures(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.near, self.far = torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.Conv2d(8, 8, 3, stride=2, groups=2)
+        self.norm, self.groups, self.head = torch.nn.BatchNorm2d(8), torch.nn.GroupNorm(2, 8), torch.nn.Linear(8, 8)
+    def forward(self, x):
+        h = F.max_pool2d(F.relu(self.norm(self.near(x))), 2)
+        return self.head(F.adaptive_avg_pool2d(F.silu(self.groups(self.far(h))), 1).flatten(1))
+class Sequence(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.lstm = torch.nn.Embedding(32, 16), torch.nn.LSTM(16, 16, batch_first=True)
+        self.layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
+        self.head = torch.nn.Linear(16, 8)
+    def forward(self, x): return self.head(self.layer(self.lstm(self.embed(x))[0]).mean(1))
+class Narrow(Net):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16): y = super().forward(x)
+        return y.float()
+for model, given in ((Pictures(), torch.randn(4, 3, 12, 12)), (Sequence(), x), (Narrow(), x)):
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+    for _ in range(2): print(float(run_step(model, optimizer, given)))
 """
 )
 SIM_FAULT = "aten::gelu:bf16_intermediates"
@@ -158,6 +182,14 @@ class Row:
         path.write_text(text)
         return self.run(name, [sys.executable, path])
 
+    def compat(self):
+        """The tests of what stands in for other tools, which lie beside this file."""
+        tests = Path(__file__).resolve().parent / "tests"
+        if not tests.is_dir() or importlib.util.find_spec("pytest") is None:
+            print("not done  compat (it needs pytest and the tests beside this file)", flush=True)
+            return
+        self.run("compat", [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests])
+
     def all(self):
         tool = program()
         self.run("version", [tool, "--version"])
@@ -184,6 +216,7 @@ class Row:
             [tool, "fuzz", "--trace", "trace", "--device", "cpu", "--cases", "200", "-o", "fuzzed"],
             codes=(0, 1),
         )  # what torch's own kernels lose there is told below the table
+        self.compat()
         self.run("demo", [sys.executable, self.examples / "demo.py", "-o", self.out / "demo"])
 
 

@@ -258,3 +258,31 @@ def test_the_page_of_versions_says_what_did_not_work():
     }
     text = matrix.page(told)
     assert "| trixie | 2026-01-02 | 3.13.5 | 2.6.0 | yes | - |" in text and "- trixie, demo: a sentence" in text
+
+
+def test_the_tests_of_a_row_need_nothing_of_this_tree():
+    own = {"torch", "pytest", "ulpscope", *older.STANDARD}
+    for name in matrix.TESTS:
+        text = (ROOT / "tests" / "py" / name).read_text()
+        nodes = list(ast.walk(ast.parse(text)))
+        asked = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+        asked |= {n.module for n in nodes if isinstance(n, ast.ImportFrom)}
+        assert {m.partition(".")[0] for m in asked} <= own, name
+        assert "__file__" not in text, name
+
+
+@pytest.mark.parametrize("fails, state", [(False, "works"), (True, "does not")])
+def test_a_row_runs_the_tests_beside_it(tmp_path, monkeypatch, fails, state):
+    (tmp_path / "row.py").write_text((ROOT / "packaging" / "row.py").read_text())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(f"def test_one(): assert not {fails}\n")
+    spec = importlib.util.spec_from_file_location("row_of_a_copy", tmp_path / "row.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    done = module.Row(tmp_path, tmp_path)
+    done.compat()
+    assert done.found["compat"][0] == state
+    (tmp_path / "tests").rename(tmp_path / "elsewhere")
+    done.found.clear()
+    done.compat()
+    assert done.found == {}
