@@ -3,6 +3,7 @@
 bit; honest devices and compilers pass, one that breaks only what it fuses is accused at this
 level and at no other."""
 
+import os
 import re
 import subprocess
 
@@ -12,6 +13,7 @@ import torch
 from selections import picks
 from test_check_run import check, rows
 from test_compiled import plain_compiler  # noqa: F401  a fixture
+from test_via import package
 from torch import nn
 
 import ulpscope
@@ -19,8 +21,8 @@ from ulpscope import _core
 from ulpscope.executors.compiled import CompiledDevice
 from ulpscope.executors.device import open_device
 from ulpscope.session.judging import judge_call
-from ulpscope.executors.module_call import MOST_CALLS, Builder, module_call
-from ulpscope.session.bench import departure
+from ulpscope.executors.module_call import MOST_CALLS, Builder, all_values, module_call
+from ulpscope.session.departing import departure, first_flagged
 from ulpscope.calls.read_call import call_from
 from ulpscope.calls.replay import BadCall
 
@@ -200,6 +202,54 @@ def test_departure():
         assert departure(len(said), said[-1], lambda k, said=said: said[k - 1]) == found, words
     departure(256, "wrong", lambda k: asked.append(k) or ("pass" if k < 100 else "wrong"))
     assert len(asked) == 8
+
+
+@pytest.mark.parametrize("guess, n_asked", [(100, 2), (1, 9), (256, 9), (0, 8)])
+def test_a_guess_is_asked_first_and_decides_nothing(guess, n_asked):
+    asked = []
+    found = departure(256, "wrong", lambda k: asked.append(k) or ("pass" if k < 100 else "wrong"), guess)
+    assert found == (99, 100, "wrong") and len(asked) == n_asked
+    assert departure(4, "wrong", lambda k: asked.append(k) or "unjudged", 2) == (0, 4, "wrong")
+    assert len(asked) == n_asked + 3  # none twice
+
+
+@pytest.mark.parametrize("compiler, op", [("fusing", "aten::gelu"), ("aot_eager", None)])
+def test_all_values_tell_which_call_departs(captured, compiler, op):
+    (found,) = [f for f in captured.forwards() if f.path == "blocks.0"]
+    whole = all_values(found.module, captured.trace.call)
+    call = module_call(whole, captured.trace.call, captured.trace.blob)
+    calls = [captured.trace.call(s) for s in whole["calls"]]
+    at = first_flagged(call, judge_call(call, CompiledDevice("cpu", compiler)), calls)
+    assert (calls[at - 1]["op"] if at else None) == op
+
+
+TAPPING = """
+import check_compilers
+from ulpscope.executors.via.runtime import Runtime
+
+class Tapping(Runtime):
+    taps = {taps}
+
+    def compile(self, graph, inputs):
+        with open({path!r}, "a") as file:
+            file.write("x")
+        made = check_compilers.fusing(graph, inputs)
+        return lambda *tensors: list(made(*tensors))
+"""
+
+
+@pytest.mark.parametrize("taps", [True, False])
+def test_of_a_runtime_with_taps_fewer_graphs_are_compiled(captured, tmp_path, monkeypatch, taps):
+    (tmp_path / "tapping.py").write_text(TAPPING.format(taps=taps, path=str(tmp_path / "compiled")))
+    package(tmp_path, "tapping", "7", "tapping:Tapping")
+    info = tmp_path / "tapping-7.dist-info" / "entry_points.txt"
+    info.write_text(info.read_text().replace("rude =", "tapping ="))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    more = "--via", "tapping", "--import", "check_compilers", "--bisect", "--module", "blocks", "--causes", "off"
+    assert check(captured.path, tmp_path / "out", *more, device="cpu").returncode == 1
+    (row,) = [r for r in rows(tmp_path / "out") if r["op"] == "module:blocks"]
+    assert row["culprit"] == "aten::gelu"
+    assert len((tmp_path / "compiled").read_text()) == (6 if taps else 9), row
 
 
 def test_the_first_operator_at_which_a_compiler_departs(captured, tmp_path):

@@ -16,13 +16,17 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "py"), str(ROOT / "tests" / "via")]
 
 from calls import make_call  # noqa: E402
+from selections import picks  # noqa: E402
 
+from ulpscope import _core, capture  # noqa: E402
 from ulpscope.executors import via  # noqa: E402
 from ulpscope.executors.compiled import CompiledDevice  # noqa: E402
+from ulpscope.executors.module_call import all_values, module_call  # noqa: E402
 from ulpscope.executors.via.graphs import HandedOn, Unsupported  # noqa: E402
 from ulpscope.fuzzer import words  # noqa: E402
 from ulpscope.fuzzer.short_programs import made  # noqa: E402
 from ulpscope.session.api import check_call  # noqa: E402
+from ulpscope.session.departing import first_flagged  # noqa: E402
 from ulpscope.session.judging import judge_call  # noqa: E402
 
 NAME = os.environ.get("ULPSCOPE_VIA", "")
@@ -151,3 +155,35 @@ def test_what_triton_refuses_or_dies_of():
         check_call(lambda t: -t, (x,), **how)
     with pytest.raises(ValueError, match="--via triton takes functions that launch Triton kernels, no operators"):
         CompiledDevice("cpu", "triton")
+
+
+class Small(torch.nn.Module):
+    """A forward in which one operator is that which runtimes have wrong."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(16, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x):
+        h = torch.tanh(self.up(x)) * 1e-4
+        return self.down(torch.expm1(h).abs() * 1e4).sigmoid()
+
+
+@pytest.mark.skipif(not (NAME in via.OWN and via.taps(NAME)), reason="for runtimes with taps: ./run via onnxruntime")
+def test_taps_and_cuts_name_the_operator(tmp_path):
+    torch.manual_seed(3)
+    model, x = Small(), torch.randn(20, 16)
+    with capture(tmp_path / "trace"), torch.no_grad():
+        model(x)
+    trace = _core.Trace(str(tmp_path / "trace"))
+    (found,) = [f for f in picks(tmp_path / "trace", "cpu", modules=True) if f.path == ""]
+    whole = all_values(found.module, trace.call)
+    call, rows = module_call(whole, trace.call, trace.blob), [trace.call(s) for s in whole["calls"]]
+    at = first_flagged(call, judge_call(call, CompiledDevice("cpu", NAME + BF16.get(NAME, ""))), rows)
+    assert rows[at - 1]["op"] == "aten::expm1"
+    how = "--device", "cpu", "--via", NAME + BF16.get(NAME, ""), "--bisect", "--causes", "off", "--json", "-j", "1"
+    done = subprocess.run(
+        ["ulpscope", "check", "trace", *how], cwd=tmp_path, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the fault is in aten::expm1" in done.stdout, done.stdout

@@ -109,6 +109,7 @@ class CompiledDevice(TorchDevice):
         # One worker is one process: its compiler must not leave others behind when killed.
         in_this_process_only()
         self.compiler = compiler_of(via, self.name)
+        self.taps = runtimes.taps(via)
 
     def compute(self, call: Call, bound: Bound) -> Any:
         key = signature(call)

@@ -80,6 +80,8 @@ class Answer:
 class TorchDevice:
     """A device that torch knows by name."""
 
+    taps = False  # whether values in the middle of a graph are asked for, all at once, where one departs
+
     def __init__(self, name, home="cpu"):
         self.name = name
         self.type = name.split(":")[0]

@@ -353,6 +353,12 @@ def first_calls(request: dict, n: int, row_of: Callable[[int], dict]) -> dict:
     return request | {"calls": request["calls"][:n], "kept": sorted(later | set(request["kept"]))}
 
 
+def all_values(request: dict, row_of: Callable[[int], dict]) -> dict:
+    """The request for a forward that gives what each of its calls makes."""
+    made = {t["version"] for s in request["calls"] for t in row_of(s)["tensors"] if t["role"] != "in"}
+    return request | {"kept": sorted(made | set(request["kept"]))}
+
+
 def _assembled(builder, kept, source, read_blob, stand_in):
     """The call with its inputs, by version of their storages, so that what shares memory
     does so again."""

@@ -31,6 +31,7 @@ from ..judges.usual import is_usual
 from ..calls.ranks import Ranks
 from ..calls.standin import stand_in
 from . import collectives, judging, selftest
+from .departing import departure, first_flagged
 from .earlier import Earlier
 
 
@@ -74,24 +75,6 @@ def rebuilt(trace: _core.Trace, trace_id: str, row: dict[str, Any], device: Any 
             foreign(problem)
             settle(call)  # what the device refuses it will refuse where it is judged
     return call
-
-
-def departure(n: int, word: str, verdict_of: Callable[[int], str]) -> tuple[int, int, str]:
-    """Where n steps in a row, whose verdict is this word, begin to be accused: (a, b, word), the first a steps pass and
-    the first b do not, and nothing between the two could be judged. `verdict_of` is asked about the first k of them."""
-    good, bad = 0, n
-    while True:
-        for k in sorted(range(good + 1, bad), key=lambda k: abs(2 * k - good - bad)):
-            found = verdict_of(k)
-            if found == "pass":
-                good = k
-            elif found in FLAGGED:
-                bad, word = k, found
-            else:
-                continue
-            break
-        else:
-            return good, bad, word
 
 
 class Bench:
@@ -269,8 +252,20 @@ class Bench:
             row = self.trace.call(module["calls"][n - 1])
             return row["op"], f"{row['op']} (call {row['sequence']})"
 
+        def tapped():
+            if not self.device.taps:
+                return 0
+            try:
+                whole = module_call.all_values(module, self.trace.call)
+                return first_flagged(
+                    *self.judge(module["source"]["sequence"], timing, whole),
+                    [self.trace.call(s) for s in whole["calls"]],
+                )
+            except BadCall:
+                return 0
+
         def run():
-            good, bad, word = departure(len(module["calls"]), verdict.verdict, verdict_of)
+            good, bad, word = departure(len(module["calls"]), verdict.verdict, verdict_of, tapped())
             if bad - good == 1:
                 verdict.culprit = named(bad)[0]
             before = f"up to {named(good)[1]} it passes, " if good else ""

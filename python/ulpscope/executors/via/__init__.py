@@ -144,6 +144,11 @@ def interpreted(function: Any, gradients: bool, twice: bool) -> Any:
     return by_triton(function, gradients, twice)
 
 
+def taps(via: str) -> bool:
+    """Whether a runtime gives values in the middle of a graph beside its results."""
+    return is_known(via) and bool(getattr(_class(via.partition(":")[0]), "taps", False))
+
+
 def versions(via: str) -> dict[str, str]:
     """Of a runtime and what it needs: part of what a run is."""
     return opened(via).versions() if is_known(via) else {}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 class OnnxRuntime(Runtime):
     packages = {"onnxruntime": "onnxruntime", "onnxscript": "onnxscript"}
+    taps = True
 
     def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         import onnxruntime

@@ -30,6 +30,7 @@ class OpenVino(Runtime):
         "bf16": "the same, bfloat16",
         "torch": "its backend of torch.compile, which leaves to torch what it lacks",
     }
+    taps = True
 
     def compile(self, graph: torch.fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., list[torch.Tensor]]:
         if self.option == "torch":

@@ -25,6 +25,7 @@ class Runtime:
     packages: dict = {}  # module that it imports -> what pip installs for it
     options: dict = {}  # word behind the colon of its name -> what that stands for
     core = False  # whether it is given operators of ATen's core set; else as the model calls them
+    taps = False  # whether it gives values in the middle as more results: --bisect then asks for all of them at once
     name = option = ""
 
     def offered(self, device: str) -> str:
