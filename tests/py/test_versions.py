@@ -7,6 +7,7 @@ import importlib.util
 import io
 import os
 import platform
+import re
 import subprocess
 import sys
 import tarfile
@@ -286,3 +287,12 @@ def test_a_row_runs_the_tests_beside_it(tmp_path, monkeypatch, fails, state):
     done.found.clear()
     done.compat()
     assert done.found == {}
+
+
+def test_fields_of_the_debian_package_are_lists_as_dpkg_reads_them():
+    """A list of CMake becomes words with semicolons, and dpkg refuses the package that has them."""
+    text = (ROOT / "cmake" / "install.cmake").read_text()
+    fields = dict(re.findall(r"set\(CPACK_DEBIAN_PACKAGE_(DEPENDS|RECOMMENDS|SUGGESTS) ([^)]*)\)", text))
+    assert {"RECOMMENDS", "SUGGESTS"} <= fields.keys()
+    for name, value in fields.items():
+        assert re.fullmatch(r"[-+.\w]+|\"[-+.\w]+(, [-+.\w]+)*\"", value), (name, value)
