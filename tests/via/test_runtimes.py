@@ -5,8 +5,10 @@ or wrong of a few calls is what it is; `check --via` of a small step, whole modu
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -181,9 +183,11 @@ def test_taps_and_cuts_name_the_operator(tmp_path):
     call, rows = module_call(whole, trace.call, trace.blob), [trace.call(s) for s in whole["calls"]]
     at = first_flagged(call, judge_call(call, CompiledDevice("cpu", NAME + BF16.get(NAME, ""))), rows)
     assert rows[at - 1]["op"] == "aten::expm1"
-    how = "--device", "cpu", "--via", NAME + BF16.get(NAME, ""), "--bisect", "--causes", "off", "--json", "-j", "1"
+    how = "--device", "cpu", "--via", NAME + BF16.get(NAME, ""), "--bisect", "--causes", "off", "-o", "out", "-j", "1"
     done = subprocess.run(
         ["ulpscope", "check", "trace", *how], cwd=tmp_path, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "the fault is in aten::expm1" in done.stdout, done.stdout
+    with closing(sqlite3.connect(tmp_path / "out" / "result.db")) as db:
+        said = dict(db.execute("select op, culprit from verdict"))
+    assert said["module:(model)"] == "aten::expm1", said
