@@ -55,7 +55,9 @@ static bool add_element(const operands *o, double d, double t, double y, double 
     sum->n_same += same;
     const double base = larger(left, slack);
     const double agreed = larger(error, moved) / (base < LEAST ? LEAST : base);
-    if (same && error > slack && agreed > 1) sum->bits += log2(fmin(agreed, MOST_BITS));
+    /* Any format, and any other mistake, comes to zero alike: it tells of none. */
+    if (same && error > slack && agreed > 1 && d != 0)
+        sum->bits += log2(fmin(agreed, MOST_BITS));
     return same;
 }
 

@@ -170,3 +170,25 @@ def test_each_output_follows_its_own_numbers():
     judged = judge_call(both, args, outputs=(narrow, 1.5 * args[0].float().sum(0)), cause=False)
     assert [o.verdict for o in judged.outputs] == ["reduced", "wrong"]
     assert judged.verdict == "wrong"
+
+
+FAINT = 1e-29 * drawn(64, 33, seed=5)  # whose squares no float32 holds
+ZEROS = {
+    "a deviation of each row": (lambda x: x.std(-1), "the result is all zeros"),
+    "a deviation of all": (torch.std, "cause unknown"),
+    "its gradient": (
+        lambda x: torch.autograd.grad(x.requires_grad_().std(), x)[0],
+        "the result is all zeros",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ZEROS)
+def test_zeros_are_of_no_format(name):
+    fn, cause = ZEROS[name]
+    right = fn(FAINT.clone())
+    judged = judge_call(fn, (FAINT.clone(),), outputs=torch.zeros_like(right))
+    assert judged.verdict == "wrong" and judged.cause.startswith(cause), judged.sentence
+    assert not any("has the numbers of" in note for note in judged.notes), judged.notes
+    assert not any(word in judged.sentence for word in ("TF32", "bfloat16", "variant")), judged.sentence
+    assert judge_call(fn, (FAINT.clone(),), outputs=right, cause=False).verdict == "pass"

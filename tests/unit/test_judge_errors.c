@@ -83,6 +83,22 @@ static void honest_float32_proves_nothing(void **state)
     free(o);
 }
 
+/* To zero comes what any format, and any other mistake, loses; noise beside it tells. */
+static void zeros_prove_no_format(void **state)
+{
+    (void)state;
+    operands *o = make(7);
+    for (int i = 0; i < N; i++)
+        o->emulated[i] = o->device[i] = 0;
+    assert_false(same(o));
+    free(o);
+    o = make(7);
+    for (int i = 0; i < N / 2; i++)
+        o->emulated[i] = o->device[i] = 0;
+    assert_true(same(o));
+    free(o);
+}
+
 static bool apart(operands *o)
 {
     bool far = true;
@@ -122,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_errors_of_a_narrow_format_are_known),
         cmocka_unit_test(honest_float32_proves_nothing),
+        cmocka_unit_test(zeros_prove_no_format),
         cmocka_unit_test(another_function_lies_apart_and_no_rounding_explains_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
