@@ -79,7 +79,10 @@ static usc_status broken_otherwise(usc_case *c)
         usc_case_differ(c, &c->device, &c->native);
         return usc_case_pass(c, USC_STAGE_END);
     }
+    const int64_t n_differ = c->f.judgement.n_mismatch;
     usc_case_conclude(c, USC_VERDICT_PASS, "%s", "");
+    c->f.numbers = USC_NUMBERS_COUNT;
+    c->f.judgement.n_mismatch = n_differ;
     usc_case_note(c, "ties broken otherwise");
     return usc_case_pass(c, c->o.admissible ? USC_STAGE_SETTLED : USC_STAGE_END);
 }

@@ -92,6 +92,12 @@ static void say_passed(line *l, const usc_finding *f)
         return;
     }
     const bool all = f->numbers == USC_NUMBERS_ALL;
+    if (!all && !is_excused(f) &&
+        j->n_mismatch > 0) { /* of what must agree in every bit */
+        say(l, "is right: %s of %s elements are not the CPU's, and as good",
+            usc_count(j->n_mismatch).text, usc_count(f->n).text);
+        return;
+    }
     if (all && j->n_finite == 0) {
         say(l, "gives NaN and Inf where it must; nothing finite to judge");
         return;

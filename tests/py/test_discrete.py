@@ -375,3 +375,15 @@ def test_integers_divided_by_zero_are_undefined():
     numbers = torch.tensor([4, 0, 2])
     verdict = ulpscope.judge_call(lambda x: 8 // x, (numbers,), {}, torch.tensor([2, -1, 4]))
     assert verdict.verdict == "undefined" and "divided by zero" in verdict.sentence
+
+
+@pytest.mark.parametrize("name", ["argsort", "topk", "max_pool2d"])
+def test_a_pass_says_that_another_value_was_chosen(name):
+    """The sentence of an output that is not the CPU's and as good agrees with the note; one that is the CPU's has
+    neither."""
+    function, arguments, device = HONEST[name]
+    other = ulpscope.judge_call(function, arguments, {}, device(*arguments))
+    chosen = other.outputs[-1].sentence
+    assert "ties broken otherwise" in other.notes and "are not the CPU's, and as good" in chosen, chosen
+    own = ulpscope.judge_call(function, arguments, {}, function(*arguments))
+    assert not own.notes and own.outputs[-1].sentence.endswith("is correctly rounded"), own.outputs[-1].sentence
