@@ -300,8 +300,8 @@ static void say_flushed(usc_judgement *out, const usc_judge *j, int64_t n)
     out->bound = false;
     out->flushes = true;
     (void)snprintf(out->reason, sizeof out->reason,
-                   "%lld values below the smallest normal number of %s became zero",
-                   (long long)n, usc_dtype_info_of(j->dtype)->name);
+                   "%lld value%s below the smallest normal number of %s became zero",
+                   (long long)n, n == 1 ? "" : "s", usc_dtype_info_of(j->dtype)->name);
 }
 
 /* No element errs by more than an honest one might, but all of them look alike: whether
