@@ -66,7 +66,7 @@ static USC_NOINLINE void perturb_some(const perturb_work *w, int64_t at, size_t 
     for (size_t i = 0; i < count; i++) {
         const double y = x[i] * w->full;
         const bool hit = draw(w->stream, (uint64_t)at + i) < w->below;
-        out[i] = hit & (fabs(y) <= DBL_MAX) ? y : x[i];
+        out[i] = (hit & (fabs(y) <= DBL_MAX)) ? y : x[i];
     }
 }
 

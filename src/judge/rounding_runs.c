@@ -219,7 +219,7 @@ void usc_round_to(const usc_number_format *format, double *x, int64_t n)
         const double size = fabs(x[i]);
         const double y =
             size < r.least ? rounded_below(&r, x[i]) : rounded_normal(&r, x[i]);
-        const double held = fabs(y) >= r.most ? copysign(INFINITY, x[i]) : y;
+        const double held = fabs(y) >= r.most ? copysign((double)INFINITY, x[i]) : y;
         x[i] = size <= DBL_MAX ? held : x[i];
     }
     usc_float_env_leave(env);
