@@ -146,3 +146,19 @@ def test_what_is_infinite_either_way_was_not_kept(name, draw):
     less = torch.where(torch.arange(N) == 8 * 127, fn(flush(x)), fn(x))
     assert ulpscope.judge_call(fn, (x,), outputs=fn(x), cause=False).verdict == "pass"
     assert ulpscope.judge_call(fn, (x,), outputs=less, cause=False).verdict == "nonfinite"
+
+
+def test_flushing_stays_as_it_was(draw):
+    """Of a program that flushes subnormals itself."""
+    x = torch.tensor(TINY)
+
+    def judged():
+        verdict = ulpscope.check_call(lambda x: (x * TINY) * 1.5, (64 * draw(N),), cause=False).verdict
+        return verdict, (x / 2).item()
+
+    torch.set_flush_denormal(True)
+    try:
+        assert judged() == ("pass", 0)
+    finally:
+        torch.set_flush_denormal(False)
+    assert (x / 2).item() > 0

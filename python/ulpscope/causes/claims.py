@@ -89,6 +89,11 @@ def stale(text: str, earlier: dict[str, torch.Tensor]) -> str:
     )
 
 
+def is_nothing(device: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether a result is one zero alone, to which every mistake comes that loses it: it tells of none."""
+    return device.numel() == 1 and device.is_floating_point() and not device.any() and bool(truth.any())
+
+
 def is_one_sided(text: str) -> bool:
     """Whether a name tells of a rounding that goes one way."""
     return any(way in text for way in ("truncated", "rounded up", "rounded down", "rounded away"))

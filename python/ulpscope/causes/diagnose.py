@@ -19,7 +19,7 @@ import torch
 
 from .. import _core
 from ..calls.foreign import foreign, tried
-from . import emulate, fit, inside, rivals, sums
+from . import claims, emulate, fit, inside, rivals, sums
 from .claims import BOTH, SEEN, format_of, formats_of, is_barred, is_of_any, is_one_sided, names_range, stale, vagueness
 from .edges import MOST_SINGLE
 from .evidence import LEFT_MOST, Evidence, content, put_right, reals, with_factors
@@ -158,7 +158,7 @@ class Search:
         self.shown, text = bool(code), stale(text, self.verdict.answer.earlier)
         if code == "all_zero":
             return self._underflow(text)
-        if self._is_nothing():
+        if claims.is_nothing(self.outputs[self.path], self.truth(self.path)):
             return text
         if code in ("saturated", "constant"):
             return self._stopped() or text
@@ -274,11 +274,6 @@ class Search:
             for made in (emulate.input_candidates(self.lab), emulate.inside_candidates(self.lab)):
                 self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
         return f"{text}, or {self.text}: these data cannot tell" if self.text else text
-
-    def _is_nothing(self):
-        """Whether a result is one zero alone, to which every mistake comes that loses it: it tells of none."""
-        device, truth = self.outputs[self.path], self.truth(self.path)
-        return device.numel() == 1 and device.is_floating_point() and not device.any() and bool(truth.any())
 
     def _overflow(self):
         """A formula or a format whose intermediates overflow."""

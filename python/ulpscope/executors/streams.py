@@ -89,9 +89,10 @@ def _indexed(module, kind, index):
 
 @contextlib.contextmanager
 def flushing_to_zero() -> Iterator[None]:
-    """This CPU flushes subnormals, where it can."""
+    """This CPU flushes subnormals, where it can; then it is as whoever called has set it."""
+    before = not (torch.full((), torch.finfo(torch.float32).tiny) / 2).item()  # torch has no word that asks for it
     torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_flush_denormal(False)
+        torch.set_flush_denormal(before)
