@@ -346,9 +346,12 @@ def test_weights_that_a_function_holds_are_lifted_with_its_inputs(what):
         torch.randn(shape, generator=torch.Generator().manual_seed(1)).bfloat16(),
     )
     held = lambda x: module(x)  # noqa: E731
+    wide = copy.deepcopy(module).float()
+    # torch adds the taps of a transposed one in bfloat16 where the processor has no arithmetic for it: reduced indeed
+    device = held if what != "one transposed" else lambda x: wide(x.float()).bfloat16()
     with torch.no_grad():
-        testing.assert_accurate(held, held, x)
-        last = held(x)
+        testing.assert_accurate(device, held, x)
+        last = device(x)
         finding = ulpscope.judge_call(held, (x,), outputs=last * 1.02, cause=False)
     assert finding.verdict in ("wrong", "reduced"), finding.sentence
 
