@@ -135,7 +135,7 @@ def test_another_algorithm_passes_and_narrower_arithmetic_does_not(name, conditi
         assert found.verdict in FLAGGED, (words, found)
 
 
-@pytest.mark.parametrize("condition", [1e9, 1e11])
+@pytest.mark.parametrize("condition", [1e9, 1e10])
 def test_what_float32_cannot_invert_is_left_unjudged(condition):
     x = of_condition(condition, 16)
     for out in (L.inv(x), L.inv(x.mT).mT, by_reflections(x, eye(x)), by_elimination(x, eye(x))):
