@@ -145,16 +145,22 @@ static bool is_prefix(const char *name, size_t n, bool *raw)
     return false;
 }
 
-static void push(scan *s, usc_port_kind kind, size_t end)
+/* A token with bytes. */
+static inline void put(scan *s, usc_port_kind kind, size_t end)
 {
     usc_port_tokens *out = s->out;
-    if (kind != USC_PORT_SPACE && kind != USC_PORT_COMMENT) s->line_start = false;
-    if (end > s->at && (out->n < out->size || usc_port_tokens_grow(out)))
-        out->token[out->n++] = (usc_port_token){.start = (uint32_t)s->at,
-                                                .end = (uint32_t)end,
-                                                .kind = (uint8_t)kind,
-                                                .directive = s->directive};
+    if (out->n == out->size && !usc_port_tokens_grow(out)) return;
+    out->token[out->n++] = (usc_port_token){.start = (uint32_t)s->at,
+                                            .end = (uint32_t)end,
+                                            .kind = (uint8_t)kind,
+                                            .directive = s->directive};
+    s->line_start &= kind == USC_PORT_SPACE || kind == USC_PORT_COMMENT;
     s->at = end;
+}
+
+static void push(scan *s, usc_port_kind kind, size_t end)
+{
+    if (end > s->at) put(s, kind, end);
 }
 
 static void take_name(scan *s)
@@ -263,21 +269,6 @@ static size_t plain_name(const scan *s)
                : end;
 }
 
-/* What push does, of a token with bytes: three of four come this way. */
-static inline void push_soon(scan *s, usc_port_kind kind, size_t end)
-{
-    usc_port_tokens *out = s->out;
-    if (out->n == out->size && !usc_port_tokens_grow(out)) return;
-    usc_port_token *t = &out->token[out->n++];
-    t->start = (uint32_t)s->at;
-    t->end = (uint32_t)end;
-    t->kind = (uint8_t)kind;
-    t->directive = s->directive;
-    t->spliced = 0;
-    s->line_start &= kind == USC_PORT_SPACE;
-    s->at = end;
-}
-
 void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
 {
     scan s = {.text = text, .n = n, .out = out, .line_start = true};
@@ -288,13 +279,13 @@ void usc_port_cut_cxx(const char *text, size_t n, usc_port_tokens *out)
         if (begun == LETTER) {
             const size_t end = plain_name(&s);
             if (end > 0)
-                push_soon(&s, USC_PORT_NAME, end);
+                put(&s, USC_PORT_NAME, end);
             else
                 take_name(&s);
         } else if (begun == SIGN) {
-            push_soon(&s, USC_PORT_PUNCT, s.at + 1);
+            put(&s, USC_PORT_PUNCT, s.at + 1);
         } else if (begun == BLANK && s.at + 1 < n && begins(text[s.at + 1]) == LETTER) {
-            push_soon(&s, USC_PORT_SPACE, s.at + 1);
+            put(&s, USC_PORT_SPACE, s.at + 1);
         } else {
             take(&s);
         }
