@@ -18,12 +18,15 @@ using at::Tensor;
 using torch::jit::Stack;
 using Results = std::vector<IValue>;
 
+static bool is_narrow(const Tensor &t)
+{
+    return t.scalar_type() == at::kFloat || t.scalar_type() == at::kHalf ||
+           t.scalar_type() == at::kBFloat16;
+}
+
 Tensor floats(const Tensor &t)
 {
-    const at::ScalarType dtype = t.scalar_type();
-    return dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16
-               ? t.to(at::kFloat)
-               : Tensor();
+    return is_narrow(t) ? t.to(at::kFloat) : Tensor();
 }
 
 bool in_parts(int64_t n, int64_t size, const std::function<bool(int64_t, int64_t)> &work)
@@ -45,12 +48,6 @@ Tensor dense(const Tensor &t, at::ScalarType dtype)
 {
     if (t.is_non_overlapping_and_dense()) return t.to(dtype);
     return at::empty_like(t, t.options().dtype(dtype)).copy_(t);
-}
-
-bool is_narrow(const Tensor &t)
-{
-    return t.scalar_type() == at::kFloat || t.scalar_type() == at::kHalf ||
-           t.scalar_type() == at::kBFloat16;
 }
 
 Results mapped(const Stack &in, const Choice &c, usc_sim_function function)
