@@ -812,28 +812,13 @@ def watch(
         "exit_code": exit_code,
     }
     asked = configured(config) | {key: value for key, value in given.items() if value is not None}
-    action, weights_every, matmul_every, audit, neighbour, keep_calls, exit_code = (asked[key] for key in given)
+    action, audit, neighbour = asked["action"], asked["audit"], asked["neighbour"]
     _check_arguments(asked)
     if (audit or neighbour) and (model is None or any(hasattr(p, "to_local") for p in model.parameters())):
         raise ValueError("audit, neighbour: a model whose parameters are whole on each rank is needed; leave them out")
     try:
-        made = Watch(
-            model,
-            optimizer,
-            config,
-            process_group,
-            action,
-            on_event,
-            log,
-            weights_every,
-            matmul_every,
-            audit,
-            neighbour,
-            keep_calls,
-            output,
-            exit_code,
-            scalars,
-        )
+        asked_for = {key: asked[key] for key in given} | {"on_event": on_event, "log": log}
+        made = Watch(model, optimizer, config, process_group, output=output, scalars=scalars, **asked_for)
     except _core.ArgError as error:
         raise ValueError(f"{error}") from None
     if action == "skip" and made.exchange is not None and any(p.device.type != "cpu" for p in made.ids):
