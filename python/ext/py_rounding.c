@@ -39,17 +39,18 @@ static PyObject *py_sum_in_order(PyObject *module, PyObject *args)
 {
     PyObject *given, *centre, *out;
     usc_order order = {0};
-    int backwards;
+    int backwards, stalls = 0;
     int64_t n_rows = -1;
     usc_tensor terms;
     void *middle;
     usc_error err = {0};
     usc_status status;
-    if (!PyArg_ParseTuple(args, "OOOiip", &given, &centre, &out, &order.n_inner,
-                          &order.n_parts, &backwards) ||
+    if (!PyArg_ParseTuple(args, "OOOiip|p", &given, &centre, &out, &order.n_inner,
+                          &order.n_parts, &backwards, &stalls) ||
         py_tensor_borrow(given, &terms) < 0)
         return NULL;
     order.backwards = backwards == 1;
+    order.stalls = stalls == 1;
     float *to = whole(out, USC_F32, &n_rows);
     int64_t rows = 1;
     for (int i = 0; i < terms.ndim - order.n_inner; i++)
@@ -160,7 +161,7 @@ static PyObject *py_large_pages(PyObject *module, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"sum_in_order", py_sum_in_order, METH_VARARGS,
-     "sum_in_order(terms, centre, out, n_inner, n_parts, backwards): see "
+     "sum_in_order(terms, centre, out, n_inner, n_parts, backwards, stalls=False): see "
      "usc_sum_in_order."},
     {"step_moved", py_step_moved, METH_VARARGS,
      "step_moved(out, exact, flat, ulps, low, high, to) -> bool: see usc_step_moved."},

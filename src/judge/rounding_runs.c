@@ -16,7 +16,12 @@
 #define EPS 0x1p-23f /* of float32 */
 #define SETTLED                                                                          \
     0x1p-31 /* of a result: so near to the exact one nothing is left to round */
-enum { MOST_PARTS = 64 };
+#define STALLED                                                                          \
+    0x1p-8 /* of what terms are together: so much no order of adding may lose */
+enum {
+    MOST_PARTS = 64,
+    NEVER_STALLS = 1 << 16, /* terms: at most half an ulp each, 2^-8 of them all */
+};
 
 /* ---- sums ---- */
 
@@ -25,7 +30,7 @@ typedef struct sums {
     usc_walk_room room;
     int64_t n, part; /* terms of a row, of one accumulator */
     int n_parts;
-    bool backwards;
+    bool backwards, stalls;
 } sums;
 
 /* Adds a block of one row's terms in their order. */
@@ -76,6 +81,29 @@ static float add_row(sums *s, const float *here, int64_t row, const float *centr
     return sum;
 }
 
+/* A sum too large for its terms no longer grows: a result that this shows in is nobody's
+ * order of adding, and the true one takes its place. */
+static float unless_stalled(sums *s, int64_t row, const float *centre, float sum)
+{
+    double exact = 0, sizes = 0;
+    for (int64_t done = 0; done < s->n; done += USC_JUDGE_BLOCK) {
+        const int64_t left = s->n - done;
+        const size_t count = (size_t)(left < USC_JUDGE_BLOCK ? left : USC_JUDGE_BLOCK);
+        const float *x = usc_walk_raw(&s->walk, row * s->n + done, count, &s->room);
+        double part = 0, part_sizes = 0;
+        for (size_t i = 0; i < count; i++) {
+            const double apart = centre != NULL ? (double)x[i] - (double)*centre : 0;
+            const double term = centre != NULL ? apart * apart : (double)x[i];
+            part += term;
+            part_sizes += fabs(term);
+        }
+        exact += part;
+        sizes += part_sizes;
+    }
+    if (!isfinite(sizes) || fabs((double)sum - exact) <= STALLED * sizes) return sum;
+    return (float)exact;
+}
+
 static void add_rows(sums *s, int64_t n_rows, const float *centre, float *out)
 {
     const int64_t at_once =
@@ -86,9 +114,12 @@ static void add_rows(sums *s, int64_t n_rows, const float *centre, float *out)
         const float *x =
             whole ? usc_walk_raw(&s->walk, row * s->n, (size_t)(m * s->n), &s->room)
                   : NULL;
-        for (int64_t i = 0; i < m; i++)
-            out[row + i] = add_row(s, x != NULL ? x + i * s->n : NULL, row + i,
-                                   centre != NULL ? &centre[row + i] : NULL);
+        for (int64_t i = 0; i < m; i++) {
+            const float *from = centre != NULL ? &centre[row + i] : NULL;
+            out[row + i] = add_row(s, x != NULL ? x + i * s->n : NULL, row + i, from);
+            if (s->n > NEVER_STALLS && !s->stalls)
+                out[row + i] = unless_stalled(s, row + i, from, out[row + i]);
+        }
     }
 }
 
@@ -108,7 +139,8 @@ usc_status usc_sum_in_order(const usc_tensor *terms, const usc_order *order,
     sums s = {.walk = usc_walk_over(terms),
               .n = 1,
               .n_parts = order->n_parts > 1 ? order->n_parts : 1,
-              .backwards = order->backwards};
+              .backwards = order->backwards,
+              .stalls = order->stalls};
     int64_t n_rows = 1, n;
     const usc_status st = usc_tensor_numel(terms, &n, err);
     if (st != USC_OK) return st;

@@ -513,6 +513,14 @@ def a_large_term_left_out(d):
     return Wrong(torch.sum, (x, 1), (x.double().sum(1) - median).float())
 
 
+@aims_at("order_of_adding")
+def a_sum_that_stopped_growing(d):
+    x = torch.full((1 << 20,), 0.1)
+    added = torch.zeros(1)
+    _core.sum_in_order(x, None, added, 1, 1, False, stalls=True)
+    return Wrong(torch.mean, (x,), added[0] / x.numel())
+
+
 @aims_at("few")
 def one_element_off(d):
     x = d.normal(64, 64)

@@ -15,12 +15,15 @@ typedef struct usc_order {
     int n_inner;    /* the last so many dimensions are added up; the others are rows */
     int n_parts;    /* accumulators, one after the other in the terms; 0 means 1 */
     bool backwards; /* from the last term to the first */
+    bool stalls;    /* a sum that has stopped growing stands */
 } usc_order;
 
 /**
  * Sums of float32 numbers, each accumulator from 0 on and rounded after each term; those
  * of the parts are added from the first on. With `centre` the squares of what terms
- * differ from their row's number in it, rounded twice.
+ * differ from their row's number in it, rounded twice. A sum of more than 65,536 terms that
+ * is off by more than 2^-8 of all their sizes has stopped growing: no device may, and unless
+ * it `stalls` the true sum stands in its place.
  *
  * Shapes:  terms of any strides; `centre` (may be NULL) and `out` hold a number a row.
  * Memory:  allocates nothing; `out` must not overlap the terms.

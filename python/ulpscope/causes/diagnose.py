@@ -214,6 +214,7 @@ class Search:
     def _whole(self):
         """Mistakes that concern the whole result."""
         evidence, device = self.accused[self.path], self.outputs[self.path]
+        self._try(sums.stalled_candidates(self.lab))
         code, scale, left = evidence.ask("size")
         if code and left <= 1:
             return self._better_than(code, scale, left)

@@ -327,7 +327,7 @@ def overflow_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     if not _fit(lab, TINY, 65504.0):
         return
     of = "in float16: beyond 65504"
-    sums = {n.place: _accumulating(lab, "float16", 1) for n in _adding(lab)}
+    sums = {n.place: _accumulating(lab, "float16", 1) for n in adding(lab)}
     if sums:
         yield f"overflow of the accumulator {of} (accumulated in float16)", single(sums)
     functions = _functions(lab)
@@ -394,7 +394,7 @@ def _in_range(nodes, edits):
 # ---- accumulators --------------------------------------------------------------------
 
 
-def _adding(lab):
+def adding(lab: Lab) -> list[Any]:
     """The operators that add up, the innermost ones."""
     nodes = [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
     return [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
@@ -403,7 +403,7 @@ def _adding(lab):
 def accumulator_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """Sums and products whose running sum is kept in a lower format, one term or one block
     of terms after the other."""
-    nodes = _adding(lab)
+    nodes = adding(lab)
     for name in ("bfloat16", "float16"):
         for chunk in CHUNKS if nodes else ():
             yield (

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes in how an operator adds up: entries that overwrite each other where they must be added,
-scans, variances in one pass.
+scans, variances in one pass, sums that stop growing.
 Each is (text, edits for `Lab.run`). Neighbours: `inside` (other mistakes in one
 operator), `lab` (runs them), `diagnose` (chooses).
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +16,10 @@ import torch
 
 from ..calls.foreign import tried
 from ..calls.torch_private import bare_name
+from ..executors.algorithms import STALL, accumulated
 from ..executors.noise import Noise
 from .edges import together
+from .emulate import adding
 from .inside import apart
 from .neighbours import NAIVE
 
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from .evidence import Evidence
     from .graph import Node
     from .lab import Lab
+
+NEVER_STALLS = 1 << 16  # terms of float32: half an ulp each is 2^-8 of them all
 
 # Which arguments hold the index and what is added.
 ADDING = {
@@ -35,6 +41,24 @@ ADDING = {
     "embedding_dense_backward": (1, 0),
     "bincount": (0, 1),
 }
+
+
+def stalled_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
+    """Sums of so many terms that one accumulator of float32 stops growing."""
+    if all(math.prod(v.sizes) <= NEVER_STALLS for v in lab.call.views.values()):
+        return
+    long = {n.place: _stalling for n in adding(lab) if n.name in ("sum", "mean")}
+    if long:
+        yield "the sum stops growing: one float32 accumulator", functools.partial(lab.edited, long, dtype=torch.float32)
+
+
+def _stalling(func, args, kwargs):
+    if args[0].numel() <= NEVER_STALLS:
+        raise LookupError("few terms")
+    out = accumulated(func, (args[0].float(), *args[1:]), {k: v for k, v in kwargs.items() if k != "dtype"}, STALL)
+    if out is None:
+        raise LookupError("added another way")
+    return out.to(args[0].dtype).reshape_as(func(*args, **kwargs))
 
 
 # What a scan begins with.

@@ -20,7 +20,7 @@ MOST_TERMS = 1 << 17  # of the sums in a product of matrices
 MOST_PRODUCTS = 1 << 29  # that are added one by one: a second
 MOST_DRIFTING = 1 << 26  # of these, where each sum is cut off
 MOST_ADDED = 1 << 26  # numbers that one step may add one by one
-FIRST, LAST, UNITS, CUT, DRIFT = "first", "last", "units", "cut", "drift"
+FIRST, LAST, UNITS, CUT, DRIFT, STALL = "first", "last", "units", "cut", "drift", "stall"
 CUT_TERMS = 32  # of a sum whose accumulators are cut off: as many in each,
 CUT_BLOCKS = 256  # and of these as many in one
 MOST_CUT = 1 << 20  # numbers of such a sum: more would drift beyond what anybody builds
@@ -37,7 +37,7 @@ def accumulated(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str,
     """The float32 result of an operator that adds, with every sum in one accumulator, from its "first"
     term on or from its "last", or with one for each of so many parts; or, of 16 bits, as matrix "units"
     compute it; or with accumulators that are "cut" off instead of rounded; or ("drift") those of products as well,
-    at every term. None for all others. Modes
+    at every term; or as "first", though it has stopped growing ("stall"). None for all others. Modes
     around it are not asked: it is float32 throughout, in thousands of steps."""
     with DisableTorchDispatch():
         return _accumulated(func, args, kwargs, order)
@@ -78,7 +78,7 @@ def _sum(terms, order, n_inner=1, centre=None):
         terms = terms.reshape(*rows, -1)
         return _cut_sum(terms if centre is None else (terms - centre[..., None]).square())
     out = torch.empty(rows, dtype=torch.float32)
-    _core.sum_in_order(terms, centre, out, n_inner, order if isinstance(order, int) else 1, order == LAST)
+    _core.sum_in_order(terms, centre, out, n_inner, order if isinstance(order, int) else 1, order == LAST, order == STALL)
     return out
 
 
