@@ -151,6 +151,11 @@ static bool whole_bits_odd(digits *g, int bit, int width, usc_clause *out)
     for (int k = 0; k < 1 << width; k++)
         g->due[k] = n_of(d) * usc_digit_chance(d->range, bit, width, k);
     if (!counts_odd(g, 1 << width, &worst)) return false;
+    if (width == 1)
+        return usc_clause_set(
+            out, "bit %d of what lies above the least is %d in %s where %s are due", bit,
+            worst, usc_count((int64_t)g->came[worst]).text,
+            usc_count((int64_t)rint(g->due[worst])).text);
     return usc_clause_set(
         out, "bits %d to %d of what lies above the least are %d in %s where %s are due",
         bit, bit + width - 1, worst, usc_count((int64_t)g->came[worst]).text,

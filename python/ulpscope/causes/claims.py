@@ -125,4 +125,4 @@ def of_draws(verdict: Any) -> str:
         return ""
     if worst.measured:  # values that do not hang on chance
         return UNKNOWN
-    return f"the draws are not random as they should be: {worst.reason}"
+    return "the draws are not random as they should be"

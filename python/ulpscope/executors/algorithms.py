@@ -78,7 +78,9 @@ def _sum(terms, order, n_inner=1, centre=None):
         terms = terms.reshape(*rows, -1)
         return _cut_sum(terms if centre is None else (terms - centre[..., None]).square())
     out = torch.empty(rows, dtype=torch.float32)
-    _core.sum_in_order(terms, centre, out, n_inner, order if isinstance(order, int) else 1, order == LAST, order == STALL)
+    _core.sum_in_order(
+        terms, centre, out, n_inner, order if isinstance(order, int) else 1, order == LAST, order == STALL
+    )
     return out
 
 
