@@ -18,6 +18,7 @@
     ulpscope.check_call(fn, args)           run a callable, judge what it computes
     ulpscope.judge_call(fn, args, kwargs, outputs)
                                             judge what some device computed
+    ulpscope.results("ulpscope-out")        what a check or a diff found, for a notebook
     ulpscope.testing.assert_accurate(kernel, reference, *args)
                                             the same as an assertion of a test
     ulpscope.fuzz(n=20, devices=("cpu", "sim:0"))
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from .fuzzing import fuzz
     from .session.api import check_call, judge_call
     from .session.call_verdict import CallVerdict, OutputVerdict
+    from .session.results import results
     from .program.capture import capture, step
     from .program.live import CheckFailed, live_check
     from .program.nan import nan_tracker
@@ -67,6 +69,7 @@ __all__ = [
     "observe",
     "operator",
     "reference",
+    "results",
     "seed_all",
     "step",
     "substitute",
@@ -78,6 +81,7 @@ __all__ = [
 _HOMES = {
     "CallVerdict": "session.call_verdict",
     "OutputVerdict": "session.call_verdict",
+    "results": "session.results",
     "operator": "program.operators",
     "fuzz": "fuzzing",
     "capture": "program.capture",

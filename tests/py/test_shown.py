@@ -2,7 +2,9 @@
 """What a prompt and a notebook show of what the Python API returns: one line that says what came of it, and a table
 in which names are text."""
 
+import html
 import html.parser
+import subprocess
 
 import pytest
 import torch
@@ -106,3 +108,47 @@ def test_names_are_text_and_long_tables_are_cut():
     tags, text = Tags(Evil()._repr_html_()), Evil()._repr_html_()
     assert "script" not in tags.seen and "img" not in tags.seen
     assert text.count("<tr>") == MOST_ROWS + 1 and "and 2 more" in text
+
+
+def program(folder, *words):
+    return subprocess.run(["ulpscope", *map(str, words)], cwd=folder, capture_output=True, text=True).stdout
+
+
+def test_what_a_check_and_a_diff_left_shows_itself(tmp_path):
+    for name, faults in (("a", None), ("b", "aten::gelu:bf16_intermediates"), ("c", None)):
+        planted = ulpscope.sim.plant(faults) if faults else None
+        with ulpscope.capture(tmp_path / name):
+            torch.relu(torch.nn.functional.gelu(X.to("sim")))
+        if planted:
+            planted.remove()
+    how = "--device", "sim:0", "-j", "1", "--ops", "gelu,relu"
+    program(tmp_path, "check", "a", *how, "-o", "right")
+    program(tmp_path, "check", "a", *how, "-o", "faulty", "--faults", "aten::gelu:bf16_intermediates")
+    right, faulty = ulpscope.results(tmp_path / "right"), ulpscope.results(tmp_path / "faulty" / "result.json")
+    assert right.passed and "on sim:0: 2 pass" in repr(right) and right.findings == []
+    assert not faulty.passed and [f["op"] for f in faulty.findings] == ["aten::gelu"]
+    accused = faulty.findings[0]
+    assert f"1 pass: aten::gelu {accused['verdict']}" in repr(faulty) and accused["sentence"] in text(faulty)
+    faulty.told["findings"][0]["allowed"] = True
+    assert faulty.findings == [] and faulty.passed
+    for a, b in (("a", "b"), ("a", "c")):
+        (tmp_path / f"{a}{b}.json").write_text(program(tmp_path, "diff", a, b, "--json", "-j", "1"))
+    parts, same = ulpscope.results(tmp_path / "ab.json"), ulpscope.results(tmp_path / "ac.json")
+    assert not parts.same and "they part at call " in repr(parts) and parts.first["op"] == "aten::gelu"
+    assert parts.first["sentence"] in text(parts)
+    assert same.same and same.first is None and "a and c: the same" in repr(same)
+    for thing in (right, faulty, parts, same):
+        assert Tags(thing._repr_html_()).opened == []
+
+
+def text(thing):
+    return html.unescape(thing._repr_html_())
+
+
+@pytest.mark.parametrize("content", ["no json", '{"a": 1}', "[]", '{"schema": "ulpscope-result/1"'])
+def test_files_of_others_are_no_results(tmp_path, content):
+    (tmp_path / "f.json").write_text(content)
+    with pytest.raises(ValueError, match="f.json"):
+        ulpscope.results(tmp_path / "f.json")
+    with pytest.raises(FileNotFoundError, match="ulpscope check -o"):
+        ulpscope.results(tmp_path)

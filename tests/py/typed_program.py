@@ -56,6 +56,7 @@ def plain(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+print(ulpscope.results("ulpscope-out").told)
 verdict = ulpscope.check_call(lin, (torch.ones(3),), device="sim:0")
 print(verdict.verdict, [o.effective_bits + 1 for o in verdict.outputs], verdict.worst)
 verdict = ulpscope.judge_call(lin, (torch.ones(3),), {}, torch.ones(3))
