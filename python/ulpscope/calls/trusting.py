@@ -25,5 +25,7 @@ TRUSTING = {
     # The last axis without gaps: on the CPU they read beside any other (pytorch/pytorch#187506).
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
+    "_reshape_alias",  # sizes and strides that stay within its memory: it reads beyond, where as_strided refuses
+    "mkldnn_rnn_layer_backward",  # a workspace that its forward left: dies of SIGSEGV
     "multinomial",  # as many categories of some weight as are drawn without replacement
 }
