@@ -148,6 +148,20 @@ def test_what_a_kernel_trusts_is_kept(tmp_path, op):
         assert sizes == [tuple(t.shape) for t in given if isinstance(t, torch.Tensor)]
 
 
+def test_a_workspace_is_not_drawn(tmp_path):
+    """What oneDNN's LSTM leaves for its backward: of other bytes it gives NaN, or dies."""
+    x = torch.randn(3, 2, 4)
+    w, u, b, h = torch.randn(16, 4), torch.randn(16, 4), torch.randn(16), torch.randn(2, 4)
+    with ulpscope.capture(tmp_path / "trace"):
+        out = torch.ops.aten.mkldnn_rnn_layer(x, w, u, b, b, h, h, False, [], 2, 4, 1, True, False, False, True)
+        given = x, w, u, b, b, h, h, *out[:3], *out[:3], False, 2, 4, 1, True, True, False, [], False, out[3]
+        torch.ops.aten.mkldnn_rnn_layer_backward(*given)
+    forward, backward = (_core.Trace(str(tmp_path / "trace")).call(i) for i in (1, 2))
+    assert drawn_cases.Example(forward) and backward["op"] == "aten::mkldnn_rnn_layer_backward"
+    with pytest.raises(BadCall, match="a workspace that its forward fills"):
+        drawn_cases.Example(backward)
+
+
 def test_what_reads_beside_other_layouts_keeps_its_own(tmp_path):
     """torch's attention of the CPU takes its last axis for dense: a device would be held to what it read beside."""
     q, k, v = (torch.randn(2, 2, n, 8) for n in (3, 6, 6))

@@ -26,6 +26,5 @@ TRUSTING = {
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
     "_reshape_alias",  # sizes and strides that stay within its memory: it reads beyond, where as_strided refuses
-    "mkldnn_rnn_layer_backward",  # a workspace that its forward left: dies of SIGSEGV
     "multinomial",  # as many categories of some weight as are drawn without replacement
 }

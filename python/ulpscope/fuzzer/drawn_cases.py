@@ -50,6 +50,8 @@ DENSE = {
 SIZES_AGAIN = {"native_group_norm"}
 # Arguments that are written although no schema says so: each element must have a place of its own.
 WRITTEN_UNSAID = {"running_mean", "running_var"}
+# Bytes that a forward call of the same library left for its backward: drawn ones mean nothing.
+WORKSPACES = {"workspace", "reserve", "reserveSpace"}
 MOST_RESULTS = 1 << 18  # elements; half a percent of the cases had more, and took half of the time
 MOST_WHOLE = 1 << 53  # integers beyond are not drawn one by one
 
@@ -64,6 +66,9 @@ class Example:
             if t.get("form") and t["form"].split()[0] not in LAZY:
                 raise BadCall(f"{t['path']} is no plain tensor ({t['form']}): nothing is drawn for it")
         self.call = bare_call(row)
+        for path, view in self.call.views.items():
+            if view.argument in WORKSPACES and view.dtype == torch.uint8:
+                raise BadCall(f"{path} is a workspace that its forward fills: nothing is drawn for it")
         unsaid = {p for p, v in self.call.views.items() if v.argument in WRITTEN_UNSAID}
         written = {*self.call.written(), *unsaid, *(t["path"] for t in row["tensors"] if t["role"] == "mutated")}
         self.tensors = [self._tensor(t, t["path"] in written) for t in self.inputs]
