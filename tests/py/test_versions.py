@@ -150,7 +150,11 @@ def test_damaged_glue_of_the_cache_is_compiled_anew(elsewhere, damage, why, monk
     path.parent.mkdir(parents=True)
     damage(path)
     monkeypatch.setattr(glue, "_compile", lambda name, library, say: compiled(library, HERE))
-    monkeypatch.setattr(glue, "_why_not_compiled", lambda: "")
+    with pytest.raises(glue.GlueError, match="no C\\+\\+ compiler"):
+        glue.build("intercept", said.append)
+    assert len(said) == 1 and why in said.pop()  # nothing is begun that cannot be done
+    for name, gives in (("_why_not_compiled", ""), ("_must_compile", None)):
+        monkeypatch.setattr(glue, name, lambda *_, gives=gives: gives)
     assert glue.build("intercept", said.append) == path and why in said[0] and "anew" in said[0]
     assert glue.build("intercept", said.append) == path and len(said) == 2  # it is whole now
 

@@ -191,7 +191,8 @@ def build(name: str, say: Callable[[str], Any] | None = None) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if not loadable(library):
             if library.exists():
-                say(f"{library} {broken(library)}: it is compiled anew")
+                say(f"{library} {broken(library)}: it has to be compiled anew")
+            _must_compile(name)
             say(
                 f"compiling the {name} glue for torch {torch_version()}: once, about a minute "
                 f"({len(_sources(name))} files)"
@@ -431,7 +432,8 @@ def _half_there(name: str) -> str:
     return f"; the one that is here {broken(path)} ({path}): install it again" if path is not None else ""
 
 
-def _compile(name: str, library: Path, say) -> None:
+def _must_compile(name: str) -> None:
+    """GlueError where nothing can be compiled here: before it is said that something is."""
     compiler = _compiler()
     if shutil.which(compiler[0]) is None:
         raise GlueError(
@@ -444,6 +446,10 @@ def _compile(name: str, library: Path, say) -> None:
             f"the {name} glue must be compiled against your torch, which came without its headers: install "
             f"them (Debian: apt-get install libtorch-dev), or the package ulpscope-glue, if it has {fits()}"
         )
+
+
+def _compile(name: str, library: Path, say) -> None:
+    compiler = _compiler()
     log = library.parent / f"{name}.log"
     base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]
     scratch = library.parent / f"{name}.objects"  # stays where this is stopped: the next goes on
