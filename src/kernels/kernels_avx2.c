@@ -2,10 +2,11 @@
 // The kernels for AVX2 with FMA and F16C; compiled with their flags, so nothing here may
 // run before cpu_probe.c has said yes, and nothing inline is shared with other units.
 #include "base/compiler.h"
-#include "kernels/float8.h"
 #include "kernels/kernels.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "kernels/float8.h"
+
 #include <immintrin.h>
 #include <math.h>
 

@@ -113,6 +113,31 @@ def test_a_planted_upward_include_is_caught():
     assert layer_offences("base", "#include <Python.h>\n")
 
 
+def reached(path: Path, text: str | None = None) -> set[str]:
+    """The headers that a file includes in front of its first `#if`, with those that these include in turn."""
+    text = path.read_text() if text is None else text
+    found = set()
+    for name in re.findall(r'^#include [<"](.*)[>"]', re.split(r"^#if ", text, maxsplit=1, flags=re.M)[0], re.M):
+        found.add(name)
+        for home in (ROOT / "src", ROOT / "include", path.parent):
+            if (home / name).exists():
+                whole = (home / name).read_text().replace("#if", "#//")
+                found |= reached(home / name, whole)
+                break
+    return found
+
+
+def test_files_of_an_instruction_set_are_empty_elsewhere():
+    """What is Intel's is included behind the question for it: another processor's compiler refuses it."""
+    files = [*sources(ROOT / "src", ".c"), *sources(ROOT / "sim", ".c")]
+    named = [p for p in files if p.stem.endswith(("_avx2", "_avx512"))]
+    assert len(named) > 8
+    for path in named:
+        assert "immintrin.h" not in reached(path), path
+    planted = '#include "kernels/float8.h"\n#if defined(__AVX2__)\n#endif\n'
+    assert "immintrin.h" in reached(named[0], planted)
+
+
 def objects_of(*names: str) -> list[Path]:
     """Without those of sources that are gone: a build folder keeps them."""
     return [
