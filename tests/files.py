@@ -144,20 +144,25 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ulpscope-warm-") as folder:
         warm = Warm(build, Path(folder))
         try:
-            failed = all_of(files, warm, took, cost, build / "test-output")
+            failed = all_of(files, warm, took, cost, build)
         finally:
             warm.end()
-    if build.is_dir():
-        times.write_text(json.dumps(took, indent=0, sort_keys=True))
-        costs.write_text(json.dumps(cost, sort_keys=True))
     print(f"{len(files) - len(failed)} of {len(files)} files passed")
     if failed:
         print("failed: " + " ".join(sorted(failed)))
     return 1 if failed else 0
 
 
-def all_of(files, warm, took, cost, said):
+def keep(build, took, cost):
+    """After each file: a run that is ended has measured, too."""
+    if build.is_dir():
+        (build / "test-times.json").write_text(json.dumps(took, indent=0, sort_keys=True))
+        (build / "test-costs.json").write_text(json.dumps(cost, sort_keys=True))
+
+
+def all_of(files, warm, took, cost, build):
     """Runs them; the names of those that failed. What each said is kept in a folder."""
+    said = build / "test-output"
     said.mkdir(parents=True, exist_ok=True)
     begin, failed, total = time.monotonic(), [], 0
     at_once = min(4, len(os.sched_getaffinity(0)) + 1)  # many wait: for a start, for another process
@@ -171,6 +176,7 @@ def all_of(files, warm, took, cost, said):
                 used = sum(spent for _, spent in cost[file.name].values())
                 total += used
                 (said / f"{file.stem}.txt").write_text(output)
+                keep(build, took, cost)
                 tell(f"[{n:3}/{len(files)}] {seconds:6.1f} s, {used:6.1f} s of a processor  {file.name}", code, output)
                 if code != 0:
                     failed.append(file.name)
