@@ -17,7 +17,7 @@ USC_BEGIN_DECLS
 
 /* id, code, whether it only tells what is seen and is no name, words. In the words stand
  * $n $m counts; $f $l first and last; $a $b axes; $v $u numbers; $s a name; $p a place
- * along an axis; $h what is held there. */
+ * along an axis, $r "is" or "are" and $t an "s" or none by it; $h what is held there. */
 #define USC_CAUSE_LIST(X)                                                                \
     X(NONE, "", 0, "")                                                                   \
     X(LOST, "lost", 0,                                                                   \
@@ -54,10 +54,10 @@ USC_BEGIN_DECLS
       "the last element repeats the one before: it is stale, not written")               \
     X(LAST_STALE, "tail", 0, "the last element was not written: it is stale")            \
     X(RUN, "run", 0, "the elements $f to $l of $m in memory are $h")                     \
-    X(SLICES, "slices", 0, "$p are $h")                                                  \
-    X(SLICES_REPEAT, "slices", 0, "$p repeat their neighbours")                          \
-    X(SLICES_INPUT, "slices", 0, "$p hold nothing but $s")                               \
-    X(SLICES_OF, "slices", 0, "$p hold the right values of $s (wrong index)")            \
+    X(SLICES, "slices", 0, "$p $r $h")                                                   \
+    X(SLICES_REPEAT, "slices", 0, "$p repeat$t a neighbour")                             \
+    X(SLICES_INPUT, "slices", 0, "$p hold$t nothing but $s")                             \
+    X(SLICES_OF, "slices", 0, "$p hold$t the right values of $s (wrong index)")          \
     X(CLIPPED_BELOW, "identity", 0, "results below $v are $v")                           \
     X(CLIPPED_ABOVE, "identity", 0, "results above $v are $v")                           \
     X(TILE, "tile", 0, "the$s tile ($p) is $h")                                          \

@@ -48,8 +48,8 @@ static void say_slices(usc_line *l, const clue *c)
 {
     const char *flat = c->b != 0 ? "" : " elements";
     if (c->listed != NULL)
-        usc_line_add(l, "%s%s of %lld", flat[0] != '\0' ? "elements " : "", c->listed,
-                     (long long)c->m);
+        usc_line_add(l, "%s%s of %lld", flat[0] != '\0' ? "elements " : "slices ",
+                     c->listed, (long long)c->m);
     else if (c->step != 0)
         usc_line_add(l, "%lld of %lld%s", (long long)c->n, (long long)c->m, flat);
     else if (c->last == c->m - 1)
@@ -62,7 +62,7 @@ static void say_slices(usc_line *l, const clue *c)
         usc_line_add(l, "%s %lld of %lld", c->b != 0 ? "slice" : "element",
                      (long long)c->first, (long long)c->m);
     else
-        usc_line_add(l, "%s%lld to %lld of %lld", c->b != 0 ? "" : "elements ",
+        usc_line_add(l, "%s%lld to %lld of %lld", c->b != 0 ? "slices " : "elements ",
                      (long long)c->first, (long long)c->last, (long long)c->m);
     if (c->b != 0) usc_line_add(l, " along axis %lld", (long long)c->a);
 }
@@ -98,6 +98,14 @@ static void say_content(usc_line *l, const clue *c)
         usc_line_add(l, "constant %.6g", c->value);
 }
 
+/* Of slices: whether a sentence has one of them. */
+static bool is_single(const clue *c)
+{
+    if (c->listed != NULL || c->place != PLACE_AXIS) return false;
+    return c->step != 0 || c->last == c->m - 1 || c->first == 0 ? c->n == 1
+                                                                : c->first == c->last;
+}
+
 static void say_letter(usc_line *l, char letter, const clue *c)
 {
     switch (letter) {
@@ -130,6 +138,12 @@ static void say_letter(usc_line *l, char letter, const clue *c)
         break;
     case 'p':
         say_place(l, c);
+        break;
+    case 'r':
+        usc_line_text(l, is_single(c) ? "is" : "are");
+        break;
+    case 't':
+        usc_line_text(l, is_single(c) ? "s" : "");
         break;
     default:
         if (c->held != NULL)

@@ -96,7 +96,7 @@ def places():
     for dtype in (torch.float32, bf):
         case(
             f"rows of the bias {dtype}",
-            "^4 and 20 of 32 along axis 0 hold nothing but",
+            "^slices 4 and 20 of 32 along axis 0 hold nothing but",
             F.linear,
             lambda d=dtype: (randn(32, 16).to(d), randn(12, 16).to(d), randn(12).to(d)),
             put(bias, F.linear),

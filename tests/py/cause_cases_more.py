@@ -251,7 +251,7 @@ def special():
     )
     case(
         "row stale beside NaN",
-        "repeat their neighbours",
+        "repeats? a neighbour",
         torch.sin,
         lambda: (some(20, 33),),
         lambda x: torch.cat([x.sin()[:-1], x.sin()[-2:-1]]),

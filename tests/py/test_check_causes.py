@@ -222,7 +222,7 @@ def test_output_of_the_call_before():
     stale = "the result is the output of call 11: it was not written, what was there before is stale"
     assert left_by(lambda old, new: old.clone()) == stale
     rows = left_by(lambda old, new: new.index_copy(0, torch.tensor([4, 9]), old[[4, 9]]))
-    assert rows == "4 and 9 of 16 along axis 0 hold nothing but the output of call 11"
+    assert rows == "slices 4 and 9 of 16 along axis 0 hold nothing but the output of call 11"
     assert "call 11" not in left_by(lambda old, new: old * 1.001)
 
 
