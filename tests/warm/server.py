@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes with torch loaded, for tests that start many: `python server.py SOCKET LOG`.
 
-A fresh process computes for a second and a half before it has torch. `python.c` stands for an
-interpreter: what it is started with comes here, and a fork of this process runs it, which has
-torch loaded as if the first `import torch` were quick. Settings that a process reads when it
+A fresh process computes for a second and a half before it has torch, and two more before it has
+torch's compiler, which each optimizer and many a shape of a result ask for. `python.c` stands for
+an interpreter: what it is started with comes here, and a fork of this process runs it, for which
+these are not loaded, but their imports are quick. Settings that a process reads when it
 starts or loads torch (`READ_EARLY`) must be this one's; else a server that has them, SOCKET.1 and
 so on, started when they are asked for again, or the interpreter itself.
 
@@ -39,10 +40,18 @@ ENCODING = sys.stdout.encoding
 ENDING = []  # the exit code of a SystemExit
 EXIT = os._exit  # a program may be watched for its own
 READ_EARLY = re.compile(
-    r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_"
+    r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_|SYMPY_"
+    r"|TORCHDYNAMO_|TORCHINDUCTOR_"
 )
 # ... but for what a fork takes over by itself, or torch reads later.
-READ_LATE = {"PYTHONPATH", "OMP_NUM_THREADS", "TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_COMPILE_DISABLE"}
+READ_LATE = {
+    "OMP_NUM_THREADS",
+    "PYTHONPATH",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+}
+HIDDEN = ("torch._dynamo", "torch._inductor", "sympy")  # of what is loaded with torch's compiler
 HERE, MOST_SIBLINGS = 1, 8
 LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("AS", "DATA", "STACK")]  # of what is loaded
 LATE_LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("FSIZE", "NOFILE", "CORE", "CPU")]
@@ -135,7 +144,8 @@ class Server:
             return None
         answer = 0 if unfit else self.sibling(request)
         if unfit or answer is None:
-            self.log.write(f"{request.file()} 0 cold: {unfit or 'its settings'}\n")
+            other = " ".join(sorted({name for name, _ in early(request.environ).items() ^ early(os.environ).items()}))
+            self.log.write(f"{request.file()} 0 cold: {unfit or f'its settings {other}'}\n")
         if answer == HERE and (answer := os.fork()) == 0:
             self.forget()
             return request
@@ -192,29 +202,73 @@ class Server:
         self.listening.detach()
 
 
-class Loaded(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds torch, which is loaded already: what waits for its import sees it."""
+class Loaded(importlib.abc.MetaPathFinder):
+    """Finds what is loaded already, by name: what waits for its import sees it."""
 
-    def __init__(self, module):
-        self.module, self.spec = module, module.__spec__
+    def __init__(self, hidden):
+        self.hidden, self.specs = hidden, {name: module.__spec__ for name, module in hidden.items()}
+        self.coming = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name not in self.hidden:
             return None
-        found = importlib.machinery.PathFinder.find_spec(name)
-        if found is None or found.origin != self.spec.origin:  # another one comes first
-            for name in [n for n in sys.modules if n.startswith("torch.")]:
-                del sys.modules[name]
-            return found
-        return importlib.machinery.ModuleSpec("torch", Loaded(self.module), origin=self.spec.origin, is_package=True)
+        spec = self.specs[name]
+        if "." not in name:
+            found = importlib.machinery.PathFinder.find_spec(name)
+            if found is None or found.origin != spec.origin:  # another one comes first
+                for modules in (self.hidden, sys.modules):
+                    for other in [m for m in modules if m.partition(".")[0] == name]:
+                        del modules[other]
+                return found
+        package = spec.submodule_search_locations is not None
+        return importlib.machinery.ModuleSpec(name, Shown(self), origin=spec.origin, is_package=package)
+
+    def show(self, name):
+        """Torch comes alone, its compiler with all of it and what that imports, others with what is below them."""
+        own, top = {name: self.hidden.pop(name)}, name.partition(".")[0]
+        if name == "torch" or self.coming:
+            return
+        self.coming = True
+        own |= {m: it for m, it in self.hidden.items() if m != "torch" and top in ("torch", m.partition(".")[0])}
+        held = {m: dict(vars(it)) for m, it in own.items()}  # a name in a package may be a module's or what is in it
+        for other in own.keys() & self.hidden.keys():
+            if other.startswith("torch._dynamo."):  # for one of these others may wait
+                continue
+            sys.modules[other] = self.hidden.pop(other)
+        for other in own:
+            importlib.import_module(other)
+            package, _, last = other.rpartition(".")
+            if package and package not in held:
+                setattr(sys.modules[package], last, own[other])
+        for package, names in held.items():
+            vars(own[package]).update((last, it) for last, it in names.items() if f"{package}.{last}" in own)
+        self.coming = False
+
+
+class Shown(importlib.abc.Loader):
+    """Hands out what `Loaded` found, which others may wrap."""
+
+    def __init__(self, loaded):
+        self.loaded = loaded
 
     def create_module(self, spec):
-        spec.submodule_search_locations[:] = self.spec.submodule_search_locations
-        return self.module
+        if spec.submodule_search_locations is not None:
+            spec.submodule_search_locations[:] = self.loaded.specs[spec.name].submodule_search_locations
+        return self.loaded.hidden[spec.name]
 
     def exec_module(self, module):
-        module.__spec__, module.__loader__ = self.spec, self.spec.loader
-        sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, Loaded)]
+        spec = self.loaded.specs[module.__name__]
+        vars(module).update(__spec__=spec, __loader__=spec.loader)
+        self.loaded.show(module.__name__)
+
+
+def load():
+    """Loads torch and its compiler; of these, what is to be hidden by name: torch and what nobody has unasked."""
+    import torch
+    import torch._dynamo
+
+    del torch._inductor, torch._dynamo
+    return {name: it for name, it in sys.modules.items() if name == "torch" or name.startswith(HIDDEN)}
 
 
 def take_descriptors(request):
@@ -252,7 +306,7 @@ def parent_of(stands, me, known):
         return 1
 
 
-def become(request, path):
+def become(request, path, hidden):
     """This process is from now on what was asked for."""
     take_descriptors(request)
     os.setsid()
@@ -279,10 +333,11 @@ def become(request, path):
     sys.modules.pop("sitecustomize", None)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__builtins__ = __builtins__
-    torch = sys.modules.pop("torch")
+    for name in hidden:
+        del sys.modules[name]
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-        torch.set_num_threads(int(threads))
-    sys.meta_path.insert(0, Loaded(torch))
+        hidden["torch"].set_num_threads(int(threads))
+    sys.meta_path.insert(0, Loaded(hidden))
     try:
         import sitecustomize  # noqa: F401
     except ImportError:
@@ -349,8 +404,7 @@ def leave(code):
 
 def main():
     atexit.register(last)  # before torch has handlers
-    import torch  # noqa: F401
-
+    hidden = load()
     path = [p for p in sys.path if p.startswith((sys.prefix, sys.base_prefix))]
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with who started it
     for finalizer in list(weakref.finalize._registry):  # torch's: to take its operators apart costs most of an end
@@ -359,7 +413,7 @@ def main():
     gc.collect()
     gc.freeze()
     request = server.serve()
-    main = become(request, path)
+    main = become(request, path, hidden)
     code = 0
     try:
         run(request, main)
