@@ -23,8 +23,6 @@ import ulpscope
 from ulpscope.causes import host as asking
 from ulpscope.testing import assert_accurate
 
-COLD = "what a process holds open and leads is told apart from that of others"
-
 X, W = torch.randn(48, 96), torch.randn(96, 32)
 HOST = os.getpid()
 
@@ -50,6 +48,13 @@ def batch_norm():
     part = torch.batch_norm(x[:-1], None, None, mean.clone(), var.clone(), True, 0.1, 1e-5, False)
     arguments = (x, None, None, mean, var, True, 0.1, 1e-5, False)
     return torch.batch_norm, arguments, torch.cat([part, x[-1:]])
+
+
+@pytest.fixture
+def cold(monkeypatch):
+    """What is started is a process of its own, and not one forked from another and waited for (tests/warm)."""
+    monkeypatch.delenv("ULPSCOPE_WARM", raising=False)
+    asking.end()
 
 
 @pytest.mark.parametrize("make", [lstm_cell, batch_norm])
@@ -204,7 +209,7 @@ def is_there(pid):
         return False
 
 
-def test_nothing_is_left_behind():
+def test_nothing_is_left_behind(cold):
     """Where the program ends by itself, or is killed or interrupted in the midst of a search."""
     hows = [("forks", None), ("busy", signal.SIGKILL), ("busy", signal.SIGINT)]
     hosts = [
@@ -281,7 +286,7 @@ def opened(pid, fd):
     return os.path.basename(os.path.realpath(f"/proc/{pid}/fd/{fd}"))
 
 
-def test_one_that_waits_ends_with_the_program():
+def test_one_that_waits_ends_with_the_program(cold):
     host = subprocess.Popen(
         [sys.executable, "-c", AHEAD, "asleep"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -432,7 +437,7 @@ def test_what_spins_is_ended():
     assert verdict.cause == "cause unknown (search ended after 0.2 s)"
 
 
-def test_a_search_that_gets_little_of_the_processor_goes_on(monkeypatch):
+def test_a_search_that_gets_little_of_the_processor_goes_on(monkeypatch, cold):
     """Stopped most of the time, as on a machine that does much else: it finds what it finds alone, though the
     clock says that it lasts far longer than it may take."""
     monkeypatch.setattr(asking, "LEAST_CLOCK", 0.5)
