@@ -4,6 +4,7 @@
 import os
 import signal
 
+import pytest
 import torch
 
 from ulpscope.causes import host
@@ -24,3 +25,9 @@ os.environ["ULPSCOPE_STRICT"] = "1"
 
 # Unbuffered, a print of several words is several writes, and ranks that share an output mix them.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_in_a_run_before(tmp_path_factory):
+    """Where there is ccache, it finds that again, though each run has a folder of another name."""
+    os.environ.update(CCACHE_BASEDIR=str(tmp_path_factory.getbasetemp()), CCACHE_NOHASHDIR="1")

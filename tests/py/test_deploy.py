@@ -150,11 +150,12 @@ def test_no_python_is_in_the_process(program):
 def test_a_plain_compiler_builds_it(device, models, tmp_path):
     include = [TORCH / "include", TORCH / "include/torch/csrc/api/include", device / "include"]
     lib = [device / "lib", TORCH / "lib"]
-    words = ["g++", "-std=c++20", "-w", EXAMPLE / "run_model.cpp", *(f"-I{path}" for path in include)]
-    words += [*(f"-L{path}" for path in lib), "-lulpscope_sim_torch", "-lulpscope_sim", "-lulpscope"]
-    words += ["-ltorch", "-ltorch_cpu", "-lc10", *(f"-Wl,-rpath,{path}" for path in lib), "-o", tmp_path / "run"]
-    done = subprocess.run(words, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
+    compiled = ["-std=c++20", "-w", "-c", EXAMPLE / "run_model.cpp", *(f"-I{path}" for path in include), "-o", "run.o"]
+    linked = ["run.o", *(f"-L{path}" for path in lib), "-lulpscope_sim_torch", "-lulpscope_sim", "-lulpscope"]
+    linked += ["-ltorch", "-ltorch_cpu", "-lc10", *(f"-Wl,-rpath,{path}" for path in lib), "-o", "run"]
+    for words in (compiled, linked):
+        done = subprocess.run(["g++", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-2000:]
     assert run(tmp_path / "run", models[0] / "traced.pt").split()[0] == "sim:0"
 
 
