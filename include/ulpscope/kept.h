@@ -10,6 +10,18 @@
 
 USC_BEGIN_DECLS
 
+/* The call in narrower formats: those of usc_narrow_how that are asked for, in that order. */
+#define USC_KEPT_NARROW_LIST(X)                                                          \
+    X(narrow_kernel)                                                                     \
+    X(narrow_tf32_inputs)                                                                \
+    X(narrow_tf32_steps)                                                                 \
+    X(narrow_float16_inputs)                                                             \
+    X(narrow_float16_steps)                                                              \
+    X(narrow_float16_kernel)                                                             \
+    X(narrow_bfloat16_inputs)                                                            \
+    X(narrow_bfloat16_steps)                                                             \
+    X(narrow_bfloat16_kernel)
+
 /* Operands, by the names that they have in files. */
 /* The formatter would put the words of a row elsewhere. */
 /* clang-format off */
@@ -64,7 +76,8 @@ USC_BEGIN_DECLS
     X(chain_values) /* [2, 3, ...]: after the first and after all of the runs that round \
                        to 16 bits inside what these lose, their least and their most; */ \
     X(chain_odd)    /* [2, ...]: what they gave that is no number, or many values, */    \
-    X(chain_runs)   /* [2, 6] sums of both, and what single ones are off by */
+    X(chain_runs)   /* [2, 6] sums of both, and what single ones are off by */ \
+    USC_KEPT_NARROW_LIST(X)
 /* clang-format on */
 
 #define USC_KEPT_FLAG_LIST(X)                                                            \
@@ -73,6 +86,7 @@ USC_BEGIN_DECLS
     X(exact)        /* held to the reference's bits, also if it is a float */            \
     X(free)         /* the operator promises no values */                                \
     X(functions)    /* float32 and float64 compute two functions */                      \
+    X(linear)       /* a sum of products */                                              \
     X(multiplies)   /* matrices are multiplied inside */                                 \
     X(never_rounds) /* the operator gives the only right value, to the last bit */       \
     X(overflows)    /* a step inside overflows float32 */                                \

@@ -99,6 +99,16 @@ void usc_case_keep_ties(usc_case *c)
     put_like(c, &c->kept->of.ties, c->marks, USC_U8);
 }
 
+void usc_case_keep_narrow(usc_case *c, int place, const double *run)
+{
+    struct usc_kept_tensors *of = &c->kept->of;
+#define USC_KEPT_TO(name) &of->name,
+    const usc_tensor **const to[] = {USC_KEPT_NARROW_LIST(USC_KEPT_TO)};
+#undef USC_KEPT_TO
+    if (place >= 0 && place < (int)(sizeof to / sizeof to[0]))
+        usc_case_keep_sum(c, to[place], run);
+}
+
 void usc_case_keep_sides(usc_case *c, const double *low, const double *high, double least)
 {
     const int64_t one = 1;
@@ -229,6 +239,7 @@ static usc_status keep_anew(usc_case *c, usc_error *err)
                     .carries = c->o.carries,
                     .exact = c->o.exact,
                     .free = c->o.free,
+                    .linear = c->o.linear,
                     .multiplies = c->o.products,
                     .never_rounds = c->o.never_rounds,
                     .adds = c->o.adds,

@@ -25,6 +25,7 @@ void usc_case_keep_steps(usc_case *c);
 void usc_case_keep_nearby(usc_case *c);
 void usc_case_keep_added(usc_case *c);
 void usc_case_keep_ties(usc_case *c);
+void usc_case_keep_narrow(usc_case *c, int place, const double *run);
 void usc_case_keep_sides(usc_case *c, const double *low, const double *high,
                          double least);
 void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut,

@@ -144,6 +144,16 @@ static usc_given flushed(const usc_pack_operands *o, int k)
     return (usc_given){.form = USC_GIVEN_NONE};
 }
 
+static usc_given narrow(const usc_pack_operands *o, int k)
+{
+#define USC_KEPT_OF(name) o->name,
+    const usc_safetensor *const all[] = {USC_KEPT_NARROW_LIST(USC_KEPT_OF)};
+#undef USC_KEPT_OF
+    const int i = usc_narrow_place(k);
+    return tensors(i >= 0 && i < (int)(sizeof all / sizeof all[0]) ? all[i] : NULL, NULL,
+                   NULL);
+}
+
 static usc_given dtype(const usc_pack_operands *o)
 {
     const bool wrong = o->other_dtype && o->usual_dtype != NULL;
@@ -216,7 +226,7 @@ static usc_case_output known_of(const usc_pack_operands *o)
         .never_rounds = o->never_rounds,
         .alone = o->alone,
         .rounding = o->rounding,
-        .linear = o->products >= 1,
+        .linear = o->linear || o->products >= 1,
         .adds = o->adds,
         .products = o->multiplies,
         .gradient = o->side_low != NULL,
@@ -291,11 +301,12 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
         *out = sums(o->chain_values, o->chain_odd, o->chain_runs);
     if (kind == USC_WANT_DTYPE) *out = dtype(own);
     if (kind == USC_WANT_NATIVE) *out = native(o, r);
-    if (kind == USC_WANT_SLOPE) *out = sums(o->slope, NULL, NULL);
+    if (kind == USC_WANT_SLOPE && o->products >= 1) *out = sums(o->slope, NULL, NULL);
     if (kind == USC_WANT_PRODUCTS) *out = number(o->products, 0);
     if (kind == USC_WANT_FUNCTIONS) *out = flag(o->functions);
     if (kind == USC_WANT_REPLAY) *out = replays(o, want->upto);
     if (kind == USC_WANT_FAN_IN) *out = number(o->fan_in, o->natural);
+    if (kind == USC_WANT_NARROW) *out = narrow(o, want->k);
     if (kind == USC_WANT_FLUSHED) *out = flushed(o, want->k);
     if (kind == USC_WANT_WHOLE) *out = flag(o->whole);
     if (kind == USC_WANT_ROUNDED && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
