@@ -301,6 +301,14 @@ typedef struct usc_said {
     const char *left_out; /* usc_findings_left_out */
 } usc_said;
 
+/**
+ * The bits that are told of a verdict by its finding (NULL: none), and those of float32
+ * (may be NULL): NaN where nothing was judged, and of a pass where nothing could be seen,
+ * as where all results are beyond the largest number.
+ */
+USC_API double usc_said_bits(usc_verdict verdict, const usc_finding *f,
+                             double *yardstick);
+
 /** One English sentence on the verdict of a call; cut where it does not fit. */
 USC_API void usc_said_sentence(const usc_said *said, char *out, size_t size);
 

@@ -40,6 +40,21 @@ static PyObject *py_sentence(PyObject *module, PyObject *args)
     return PyUnicode_DecodeUTF8(out, (Py_ssize_t)strlen(out), "ignore");
 }
 
+static PyObject *py_bits(PyObject *module, PyObject *args)
+{
+    const char *text;
+    PyObject *given;
+    const usc_finding *f = NULL;
+    usc_verdict verdict;
+    double yardstick;
+    if (!PyArg_ParseTuple(args, "sO", &text, &given) ||
+        read_entry(PyModule_GetState(module), given, &f) < 0 ||
+        (verdict = py_verdict(text)) == USC_N_VERDICTS)
+        return NULL;
+    const double bits = usc_said_bits(verdict, f, &yardstick);
+    return Py_BuildValue("(dd)", bits, yardstick);
+}
+
 static usc_status add_bytes(void *ctx, const char *bytes, size_t n, usc_error *err)
 {
     PyObject *piece = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)n, "replace");
@@ -133,6 +148,9 @@ static PyMethodDef functions[] = {
      "sentence(op, verdict, reason, culprit, cause, worst, left_out=\"\") -> str: see "
      "usc_said_sentence; "
      "worst: a Finding or None."},
+    {"bits", py_bits, METH_VARARGS,
+     "bits(verdict, finding) -> (bits, those of float32): see usc_said_bits; finding: a "
+     "Finding or None."},
     {"no_worse", py_no_worse, METH_VARARGS,
      "no_worse(device, own) -> bool: see usc_finding_no_worse."},
     {"settle", py_settle, METH_O,

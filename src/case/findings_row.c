@@ -203,8 +203,7 @@ usc_status usc_findings_row(usc_findings *f, const usc_said *said, usc_result_ro
     s.left_out = usc_findings_left_out(f);
     usc_said_sentence(&s, sentence, sizeof sentence);
     row->verdict = usc_verdict_text(s.verdict);
-    row->bits = s.worst != NULL ? s.worst->bits : 0;
-    row->yardstick_bits = s.worst != NULL ? s.worst->yardstick_bits : 0;
+    row->bits = usc_said_bits(s.verdict, s.worst, &row->yardstick_bits);
     row->bound = s.worst != NULL && s.worst->bound;
     row->output = s.worst != NULL ? s.worst->path : "";
     row->sentence = usc_findings_text(f, sentence);

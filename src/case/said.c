@@ -56,6 +56,17 @@ static void say_number(line *l, double v)
         say(l, "%.6g", v);
 }
 
+double usc_said_bits(usc_verdict verdict, const usc_finding *f, double *yardstick)
+{
+    const bool none = f == NULL || verdict == USC_VERDICT_UNJUDGED ||
+                      verdict == USC_VERDICT_UNSUPPORTED ||
+                      verdict == USC_VERDICT_UNDEFINED;
+    const bool unseen =
+        !none && verdict == USC_VERDICT_PASS && f->bound && !(f->bits > 0);
+    if (yardstick != NULL) *yardstick = none || unseen ? (double)NAN : f->yardstick_bits;
+    return none || unseen ? (double)NAN : f->bits;
+}
+
 static double shown(double bits)
 {
     return bits > 0 ? bits : 0;

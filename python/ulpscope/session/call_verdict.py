@@ -104,22 +104,13 @@ def public(call: Call | None, name: str, verdict: Verdict) -> CallVerdict:
     ]
     return CallVerdict(
         verdict.verdict,
-        *_bits(verdict.verdict, verdict.worst),
+        *_core.bits(verdict.verdict, verdict.worst),
         verdict.cause,
         wording.sentence(name, verdict),
         outputs,
         list(verdict.notes),
         status=said.status if said else "",
     )
-
-
-def _bits(verdict, finding):
-    """Effective and expected bits; NaN where nothing was judged or nothing could be seen, as
-    where all results are beyond the largest number."""
-    unseen = finding is None or verdict in ("unjudged", "unsupported", "undefined")
-    if unseen or (verdict == "pass" and finding.bound and finding.bits <= 0):
-        return math.nan, math.nan
-    return finding.bits, finding.yardstick_bits
 
 
 def _output(name, verdict, i, finding, cause):
@@ -129,7 +120,7 @@ def _output(name, verdict, i, finding, cause):
         i,
         finding.path,
         finding.verdict,
-        *_bits(finding.verdict, finding),
+        *_core.bits(finding.verdict, finding),
         cause,
         _core.sentence(name, finding.verdict, "", "", cause, finding),
         _worst(finding),
