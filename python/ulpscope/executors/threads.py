@@ -6,6 +6,7 @@ programs have the cores. Needs no torch until a call is worked on."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 SMALL = 1 << 20  # elements of all tensors of a call, below which one thread does it
@@ -14,6 +15,12 @@ SMALL = 1 << 20  # elements of all tensors of a call, below which one thread doe
 def elements_of(row: dict[str, Any]) -> int:
     """Elements of all tensors that a row of a call names."""
     return sum(math.prod(tensor["sizes"]) for tensor in row["tensors"])
+
+
+def is_small(given: Iterable[Sequence[int]], gave: Iterable[Sequence[int]]) -> bool:
+    """Whether tensors of these sizes, given and got, are worth one thread alone. The CPU's float32 hangs on how many
+    there are: whoever makes a reference of a call asks this, so that all have the same."""
+    return sum(math.prod(sizes) for sizes in (*given, *gave)) < SMALL
 
 
 class Threads:

@@ -5,6 +5,7 @@ it may ask of any output and keeps what it comes to (usc_case_kept). Serves `ses
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,12 +13,14 @@ from .. import _core
 from ..calls.foreign import foreign
 from ..calls.freedom import freedom_of
 from ..calls.replay import Call, draws_random, promises_nothing
-from ..executors.device import TorchDevice, learn_writes
+from ..executors.device import learn_writes
 from ..executors.operands import Operands, Timing
 from ..executors.reference_runs import FAR_REPLAYS, Reference
+from ..executors.streams import one_thread
+from ..executors.threads import is_small
 from .answers import Way, answer_all, captured_dtype
 from .carried import carried
-from .own_steps import steps_of
+from .own_steps import steps_anywhere
 from .refused import without_reference
 from .readings import Readings, held_to
 
@@ -76,14 +79,21 @@ class Kept:
 
 
 def outputs_of_call(call: Call) -> Kept:
-    """What is kept of the outputs of a call."""
+    """What is kept of the outputs of a call, with as many threads as a check has for it."""
+    gave = [*call.results.values(), *(call.views[path] for path in call.written())]
+    small = is_small((v.sizes for v in call.views.values()), (v.sizes for v in gave))
+    with one_thread() if small else contextlib.nullcontext():
+        return _outputs(call)
+
+
+def _outputs(call):
     kept = Kept()
     case = kept.case
     if draws_random(call):
         return Kept(without=("unjudged", RANDOM))
     learn_writes(call)
     timing = Timing()
-    readings = Readings(call, timing, shared_operands, steps_of(call, TorchDevice("cpu")))
+    readings = Readings(call, timing, shared_operands, steps_anywhere(call))
     try:
         operands = held_to(shared_operands(call, timing), shared_operands)
         if not promises_nothing(call) and _draws(operands, readings):

@@ -6,7 +6,6 @@ does: that is a verdict."""
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,19 +21,19 @@ from ..calls.foreign import foreign, tried
 from ..calls.replay import Call, Unsupported, draws_random, same_bytes, written_names
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import claims, host
-from ..executors.device import Answer, DeviceDied, SCRATCH, TorchDevice, lacks, learn_writes, unsaid_writes
+from ..executors.device import Answer, DeviceDied, SCRATCH, lacks, learn_writes, unsaid_writes
 from ..executors.operands import Operands, Timing
 from ..executors.precision import schema_tells
 from ..executors.reference_runs import DrawsUnsaid, Reference
 from ..executors.registered import registered
 from ..executors.repeats import CAPTURED, ONCE_MORE, make_brief, same_bits, settle
 from ..executors.streams import kept_state, one_thread
-from ..executors.threads import SMALL
+from ..executors.threads import is_small
 from ..judges import standards as _standards
 from ..judges.calm import calm_call
 from ..judges.draws.random_operators import judge_draws
 from ..judges.outputs import judge_answer
-from ..judges.own_steps import steps_of
+from ..judges.own_steps import steps_anywhere, steps_of
 from ..judges.refused import without_reference
 
 if TYPE_CHECKING:
@@ -283,7 +282,8 @@ def verdict_on(
     """The verdict over one answer, by a device that takes the call apart into such `steps`; `unjudged` with the
     reason where anything fails."""
     try:
-        with one_thread() if _is_worth_one(call, answer) else contextlib.nullcontext():
+        small = is_small((v.sizes for v in call.views.values()), (t.shape for t in answer.outputs.values()))
+        with one_thread() if small else contextlib.nullcontext():
             findings, operands, part = judge_answer(call, answer, timing, operands, narrow, steps)
     except DrawsUnsaid:
         raise
@@ -292,12 +292,6 @@ def verdict_on(
         verdict, reason = without_reference(call, problem)
         return Verdict(verdict, reason=reason, answer=answer)
     return Verdict.of(findings, answer=answer, operands=operands, part=part, internal=operands.internal)
-
-
-def _is_worth_one(call, answer):
-    """Whether a second thread would wait for work longer than it works."""
-    given = sum(math.prod(v.sizes) for v in call.views.values())
-    return given + sum(t.numel() for t in answer.outputs.values()) < SMALL
 
 
 def judge_given(
@@ -309,9 +303,7 @@ def judge_given(
 ) -> Verdict:
     """The verdict on what some device gave for a call, `others` when it was asked again; `operands` of the
     same call on the same inputs, where it was judged before."""
-    timing, steps = Timing(), lambda k: None
-    if getattr(call.function, "namespace", "aten") == "aten":  # as a pack, which knows no device
-        steps = steps_of(call, TorchDevice("cpu"))
+    timing, steps = Timing(), steps_anywhere(call)
     try:
         verdict = _on_draws_where_it_draws(call, verdict_on(call, answer, timing, operands, steps=steps))
     except DrawsUnsaid:
