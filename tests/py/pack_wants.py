@@ -13,6 +13,7 @@ from test_own_steps import AS_KNOWN, Sums
 from test_own_steps import CALLS as APART_CALLS
 from test_quantized import OPERATORS as QUANTIZED
 from test_quantized import both, times_inverse
+from ways import operator
 
 from ulpscope.executors.device import TorchDevice
 
@@ -310,6 +311,9 @@ INSIDE = {
     "rounds inside: 1 % off": (GATED, lambda a, b: (otherwise(a, b) * 1.01).bfloat16(), "wrong"),
     "rounds inside: a row of another": (GATED, lambda a, b: otherwise(a, b)[[0, 1, 2, 4, *range(4, 64)]], "wrong"),
 }
+# A product of which some rows are no numbers: no slopes are known of it.
+HOLED = normal(4, 10, 30, seed=26)
+HOLED[:, 3, 5] = math.inf
 # ---- what rows of runs have in common ----
 
 LINES = ("aten::_softmax", (normal(64, 128, seed=23), -1, False))
@@ -363,6 +367,32 @@ ROWS = {
     )
     for name, row in sorted(ROWS.items())
 }
+# ---- narrower formats ----
+
+TINY = ("aten::div.Tensor", (1e-6 * normal(20, 30, seed=24), normal(20, 30, seed=25).sign() + 2 * normal(20, 30)))
+
+
+def of_rounded(dtype, and_result):
+    """A quotient of inputs that were rounded: those near zero are nothing but their rounding."""
+
+    def run(x, y):
+        out = x.to(dtype).double() / y.to(dtype).double()
+        return (out.to(dtype) if and_result else out).float()
+
+    return run
+
+
+NARROWER = {
+    "narrower: inputs of float16": (TINY, of_rounded(torch.float16, False), "reduced"),
+    "narrower: inputs and a result of float16": (TINY, of_rounded(torch.float16, True), "reduced"),
+    "narrower: and a row of another": (TINY, lambda x, y: of_rounded(torch.float16, True)(x, y).roll(1, 0), "wrong"),
+    "no closed form": (
+        ("aten::bmm", (HOLED, normal(4, 30, 12, seed=27))),
+        lambda a, b: (a.double() @ b.double()).bfloat16().float(),
+        "reduced",
+    ),
+}
+OWN.update(NARROWER)
 OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE | SHARES)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
@@ -372,9 +402,3 @@ CASES = {
     },
     **{k: v[:2] for k, v in OWN.items()},
 }
-
-
-def operator(op):
-    space, _, rest = op.partition("::")
-    name, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, space), name), overload or "default")
