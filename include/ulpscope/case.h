@@ -132,7 +132,10 @@ USC_API const char *usc_want_text(usc_want_kind kind);
  */
 USC_API const char *usc_narrow_how(int k, const char **format);
 
-/** The place of NARROW k among those that are asked for, as they are kept (kept.h): -1 of one that is none of these. */
+/**
+ * The place of NARROW k among those that are asked for, as they are kept (kept.h); -1 of one
+ * that is none of these. Threads: safe.
+ */
 USC_API int usc_narrow_place(int k);
 
 typedef enum usc_given_form {
