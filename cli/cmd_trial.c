@@ -26,9 +26,7 @@ static const cli_entry own_options[] = {
     {'o', "out", "OUT", "ulpscope-trial", "folder of what the trial writes"},
     {OPT_TIME, "time", "TIME", "10m", "all of it ends within 90s, 10m or 1h"},
     {OPT_ONLY, "only", "ROWS", NULL,
-     "only these rows, comma-separated: device,live-check,two-devices; what a row needs "
-     "of "
-     "an earlier one is to be there"},
+     "only these rows, comma-separated: device,watch; and those whose files they read"},
     {OPT_IMPORT, "import", "MODULE", NULL,
      "import this module or FILE.py first: it registers the device; may be repeated"},
     {OPT_FORCE, "force", NULL, NULL, "begin anew, whatever OUT holds"},
@@ -42,15 +40,13 @@ const cli_page cmd_trial_page = {
     .usage = "--device DEVICE [OPTIONS]",
     .about =
         "For a new device, driver or torch: does every tool of this program work there? "
-        "A "
-        "small transformer trains on DEVICE; it is captured, replayed, judged while it "
+        "A small transformer trains on DEVICE; it is captured, replayed, judged while it "
         "trains, tracked for NaN, timed, watched, compared with the CPU, and random "
         "calls "
-        "are drawn. A row each:\n"
-        " works       it does what it is for\n"
+        "are drawn. A row each:\n works       it does what it is for\n"
         " works less  it does, but for what the row says\n"
         " does not    it fails, and how\n"
-        " not tried   there is no second device, or no time was left\n"
+        " not tried   there is no second device, no time, or an earlier row failed\n"
         "That an operator of the device is wrong is no fault of a row: it tells how many "
         "were accused, and OUT/checked and OUT/fuzzed have them. OUT/trial.json and "
         "OUT/env.json hold no data of yours: they are what to send with a question.\n",
@@ -73,9 +69,12 @@ typedef struct row {
     const char *words[MOST_WORDS];
     const char *tells; /* stands in the line that says how it went; NULL: the last one */
     bool takes_imports;
-    bool may_flag; /* 1 is no failure */
+    bool may_flag;  /* 1 is no failure */
+    unsigned needs; /* bits of the rows whose files it reads */
     int limit_s;
 } row;
+
+enum { CAPTURED = 1, JUDGED = 2, ON_CPU = 4, FUZZ_S = 60 };
 
 #define TRAIN "--", "@python", "-m", "ulpscope.device_trial", "train"
 static const row rows[] = {
@@ -88,12 +87,14 @@ static const row rows[] = {
      .tells = " flagged",
      .takes_imports = true,
      .may_flag = true,
+     .needs = 1u << CAPTURED,
      .limit_s = 300},
     {.name = "coverage",
      .words = {"coverage", "trace", "--device", "@device"},
      .tells = " natively",
      .takes_imports = true,
      .may_flag = true,
+     .needs = 1u << CAPTURED,
      .limit_s = 120},
     {.name = "capture on the cpu",
      .words = {"capture", "--steps", "0", "-o", "trace-cpu", TRAIN, "cpu"},
@@ -101,6 +102,7 @@ static const row rows[] = {
     {.name = "diff with the cpu",
      .words = {"diff", "trace-cpu", "trace"},
      .may_flag = true,
+     .needs = 1u << CAPTURED | 1u << ON_CPU,
      .limit_s = 120},
     {.name = "judge a kernel", .thing = "kernel", .limit_s = 120},
     {.name = "live check", .thing = "live", .limit_s = 240},
@@ -118,7 +120,7 @@ static const row rows[] = {
      .may_flag = true,
      .limit_s = 400},
 };
-enum { N_ROWS = sizeof rows / sizeof rows[0], JUDGED = 2, FUZZ_S = 60 };
+enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
 typedef struct outcome {
     state state;
@@ -246,9 +248,8 @@ static void take_thing(trial *t, const char *name, int code, double limit_s, out
     }
     char *tab = strchr(said, '\t');
     if (tab == NULL) tab = said + strlen(said);
-    const bool has_text = *tab == '\t';
-    *tab = '\0';
-    (void)snprintf(o->text, TEXT, "%s", has_text ? tab + 1 : "");
+    if (*tab == '\t') *tab++ = '\0';
+    (void)snprintf(o->text, TEXT, "%s", tab);
     t->no_device |= strcmp(said, "no device") == 0;
     o->state = DOES_NOT;
     for (int i = 0; i <= NOT_TRIED; i++)
@@ -287,6 +288,12 @@ static void try_row(trial *t, int k, double left_s)
     if (t->no_device || left_s < 5) {
         *o = (outcome){.state = NOT_TRIED};
         (void)snprintf(o->text, TEXT, "%s", "no time was left (--time)");
+        return;
+    }
+    for (int i = 0; i < k; i++) {
+        if ((r->needs >> i & 1u) == 0 || t->outcome[i].state < DOES_NOT) continue;
+        o->state = NOT_TRIED;
+        (void)snprintf(o->text, TEXT, "it needs what '%s' leaves", rows[i].name);
         return;
     }
     const double limit_s = r->limit_s < left_s ? r->limit_s : left_s;
@@ -437,6 +444,9 @@ static bool take_only(trial *t, const char *list)
         }
         at += n + (at[n] == ',');
     }
+    for (int i = 0; i < N_ROWS * N_ROWS; i++)
+        if (!t->left_out[i / N_ROWS] && (rows[i / N_ROWS].needs >> i % N_ROWS & 1u) != 0)
+            t->left_out[i % N_ROWS] = false;
     return true;
 }
 

@@ -50,6 +50,19 @@ def test_rows_work_on_the_simulated_device(tmp_path):
     assert (tmp_path / "out" / "checked" / "result.csv").exists() and (tmp_path / "out" / "env.json").exists()
 
 
+def test_a_row_brings_what_it_reads_and_is_not_tried_without(tmp_path):
+    rows, _ = trial(tmp_path, "--only", "coverage")
+    assert list(rows) == ["capture", "coverage"] and {state for state, _ in rows.values()} == {"works"}
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "sitecustomize.py").write_text(
+        "import os, sys\nif 'train' in sys.orig_argv: os._exit(3)\n"  # a driver that ends the step's process
+    )
+    path = f"{tmp_path / 'broken'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    rows, _ = trial(tmp_path, "--only", "diff-with-the-cpu", code=1, PYTHONPATH=path)
+    assert [state for state, _ in rows.values()] == ["does not", "does not", "not tried"]
+    assert rows["diff with the cpu"][1] == "it needs what 'capture' leaves"
+
+
 def test_a_row_that_is_none(tmp_path):
     _, said = trial(tmp_path, "--only", "device,no", code=2)
     assert "no row 'no'" in said and set(ROWS) < set(said.split())
