@@ -5,7 +5,11 @@
 # against an old one) does not meet the system's beside them.
 set(vendored ${CMAKE_BINARY_DIR}/vendored)
 file(MAKE_DIRECTORY ${vendored})
-foreach(name sqlite3.h jansson.h jansson_config.h yaml.h xxhash.h xxh3.h)
+set(headers sqlite3.h jansson.h jansson_config.h yaml.h xxhash.h xxh3.h)
+if(ULPSCOPE_TESTS)
+  list(APPEND headers cmocka.h)
+endif()
+foreach(name IN LISTS headers)
   find_file(header_${name} ${name} PATHS /usr/include /usr/include/${CMAKE_SYSTEM_PROCESSOR}-linux-gnu
             REQUIRED)
   file(CREATE_LINK ${header_${name}} ${vendored}/${name} SYMBOLIC)

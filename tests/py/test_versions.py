@@ -24,6 +24,7 @@ OLDEST = (3, 9)
 sys.path.insert(0, str(ROOT / "packaging"))
 import archive  # noqa: E402
 import matrix  # noqa: E402
+import wheel  # noqa: E402
 
 
 def newer_than_oldest(text: str) -> list[str]:
@@ -291,6 +292,17 @@ def test_a_row_runs_the_tests_beside_it(tmp_path, monkeypatch, fails, state):
     done.found.clear()
     done.compat()
     assert done.found == {}
+
+
+def test_headers_that_serve_another_machine(tmp_path):
+    """Debian's pyconfig.h asks for one of each machine, beside it or not; what was built by hand has one for all."""
+    for name, text in (("built", "#define HAVE_POLL 1\n"), ("python3.11", "#include <aarch64-linux-gnu/p.h>\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pyconfig.h").write_text(text)
+    assert wheel.serves(tmp_path / "built", "aarch64")
+    assert not wheel.serves(tmp_path / "python3.11", "aarch64")
+    (tmp_path / "aarch64-linux-gnu" / "python3.11").mkdir(parents=True)
+    assert wheel.serves(tmp_path / "python3.11", "aarch64")
 
 
 def test_fields_of_the_debian_package_are_lists_as_dpkg_reads_them():
