@@ -159,13 +159,13 @@ USC_API int fdatasync(int fd)
 USC_API int rename(const char *from, const char *to)
 {
     note_name(NAME, from, to);
-    return (int)syscall(SYS_rename, from, to);
+    return (int)syscall(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to);
 }
 
 USC_API int unlink(const char *path)
 {
     note_name(REMOVE, path, NULL);
-    return (int)syscall(SYS_unlink, path);
+    return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
 /* ---- the run ---- */
