@@ -34,6 +34,8 @@ PACKAGES = (
     "libsqlite3-dev libjansson-dev libyaml-dev libxxhash-dev libcmocka-dev libcmocka0 libpython3-dev libc6 libgcc-s1"
 )
 
+PACKAGED = {"ULPSCOPE_TESTS": "OFF", "ULPSCOPE_PYTHON": "ON"}  # tests are built in the same folder
+
 # For CMake: a compiler that makes programs of another machine, which the emulator runs.
 TOOLCHAIN = """set(CMAKE_SYSTEM_NAME Linux)
 set(CMAKE_SYSTEM_PROCESSOR {machine})
@@ -201,7 +203,7 @@ def tests(work: Path, machine: str) -> None:
     settings, environment, _ = setting(work, machine)
     words = [f"-D{key}={value}" for key, value in settings.items()]
     folder = folder_of(work, machine)
-    wanted = ["-DCMAKE_BUILD_TYPE=Release", "-DULPSCOPE_TESTS=ON"]
+    wanted = ["-DCMAKE_BUILD_TYPE=Release", "-DULPSCOPE_TESTS=ON", "-DULPSCOPE_PYTHON=OFF"]
     must(["cmake", "-S", ROOT, "-B", folder, "-G", "Ninja", *wanted, *words], env=environment)
     must(["cmake", "--build", folder, "-j", "2"], env=environment)
     done = subprocess.run(["ctest", "--test-dir", str(folder), "-j", "2", "--output-on-failure"])
@@ -219,7 +221,7 @@ def build(work: Path, out: Path, machine: str = HERE) -> Path:
         "build-dir": str(folder_of(work, machine)),
         "cmake.build-type": "Release",
         "wheel.py-api": "py3",
-        **{f"cmake.define.{key}": value for key, value in {**settings, "ULPSCOPE_TESTS": "OFF"}.items()},
+        **{f"cmake.define.{key}": value for key, value in {**settings, **PACKAGED}.items()},
     }
     must(
         [
