@@ -180,5 +180,6 @@ static PyMethodDef functions[] = {
 int py_rounding_add(PyObject *module)
 {
     assert(PyModule_Check(module));
+    if (PyModule_AddIntConstant(module, "never_stalls", USC_NEVER_STALLS) < 0) return -1;
     return PyModule_AddFunctions(module, functions);
 }

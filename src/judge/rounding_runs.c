@@ -18,10 +18,7 @@
     0x1p-31 /* of a result: so near to the exact one nothing is left to round */
 #define STALLED                                                                          \
     0x1p-8 /* of what terms are together: so much no order of adding may lose */
-enum {
-    MOST_PARTS = 64,
-    NEVER_STALLS = 1 << 16, /* terms: at most half an ulp each, 2^-8 of them all */
-};
+enum { MOST_PARTS = 64 };
 
 /* ---- sums ---- */
 
@@ -82,7 +79,8 @@ static float add_row(sums *s, const float *here, int64_t row, const float *centr
 }
 
 /* A sum too large for its terms no longer grows: a result that this shows in is nobody's
- * order of adding, and the true one takes its place. */
+ * order of adding, and the true one takes its place. One that overflows on the way stays:
+ * other orders do, too. */
 static float unless_stalled(sums *s, int64_t row, const float *centre, float sum)
 {
     double exact = 0, sizes = 0;
@@ -100,7 +98,9 @@ static float unless_stalled(sums *s, int64_t row, const float *centre, float sum
         exact += part;
         sizes += part_sizes;
     }
-    if (!isfinite(sizes) || fabs((double)sum - exact) <= STALLED * sizes) return sum;
+    if (!isfinite(sum) || !isfinite(sizes) ||
+        fabs((double)sum - exact) <= STALLED * sizes)
+        return sum;
     return (float)exact;
 }
 
@@ -117,7 +117,7 @@ static void add_rows(sums *s, int64_t n_rows, const float *centre, float *out)
         for (int64_t i = 0; i < m; i++) {
             const float *from = centre != NULL ? &centre[row + i] : NULL;
             out[row + i] = add_row(s, x != NULL ? x + i * s->n : NULL, row + i, from);
-            if (s->n > NEVER_STALLS && !s->stalls)
+            if (s->n > USC_NEVER_STALLS && !s->stalls)
                 out[row + i] = unless_stalled(s, row + i, from, out[row + i]);
         }
     }

@@ -404,3 +404,19 @@ def test_products_without_terms_are_zero_in_every_order(off):
     given = right + 1e-6 * torch.eye(3)[1, :, None, None] if off == "empty" else right * (1 + off * right.sin())
     found = ulpscope.judge_call(of_groups, args, outputs=given, cause=False)
     assert found.verdict in (("pass",) if off == 0 else ("wrong", "reduced")), found.sentence
+
+
+def test_a_sum_that_has_stopped_growing_is_no_order_of_adding():
+    """What few terms lose stays, and so does what overflows on the way, as it does in other orders."""
+    n = 1 << 20
+    shared = torch.full((4, n), 0.1)
+    shared[1, 1 << 16 :] = 0
+    shared[2], shared[2, :4] = 0, torch.tensor([3e38, 3e38, -3e38, -3e38])
+    shared[3, :] = torch.tensor([0.1, -0.1]).repeat(n // 2)
+    found = {}
+    for stalls in (False, True):
+        found[stalls] = out = torch.empty(4)
+        _core.sum_in_order(shared, None, out, 1, 1, False, stalls)
+    assert found[False][0] == shared[0].double().sum().float() and found[True][0] > 1.009 * found[False][0]
+    assert torch.equal(found[False][1:], found[True][1:]) and found[True][2] == torch.inf
+    assert found[True][1] != shared[1].double().sum().float()

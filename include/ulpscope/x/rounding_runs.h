@@ -10,6 +10,9 @@
 
 USC_BEGIN_DECLS
 
+/* Terms of a float32 sum: at most half an ulp each is lost, 2^-8 of them all. */
+enum { USC_NEVER_STALLS = 1 << 16 };
+
 /* How the terms of a sum are added in float32. */
 typedef struct usc_order {
     int n_inner;    /* the last so many dimensions are added up; the others are rows */
@@ -21,8 +24,8 @@ typedef struct usc_order {
 /**
  * Sums of float32 numbers, each accumulator from 0 on and rounded after each term; those
  * of the parts are added from the first on. With `centre` the squares of what terms
- * differ from their row's number in it, rounded twice. A sum of more than 65,536 terms that
- * is off by more than 2^-8 of all their sizes has stopped growing: no device may, and unless
+ * differ from their row's number in it, rounded twice. A sum of more than
+ * USC_NEVER_STALLS terms that is off by more than 2^-8 of all their sizes has stopped growing: no device may, and unless
  * it `stalls` the true sum stands in its place.
  *
  * Shapes:  terms of any strides; `centre` (may be NULL) and `out` hold a number a row.

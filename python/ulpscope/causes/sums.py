@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import _core
 from ..calls.foreign import tried
 from ..calls.torch_private import bare_name
 from ..executors.algorithms import STALL, accumulated
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from .graph import Node
     from .lab import Lab
 
-NEVER_STALLS = 1 << 16  # terms of float32: half an ulp each is 2^-8 of them all
-
 # Which arguments hold the index and what is added.
 ADDING = {
     "index_add": (2, 3),
@@ -43,9 +42,15 @@ ADDING = {
 }
 
 
+# What a scan begins with.
+SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf, "cummax": None, "cummin": None}
+MOST_TILED = 6  # operators of a call that may share an axis
+BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
+
+
 def stalled_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
     """Sums of so many terms that one accumulator of float32 stops growing."""
-    if all(math.prod(v.sizes) <= NEVER_STALLS for v in lab.call.views.values()):
+    if all(math.prod(v.sizes) <= _core.never_stalls for v in lab.call.views.values()):
         return
     long = {n.place: _stalling for n in adding(lab) if n.name in ("sum", "mean")}
     if long:
@@ -53,18 +58,10 @@ def stalled_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
 
 
 def _stalling(func, args, kwargs):
-    if args[0].numel() <= NEVER_STALLS:
-        raise LookupError("few terms")
     out = accumulated(func, (args[0].float(), *args[1:]), {k: v for k, v in kwargs.items() if k != "dtype"}, STALL)
     if out is None:
         raise LookupError("added another way")
     return out.to(args[0].dtype).reshape_as(func(*args, **kwargs))
-
-
-# What a scan begins with.
-SCANS = {"cumsum": 0.0, "cumprod": 1.0, "logcumsumexp": -torch.inf, "cummax": None, "cummin": None}
-MOST_TILED = 6  # operators of a call that may share an axis
-BLOCKS = (2, 4, 5, 8, 10, 16, 32, 64, 128, 256, 512, 1024)
 
 
 def scanning(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
