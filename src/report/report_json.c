@@ -124,6 +124,9 @@ static void sums(usc_out *o, const usc_report *r)
     member_int(o, "n_usual", n_usual);
     comma(o);
     member_int(o, "n_not_judged", usc_report_seen(r, r->options).n_open);
+    comma(o);
+    const bool allowed = r->options != NULL && r->options->unrecorded;
+    member_int(o, "n_unrecorded", allowed ? 0 : usc_report_unrecorded(r));
 }
 
 static void summary(usc_out *o, usc_report *r)

@@ -131,6 +131,9 @@ def test_what_a_check_and_a_diff_left_shows_itself(tmp_path):
     assert f"1 pass: aten::gelu {accused['verdict']}" in repr(faulty) and accused["sentence"] in text(faulty)
     faulty.told["findings"][0]["allowed"] = True
     assert faulty.findings == [] and faulty.passed
+    for name, seen in (("n_unrecorded", 1), ("n_not_judged", 1), ("n_calls", 0)):
+        told = {**faulty.told, "summary": {**faulty.told["summary"], name: seen}}
+        assert not type(faulty)(told).passed, name
     for a, b in (("a", "b"), ("a", "c")):
         (tmp_path / f"{a}{b}.json").write_text(program(tmp_path, "diff", a, b, "--json", "-j", "1"))
     parts, same = ulpscope.results(tmp_path / "ab.json"), ulpscope.results(tmp_path / "ac.json")

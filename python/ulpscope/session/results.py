@@ -28,9 +28,11 @@ class CheckResult(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether it came to its end, nothing is accused and nothing was left unjudged that is not allowed."""
-        told = self.told
-        return told["run"]["state"] == "done" and not self.findings and not told["summary"]["n_not_judged"]
+        """Whether it came to its end, nothing is accused, nothing was left unjudged that is not allowed, and no graph
+        of a compiler went unrecorded."""
+        told, summary = self.told, self.told["summary"]
+        left = summary["n_not_judged"] or summary["n_unrecorded"]
+        return told["run"]["state"] == "done" and summary["n_calls"] > 0 and not self.findings and not left
 
     def _shown(self) -> str:
         run, summary = self.told["run"], self.told["summary"]
