@@ -101,9 +101,7 @@ static void say_content(usc_line *l, const clue *c)
 /* Of slices: whether a sentence has one of them. */
 static bool is_single(const clue *c)
 {
-    if (c->listed != NULL || c->place != PLACE_AXIS) return false;
-    return c->step != 0 || c->last == c->m - 1 || c->first == 0 ? c->n == 1
-                                                                : c->first == c->last;
+    return c->place == PLACE_AXIS && c->n == 1;
 }
 
 static void say_letter(usc_line *l, char letter, const clue *c)

@@ -10,6 +10,7 @@
 #include "kernels/walk_load.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #define ROUNDED 0x1p-20 /* slack from which digits of even numbers are not looked at */
@@ -151,14 +152,12 @@ static bool whole_bits_odd(digits *g, int bit, int width, usc_clause *out)
     for (int k = 0; k < 1 << width; k++)
         g->due[k] = n_of(d) * usc_digit_chance(d->range, bit, width, k);
     if (!counts_odd(g, 1 << width, &worst)) return false;
-    if (width == 1)
-        return usc_clause_set(
-            out, "bit %d of what lies above the least is %d in %s where %s are due", bit,
-            worst, usc_count((int64_t)g->came[worst]).text,
-            usc_count((int64_t)rint(g->due[worst])).text);
+    char which[32];
+    (void)snprintf(which, sizeof which, width == 1 ? "bit %d" : "bits %d to %d", bit,
+                   bit + width - 1);
     return usc_clause_set(
-        out, "bits %d to %d of what lies above the least are %d in %s where %s are due",
-        bit, bit + width - 1, worst, usc_count((int64_t)g->came[worst]).text,
+        out, "%s of what lies above the least %s %d in %s where %s are due", which,
+        width == 1 ? "is" : "are", worst, usc_count((int64_t)g->came[worst]).text,
         usc_count((int64_t)rint(g->due[worst])).text);
 }
 

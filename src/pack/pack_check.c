@@ -133,21 +133,19 @@ static usc_status check_shares(const usc_safetensor *t, usc_error *err)
 
 static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
 {
-    const usc_safetensor *const floats[] = {
-        o->yardstick, o->slope,    o->s1,       o->s2,        o->s4,
-        o->n1,        o->n2,       o->n4,       o->n_far,     o->n_noise,
-        o->flushed1,  o->flushed2, o->flushed3, o->added_low, o->added_high,
-        o->run_low,   o->run_high, o->lost,     o->lost_cut};
 #define USC_KEPT_OF(name) o->name,
-    const usc_safetensor *const narrow[] = {USC_KEPT_NARROW_LIST(USC_KEPT_OF)};
+    const usc_safetensor *const floats[] = {
+        o->yardstick, o->slope,     o->s1,         o->s2,
+        o->s4,        o->n1,        o->n2,         o->n4,
+        o->n_far,     o->n_noise,   o->flushed1,   o->flushed2,
+        o->flushed3,  o->added_low, o->added_high, o->run_low,
+        o->run_high,  o->lost,      o->lost_cut,   USC_KEPT_NARROW_LIST(USC_KEPT_OF)};
 #undef USC_KEPT_OF
     const usc_safetensor *const marks[] = {o->unpromised, o->kinds,    o->near_steps,
                                            o->ties,       o->excepted, o->own_nan};
     usc_status st = USC_OK;
     for (size_t i = 0; i < sizeof floats / sizeof floats[0] && st == USC_OK; i++)
         st = check_floats(floats[i], o, err);
-    for (size_t i = 0; i < sizeof narrow / sizeof narrow[0] && st == USC_OK; i++)
-        st = check_floats(narrow[i], o, err);
     for (size_t i = 0; i < sizeof marks / sizeof marks[0] && st == USC_OK; i++)
         st = check_marks(marks[i], o, err);
     if (st == USC_OK)
