@@ -168,7 +168,8 @@ USC_API USC_NODISCARD usc_status usc_judge_appeal(usc_judge *judge,
                                                   usc_judgement *out, usc_error *err);
 
 /**
- * The `n` worst elements, worst first, bad elements before all others; ties by index.
+ * The `n` worst elements, worst first, bad elements before all others; of scores that
+ * agree to 7 bits the first by index.
  * Uses the scores of the last look or appeal. *n_found <= n. Of a float64 output,
  * `yardstick` shows the reference.
  *

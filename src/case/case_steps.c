@@ -70,10 +70,12 @@ static usc_status after_steps(usc_case *c, usc_error *err)
     return look_nearby(c);
 }
 
-/* Whether the device gives the very value that a replay gave, rounded to its dtype. */
-static bool met(const usc_case *c, double got, double value)
+/* Whether the device gives at element `i` the very value that a replay gave, rounded to
+ * its dtype, and not the truth: that needs no excuse. */
+static bool met(const usc_case *c, int64_t i, double value)
 {
-    return isfinite(got) && isfinite(value) &&
+    const double got = c->d[i];
+    return isfinite(got) && isfinite(value) && got != usc_case_rounded(c, c->r[i]) &&
            usc_case_distance(c, got, value) <= SAME * fabs(value);
 }
 
@@ -104,7 +106,7 @@ static usc_status take_steps(usc_case *c, usc_error *err)
     const int64_t *places = c->given.a->data;
     const double *values = c->given.b->data;
     for (int64_t k = 0; k < n; k++)
-        if (places[k] >= 0 && places[k] < c->n && met(c, c->d[places[k]], values[k]))
+        if (places[k] >= 0 && places[k] < c->n && met(c, places[k], values[k]))
             c->marks[places[k]] = 1;
     for (int64_t i = 0; i < c->n; i++)
         c->n_before += c->marks[i];
@@ -298,7 +300,7 @@ static usc_status take_run(usc_case *c, usc_error *err)
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < c->n; i++)
-        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, c->d[i], run[i]) &&
+        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, i, run[i]) &&
             !vanished(c->r[i], run[i]))
             c->marks[i] = 1;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);

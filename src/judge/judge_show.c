@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#define RANK_BITS 7 /* by which one element is worse than another */
+
 static usc_status check_looked(const usc_judge *j, usc_error *err)
 {
     if (j->looked) return USC_OK;
@@ -20,14 +22,27 @@ typedef struct worst {
     int n, n_found;
 } worst;
 
-/* Keeps the list sorted; elements come in index order, so equal scores stay in it. */
+/* A score to two digits: where all lie as far off (zeros for whatever is right) the last
+ * bits of what they are held to, which a pack keeps as float32, choose none. */
+static double rank_of(double score)
+{
+    int e = 0;
+    if (!isfinite(score)) return score;
+    const double part = frexp(score, &e);
+    return ldexp(nearbyint(ldexp(part, RANK_BITS)), e - RANK_BITS);
+}
+
+/* Keeps the list sorted; elements come in index order, so equal ranks stay in it. */
 static void insert_worst(void *ctx, const usc_element *e)
 {
     worst *w = ctx;
     const double score = e->bad ? (double)INFINITY : e->score;
-    if (w->n_found == w->n && !(score > w->out[w->n - 1].score)) return;
-    int at = w->n_found < w->n ? w->n_found++ : w->n - 1;
-    for (; at > 0 && w->out[at - 1].score < score; at--)
+    const bool full = w->n_found == w->n;
+    if (full && !(score > w->out[w->n - 1].score)) return; /* most end here */
+    const double rank = rank_of(score);
+    if (full && !(rank > rank_of(w->out[w->n - 1].score))) return;
+    int at = full ? w->n - 1 : w->n_found++;
+    for (; at > 0 && rank_of(w->out[at - 1].score) < rank; at--)
         w->out[at] = w->out[at - 1];
     w->out[at] = (usc_example){.index = e->index,
                                .device = e->d,

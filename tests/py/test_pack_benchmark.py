@@ -10,6 +10,10 @@ import pytest
 import ways
 
 SEED, CASES, RIGHT, WRONG = 2029, 28, 1, 3
+FOUND = {  # where a pack once said something else, and the one device of it
+    ("hardswish", "zeros", "f16"): "noclamp",  # excused by steps what is as the truth has it
+    ("elu", "ties", "bf16"): "tile_zero",  # all as far off: another element was the worst
+}
 
 
 def drawn(seed, n):
@@ -24,10 +28,17 @@ def drawn(seed, n):
     return [a for f in found.values() for a in f[: n // 2]]
 
 
+def found_before():
+    for case, device in FOUND.items():
+        asked = bench_ops.asked(*case, 101)
+        asked.devices = {device: asked.devices[device]}
+        yield asked
+
+
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
     print("seed", SEED)
-    return ways.answers(drawn(SEED, CASES), tmp_path_factory.mktemp("drawn"), ["bench_ops"])
+    return ways.answers([*drawn(SEED, CASES), *found_before()], tmp_path_factory.mktemp("drawn"), ["bench_ops"])
 
 
 @pytest.mark.parametrize("way", ways.OTHERS)
@@ -40,3 +51,9 @@ def test_every_way_comes_to_what_a_check_says(said, way):
 def test_the_draw_has_verdicts_of_each_kind(said):
     counts = collections.Counter(ways["check"].verdict for ways in said.values())
     assert counts["pass"] >= CASES // 2 and counts["wrong"] + counts["reduced"] >= CASES, counts
+
+
+def test_what_needs_no_excuse_is_not_counted_as_excused(said):
+    """One element of 2,560 is off; 194 that are right lie where a step of some replay leads, too."""
+    found = said["hardswish, zeros, f16", "noclamp"]["check"]
+    assert found.verdict == "wrong" and "1 of 2,560 elements differ" in found.sentence and not found.notes

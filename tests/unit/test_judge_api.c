@@ -238,23 +238,25 @@ static void test_worst_elements_come_worst_first_and_bad_before_all(void **state
     fixture_set(&f, 10, f.r[10] * 1.25);
     fixture_set(&f, 20, f.r[20] * 1.5);
     fixture_set(&f, 30, (double)NAN);
+    fixture_set(&f, 40, f.r[40] * 1.5002); /* as far off as 20 is, but for its last bits */
     usc_judge *judge = NULL;
     usc_judgement v;
-    usc_example worst[3];
+    usc_example worst[4];
     int n_found = -1;
     assert_int_equal(fixture_open(&f, &judge), USC_OK);
-    assert_int_equal(usc_judge_worst(judge, 3, worst, &n_found, NULL), USC_E_ARG);
+    assert_int_equal(usc_judge_worst(judge, 4, worst, &n_found, NULL), USC_E_ARG);
     assert_int_equal(n_found, 0);
     assert_int_equal(fixture_appeal(&f, judge, &v), USC_OK);
     assert_int_equal(v.verdict, USC_VERDICT_NONFINITE);
-    assert_int_equal(usc_judge_worst(judge, 3, worst, &n_found, NULL), USC_OK);
-    assert_int_equal(n_found, 3);
+    assert_int_equal(usc_judge_worst(judge, 4, worst, &n_found, NULL), USC_OK);
+    assert_int_equal(n_found, 4);
     assert_int_equal(worst[0].index, 30);
     assert_true(isinf(worst[0].score) && isnan(worst[0].device));
     assert_int_equal(worst[1].index, 20);
-    assert_int_equal(worst[2].index, 10);
-    assert_true(worst[2].reference == f.r[10]);
-    assert_true(worst[1].score == v.max);
+    assert_int_equal(worst[2].index, 40);
+    assert_int_equal(worst[3].index, 10);
+    assert_true(worst[3].reference == f.r[10]);
+    assert_true(worst[2].score == v.max && worst[1].score < v.max);
     usc_judge_close(judge);
     fixture_free(&f);
 }
