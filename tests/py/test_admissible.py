@@ -167,9 +167,9 @@ def test_a_deviation_that_underflows_inside_is_accused(size):
     assert said(fn, (x,), fn(x)).verdict == "pass"
     assert said(fn, (x,), torch.zeros(64)).verdict in FLAGGED
     assert said(fn, (x,), torch.full((64,), math.inf)).verdict in FLAGGED
-    for few, fn in ((x[:3], fn), (x, torch.std)):  # no step either, where all that is off is off by few values
-        assert said(fn, (few,), fn(few)).verdict == "pass"
-        assert said(fn, (few,), torch.zeros_like(fn(few))).verdict in FLAGGED
+    for few, by in ((x[:3], fn), (x, torch.std)):  # no step either, where all that is off is off by few values
+        assert said(by, (few,), by(few)).verdict == "pass"
+        assert said(by, (few,), torch.zeros_like(by(few))).verdict in FLAGGED
 
 
 def test_what_float32_itself_underflows_is_said():
