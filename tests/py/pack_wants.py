@@ -392,7 +392,69 @@ NARROWER = {
         "reduced",
     ),
 }
-OWN.update(NARROWER)
+# ---- operators that write their arguments ----
+
+MOMENTS = (normal(64, seed=28), normal(64, seed=29), 0.1 * normal(64, seed=30), normal(64, seed=31).square())
+
+
+def in_place(kernel):
+    """A device that writes what `kernel` gives to the first argument."""
+
+    def run(x, *args, **kwargs):
+        return x.copy_(kernel(x.clone(), *args, **kwargs))
+
+    return run
+
+
+def added_last(x, dim, index, source):
+    """Of rows that are added to one place the last alone arrives."""
+    return x.index_copy(dim, index, x.index_select(dim, index) + source)
+
+
+def moments_kept(x, *args):
+    """Statistics that are not moved."""
+    return torch.batch_norm(x, *args[:2], None, None, True, *args[5:7], False), *of_cpu(
+        "aten::_native_batch_norm_legit"
+    )(x, *args)[1:]
+
+
+TO = torch.tensor([3, 0, 3, 5, 1, 3])
+NORM = (normal(16, 8, seed=32), normal(8, seed=33), normal(8, seed=34), normal(8, seed=35), normal(8, seed=36).square())
+ADDED = ("aten::add_.Tensor", (normal(30, 40, seed=37), normal(40, seed=38)))
+SCALED = ("aten::mul_.Tensor", (normal(30, 40, seed=39).bfloat16(), normal(30, 40, seed=40).bfloat16()))
+PRODUCT = ("aten::addmm_", (normal(20, 24, seed=41), normal(20, 96, seed=42), normal(96, 24, seed=43)))
+ROWS_ADDED = ("aten::index_add_", (normal(8, 32, seed=44), 0, TO, normal(6, 32, seed=45)))
+NORMED = ("aten::_native_batch_norm_legit", (*NORM, True, 0.1, 1e-5))
+STEPPED = ("aten::addcdiv_", (MOMENTS[0], MOMENTS[2], MOMENTS[3].sqrt() + 1e-8))
+FILLED = ("aten::masked_fill_.Scalar", (normal(30, 40, seed=46), normal(30, 40, seed=47) > 0, -1.0))
+IN_PLACE = {
+    "in place: sum": (ADDED, in_place(torch.add), "pass"),
+    "in place: sum, a row not": (ADDED, in_place(lambda x, y: torch.cat([x[:29] + y, x[29:]])), "wrong"),
+    "in place: products": (SCALED, in_place(torch.mul), "pass"),
+    "in place: products, cut off": (SCALED, in_place(lambda x, y: cut_off(x.float() * y.float())), "wrong"),
+    "in place: product": (PRODUCT, in_place(torch.addmm), "pass"),
+    "in place: product in bfloat16": (
+        PRODUCT,
+        in_place(lambda c, a, b: c + (a.bfloat16() @ b.bfloat16()).float()),
+        "reduced",
+    ),
+    "in place: rows": (ROWS_ADDED, in_place(torch.index_add), "pass"),
+    "in place: rows, the last alone": (ROWS_ADDED, in_place(added_last), "wrong"),
+    "in place: statistics": (NORMED, lambda *a: operator("aten::_native_batch_norm_legit")(*a), "pass"),
+    "in place: statistics not moved": (NORMED, moments_kept, "wrong"),
+    "in place: step": (STEPPED, in_place(torch.addcdiv), "pass"),
+    "in place: step of nothing": (STEPPED, in_place(lambda x, *_: x), "wrong"),
+    "in place: filled": (FILLED, in_place(torch.masked_fill), "pass"),
+    "in place: filled otherwise": (FILLED, in_place(lambda x, m, v: x.masked_fill(~m, v)), "wrong"),
+}
+
+
+def cut_off(x):
+    """In bfloat16, rounded towards zero."""
+    return (x.view(torch.int32) >> 16 << 16).view(torch.float32).bfloat16()
+
+
+OWN.update(NARROWER | IN_PLACE)
 OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE | SHARES)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},

@@ -115,3 +115,15 @@ ARGUMENTS = {
 def test_arguments_that_cannot_be_replayed_are_named(kind):
     said = verdict(lambda x: x * 2, X, ARGUMENTS[kind]())
     assert said.verdict == "unjudged" and kind in said.sentence and "args[0]" in said.sentence
+
+
+def test_an_operator_in_place_is_told_by_what_it_left():
+    """What it returns is the argument that it wrote, and stands once: it may be left out, and be no other tensor."""
+    y, z = torch.randn(6, 4, generator=torch.Generator().manual_seed(8)), torch.zeros(5, 4)
+    right, op = X @ y, torch.ops.aten.addmm_.default
+    said = [
+        ulpscope.judge_call(op, (z, X, y), {}, out, mutated=((left, X, y), {}), cause=False)
+        for out, left in ((right, right), (None, right), (None, right + 1), (right, z), (right + 1, right))
+    ]
+    assert [s.verdict for s in said] == ["pass", "pass", "wrong", "wrong", "wrong"]
+    assert "in args[0]" in said[3].sentence and "out[0] is not the argument that it wrote" in said[4].sentence

@@ -88,8 +88,9 @@ class TraceWriter:
             self._row(kind, make(number))
         return self.ids[kind, key]
 
-    def add(self, op, *args, parent=0, composite=False, module="block", out=(), state=None, **kwargs):
-        """Adds one call; `out` are its results. Returns its sequence number."""
+    def add(self, op, *args, parent=0, composite=False, module="block", out=(), wrote=None, state=None, **kwargs):
+        """Adds one call; `out` are its results, `wrote` (path -> tensor) the arguments that it wrote, as it left them.
+        Returns its sequence number."""
         maker = Maker()
         arguments = {
             "args": [maker.argument(a, f"args[{i}]") for i, a in enumerate(args)],
@@ -97,6 +98,8 @@ class TraceWriter:
         }
         for i, t in enumerate(out):
             maker.tensor(t, f"out[{i}]", "out")
+        for path, t in (wrote or {}).items():
+            maker.tensor(t, path, "mutated")
         self.n_calls += 1
         op_id = self._id("op", op, lambda n: Op(n, text(op), b""))
         module_id = self._id("module", module, lambda n: Module(n, text(module), b"Block"))

@@ -28,6 +28,7 @@ from ulpscope.session.judging import judge_call
 
 HERE = Path(__file__).resolve().parent
 OTHERS = ("outputs", "live check", "pack")  # each is held to "check"
+BITS = 0.01  # quantiles come from bins: an element at the end of one may lie on either side when a pack rounds it
 JUDGED = ("pass", "reduced", "wrong")  # which have bits
 NUMBER = re.compile(r"(?<=with )[0-9.]+(?= effective bits)")  # compared as such: 0.05 may round up or down
 Said = collections.namedtuple("Said", "verdict bits sentence notes")
@@ -60,17 +61,13 @@ def operator(op):
     return getattr(getattr(getattr(torch.ops, space), name), overload or "default")
 
 
-def writes(op):
-    """Whether an operator writes arguments by its schema: the traces here keep no contents after a call, and a verdict
-    on outputs takes them beside."""
-    return operator(op)._schema.is_mutable
-
-
 def answers(asked, folder, imports=()):
-    """(name of a call, name of a device) -> {way: Said}; an operator that writes arguments has a check and a pack."""
+    """(name of a call, name of a device) -> {way: Said}."""
     asked, said, gave = list(asked), collections.defaultdict(dict), {}
     folder = Path(folder)
-    captured(folder / "trace", {i: (a, a.captured) for i, a in enumerate(asked, 1)})
+    captured(
+        folder / "trace", {i: (a, {f"out[{k}]": t for k, t in enumerate(a.captured)}) for i, a in enumerate(asked, 1)}
+    )
     with _core.Trace(str(folder / "trace")) as trace:
         for number, one in enumerate(asked, 1):
             for name, device in one.devices.items():
@@ -80,12 +77,11 @@ def answers(asked, folder, imports=()):
     numbered = [[(i, a, name) for name in a.devices] for i, a in enumerate(asked, 1)]
     for turn, row in enumerate(zip_longest(*numbered)):
         given = {i: (a, gave[a.name, name]) for i, a, name in filter(None, row)}
-        alone = {i: (a, list(outputs.values())) for i, (a, outputs) in given.items() if not writes(a.op)}
         names = {i: (a.name, name) for i, a, name in filter(None, row)}
         found = {
             "pack": packed(folder, turn, given),
-            "live check": live(folder / f"trace{turn}", alone),
-            "outputs": {i: on_outputs(*one) for i, one in alone.items()},
+            "live check": live(folder / f"trace{turn}", given),
+            "outputs": {i: on_outputs(*one) for i, one in given.items()},
         }
         for way, by_number in found.items():
             for number, verdict in by_number.items():
@@ -94,9 +90,22 @@ def answers(asked, folder, imports=()):
 
 
 def captured(path, given):
-    """Writes a trace of calls with what they gave; their numbers there."""
+    """Writes a trace of calls with what they gave and wrote, by path; their numbers there."""
     with TraceWriter(path) as t:
-        return {number: t.add(a.op, *a.args, out=out, **a.kwargs) for number, (a, out) in given.items()}
+        return {
+            i: t.add(a.op, *a.args, out=returned(gave), wrote=written(gave), **a.kwargs)
+            for i, (a, gave) in given.items()
+        }
+
+
+def returned(gave):
+    """Results among what a device gave by path."""
+    return [t for path, t in gave.items() if path.startswith("out[")]
+
+
+def written(gave):
+    """Arguments that were written, by path."""
+    return {path: t for path, t in gave.items() if not path.startswith("out[")}
 
 
 def told(call, verdict):
@@ -126,10 +135,29 @@ def live(path, given):
         return {i: told(*judge_captured(trace, trace.call(at), 0, host.Groups())[:2]) for i, at in numbers.items()}
 
 
-def on_outputs(asked, tensors):
+def left(asked, wrote):
+    """Arguments and keywords with those that were written as they were left."""
+
+    def after(path, value):
+        if isinstance(value, (list, tuple)):
+            return [after(f"{path}[{i}]", v) for i, v in enumerate(value)]
+        return wrote.get(path, value)
+
+    return after("args", asked.args), {k: after(f"kwargs.{k}", v) for k, v in asked.kwargs.items()}
+
+
+def on_outputs(asked, gave):
     """What a verdict on outputs says."""
-    out = tuple(tensors) if len(tensors) > 1 else tensors[0]
-    found = ulpscope.judge_call(operator(asked.op), asked.args, asked.kwargs, outputs=out, cause=False)
+    out, wrote = returned(gave), written(gave)
+    out = tuple(out) if len(out) > 1 else out[0] if out else None
+    found = ulpscope.judge_call(
+        operator(asked.op),
+        asked.args,
+        asked.kwargs,
+        outputs=out,
+        mutated=left(asked, wrote) if wrote else None,
+        cause=False,
+    )
     return Said(found.verdict, found.effective_bits, found.sentence, "; ".join(found.notes))
 
 
@@ -159,6 +187,14 @@ def run(*words):
     )  # 2: some are not judged
 
 
+def causeless(sentence, other):
+    """A sentence without the cause that follows what another one says: `... (2 of 8 elements differ): CAUSE; not ...`."""
+    said, _, left = other.partition("; not judged: ")
+    if left and sentence.startswith(said) and sentence.endswith(other[len(said) :]):
+        return other
+    return other if sentence.startswith(other) else sentence
+
+
 def known(bits):
     """Bits that are told; None where none are."""
     return None if bits is None or math.isnan(bits) else bits
@@ -168,14 +204,15 @@ def differ(one, other):
     """What two answers do not have in common; "" where they are the same. A cause may follow a sentence of `one`."""
     if one.verdict != other.verdict:
         return "verdict"
-    if not NUMBER.sub("", one.sentence).startswith(NUMBER.sub("", other.sentence)):
+    one_said, other_said = (NUMBER.sub("", said.sentence) for said in (one, other))
+    if causeless(one_said, other_said) != other_said:
         return "sentence"
     if one.notes != other.notes:
         return "notes"
     bits = known(one.bits), known(other.bits)
     if one.verdict not in JUDGED or bits == (None, None):
         return ""
-    return "bits" if None in bits or abs(bits[0] - bits[1]) > 1e-4 else ""
+    return "bits" if None in bits or abs(bits[0] - bits[1]) > BITS else ""
 
 
 def differences(said):

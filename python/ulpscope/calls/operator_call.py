@@ -33,12 +33,15 @@ class OperatorCall(Call):
 
 
 def operator_call(
-    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: dict[str, Any] | None = None,
+    left: bool = False,
 ) -> Call | None:
-    """The call; None where the function is no operator, or one that writes arguments by its schema, gives what
-    is no tensor, or is given tensors that a trace does not hold as they are."""
+    """The call; None where the function is no operator, gives what is no tensor, is given tensors that a trace does
+    not hold as they are, or writes arguments by its schema and nobody says how these were `left`."""
     function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
-    if function is None or is_autocast_on("cpu") or not _is_plain(function._schema):
+    if function is None or is_autocast_on("cpu") or not _is_plain(function._schema, left):
         return None
     if any(isinstance(a, torch.Tensor) and a.is_quantized for a in (*args, *kwargs.values())):
         return None
@@ -63,12 +66,13 @@ def _overload(function, args, kwargs):
     return function if isinstance(function, OpOverload) else None
 
 
-def _is_plain(schema):
-    """Whether it gives new tensors alone."""
+def _is_plain(schema, left):
+    """Whether it gives new tensors alone; where it is known how it `left` its arguments, these as well."""
+    writes = any(map(is_write, schema.arguments))
     return (
-        bool(schema.returns)
-        and not any(map(is_write, schema.arguments))
-        and all(str(r.type) in TENSORS and r.alias_info is None for r in schema.returns)
+        bool(schema.returns or writes)
+        and (left or not writes)
+        and all(str(r.type) in TENSORS and (r.alias_info is None or is_write(r)) for r in schema.returns)
     )
 
 

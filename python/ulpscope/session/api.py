@@ -56,7 +56,7 @@ def judge_call(
     are held to, computed in float64. `args` and `kwargs` are as they were before the call.
     `outputs` is what the device returned: a tensor or nested tuples, lists and dicts of
     them. `mutated=(args, kwargs)` are the arguments as the device left them; without it
-    only what was returned is judged.
+    only what was returned is judged. Of an operator in place `outputs` may be None beside it.
 
     `standard` names another rule, e.g. "torch-close" or "allclose:1e-3,1e-3"
     (docs/reference/metrics.md, 3): the verdict is then `pass`, `wrong` or `unjudged`, `status` is in
@@ -79,7 +79,7 @@ def judge_call(
         def judge(call):
             return _explained(call, _verdict(call, outputs, mutated), seconds)
 
-        return _judged(fn, args, kwargs, judge, name_of(fn))
+        return _judged(fn, args, kwargs, judge, name_of(fn), left=mutated is not None)
     by = _judged(fn, args, kwargs, lambda call: _by(rule, call, outputs, mutated, benchmark), name_of(fn))
     by.standard = rule.name
     return by
@@ -321,12 +321,12 @@ def _check_mutated(fn, args, mutated):
         raise ValueError(f"mutated holds {len(mutated[0])} arguments where the call has {len(args)}")
 
 
-def _judged(fn, args, kwargs, judge, name, note=""):
+def _judged(fn, args, kwargs, judge, name, note="", left=False):
     """The public verdict of `judge(call)` on what is called `name`, held to `fn`; `unjudged`
-    where anything fails."""
+    where anything fails. `left`: how arguments were left is known, too."""
     try:
         with kept_state([*args, *(kwargs or {}).values()]):
-            call = operator_call(fn, args, kwargs) or call_of(fn, args, kwargs)
+            call = operator_call(fn, args, kwargs, left) or call_of(fn, args, kwargs)
             verdict = judge(call)
     except Exception as problem:
         foreign(problem)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..calls.callable import as_numbers, same_bytes, storage_bytes
-from ..calls.replay import Bound, TensorAt, flatten, mapped, plain
+from ..calls.replay import Bound, TensorAt, flatten, is_write, mapped, plain
 from ..executors.device import Answer, trespass
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
     """The device's outputs and written arguments under the paths of the call."""
     given = {p: plain(t).clone() for p, t in as_numbers(call, dict(flatten(outputs))).items()}
+    again = {p: given.pop(p) for p in [p for p in given if _again(call, p)]}
     wrong = ""
     if mutated is None:
         call.mutated = {}
@@ -28,17 +29,32 @@ def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
     if mutated is not None:
         left = _left(call, mutated)
         call.mutated = {p: v for p, v in call.mutated.items() if p in left}
-        wrong = _trespass(call, left)
+        wrong = _trespass(call, left) or _elsewhere(call, again, left)
     if call.native is not None:
         gone = call.views.keys() - call.mutated.keys()
         call.native = {p: t for p, t in call.native.items() if p not in gone}
         given = by_order(given, [p for p in call.native if p not in call.views])
     if mutated is not None:
-        for path in call.mutated:
+        for path in [p for p in call.written() if p in left]:
             given[path] = plain(left[path]).clone()
             view = call.views[path]
             before[path] = plain(_as_viewed(call.storages[view.storage], view)).clone()
     return Answer(given, wrong, before)
+
+
+def _again(call, path):
+    """Whether that result is a written argument by the operator's schema, which stands among these."""
+    returns = call.schema.returns if call.schema else ()
+    return any(is_write(r) and path.startswith(f"out[{i}]") for i, r in enumerate(returns))
+
+
+def _elsewhere(call, again, left):
+    """Of results that are written arguments: one that is not what any of these was left as."""
+    kept = [plain(left[p]) for p in call.written() if p in left]
+    for path, result in again.items():
+        if not any(same_bytes(t, result) for t in kept):
+            return f"{path} is not the argument that it wrote"
+    return ""
 
 
 def by_order(given: dict[str, torch.Tensor], paths: Sequence[str]) -> dict[str, torch.Tensor]:
