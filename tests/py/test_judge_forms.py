@@ -123,7 +123,7 @@ def test_an_operator_in_place_is_told_by_what_it_left():
     right, op = X @ y, torch.ops.aten.addmm_.default
     said = [
         ulpscope.judge_call(op, (z, X, y), {}, out, mutated=((left, X, y), {}), cause=False)
-        for out, left in ((right, right), (None, right), (None, right + 1), (right, z), (right + 1, right))
+        for out, left in ((right, right), (None, right), (None, right + 1), (None, z), (right + 1, right))
     ]
     assert [s.verdict for s in said] == ["pass", "pass", "wrong", "wrong", "wrong"]
     assert "in args[0]" in said[3].sentence and "out[0] is not the argument that it wrote" in said[4].sentence
