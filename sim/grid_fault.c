@@ -12,6 +12,7 @@
 
 #include "blocks.h"
 #include "grid_parts.h"
+#include "trap.h"
 
 #define ALT_SIZE ((size_t)64 << 10)
 
@@ -21,7 +22,8 @@ static struct sigaction before[N_SIGNALS];
 static stack_t before_stack;
 
 static volatile struct {
-    bool happened, writes;
+    bool happened;
+    usc_trap_access access;
     int number;
     const char *address;
     const char *code;
@@ -51,13 +53,8 @@ static void on_signal(int number, siginfo_t *info, void *context)
     caught.happened = true;
     caught.number = number;
     caught.address = info->si_addr;
-    caught.code = NULL;
-    caught.writes = false;
-#if defined(__x86_64__) && defined(REG_ERR)
-    const ucontext_t *c = context;
-    caught.code = (const char *)(uintptr_t)c->uc_mcontext.gregs[REG_RIP];
-    caught.writes = (c->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-#endif
+    caught.code = usc_trap_code(context);
+    caught.access = usc_trap_access_of(context, info->si_addr);
     usc_grid_stop();
 }
 
@@ -187,6 +184,11 @@ void usc_grid_where(const void *address, char *out, size_t size)
 
 bool usc_grid_fault_told(void)
 {
+    static const char *const verbs[] = {
+        [USC_TRAP_TOUCHES] = "touches",
+        [USC_TRAP_READS] = "reads",
+        [USC_TRAP_WRITES] = "writes",
+    };
     char who[192], line[160], where[160];
     if (!caught.happened) return false;
     caught.happened = false;
@@ -200,6 +202,6 @@ bool usc_grid_fault_told(void)
     }
     usc_grid_where(caught.address, where, sizeof where);
     (void)usc_error_set(&usc_grid.failure, USC_E_ARG, -1, "%s: %s %s%s%s", who,
-                        caught.writes ? "writes" : "reads", where, at, line);
+                        verbs[caught.access], where, at, line);
     return true;
 }

@@ -2,6 +2,7 @@
 // A violation of memory tells who: one sentence on standard error, then the signal as it
 // would have come. A fault at any other address goes to the handler that was there.
 #include "blocks.h"
+#include "trap.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -88,17 +89,6 @@ static void tell(const block *b, const char *at, const char *what, const char *w
     if (write(STDERR_FILENO, text, length) < 0) return; /* there is nobody to tell */
 }
 
-static const char *verb(const void *context)
-{
-#if defined(__x86_64__) && defined(REG_ERR)
-    const ucontext_t *c = context;
-    return (c->uc_mcontext.gregs[REG_ERR] & 2) != 0 ? "writes to" : "reads";
-#else
-    (void)context;
-    return "touches";
-#endif
-}
-
 static const char *why(const block *b, bool writes)
 {
     if (b == NULL || !b->live) return "";
@@ -109,11 +99,16 @@ static const char *why(const block *b, bool writes)
 
 static void tell_fault(const char *at, const void *context)
 {
-    const char *touched = verb(context);
+    static const char *const verbs[] = {
+        [USC_TRAP_TOUCHES] = "touches",
+        [USC_TRAP_READS] = "reads",
+        [USC_TRAP_WRITES] = "writes to",
+    };
+    const usc_trap_access access = usc_trap_access_of(context, at);
     /* Behind a block that ends at it lies the closed page. */
     const block *b = usc_sim_block_of(at);
     if (b == NULL) b = usc_sim_block_of(at - usc_sim_page_size());
-    tell(b, at, touched, why(b, strcmp(touched, "writes to") == 0));
+    tell(b, at, verbs[access], why(b, access == USC_TRAP_WRITES));
 }
 
 /* Prints, which a handler should not: the process is about to end. Whoever had the signal

@@ -347,7 +347,14 @@ static void test_signals(void **state)
     assert_non_null(
         strstr(failure_of(&h), "thread (0,0,0): reads through a null pointer"));
     h = launch(divides, &w, 1, 4);
+    out[0] = 1;
+#if defined(__aarch64__) /* whose quotient is 0 then: nothing stops */
+    assert_string_equal(failure_of(&h), "");
+    assert_true(out[0] == 0);
+#else
     assert_non_null(strstr(failure_of(&h), "divides an integer by zero"));
+    assert_true(out[0] == 1);
+#endif
     h = launch(recurses, &w, 1, 4);
     assert_non_null(strstr(failure_of(&h), "writes below its stack"));
 }
