@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The action for GitHub: its one step, run as a runner would, on a right device and on one with a fault."""
+"""The action for GitHub and the job for GitLab: run as a runner would, on a right device and on one with a fault."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAIN = """
@@ -46,3 +51,62 @@ def test_the_action_checks_a_program(tmp_path):
     assert known.returncode == 0, known.stdout + known.stderr
     excused = step(tmp_path, **wrong | {"out": "excused"}, options=faulty + " --allow intermittent:aten::addm*")
     assert excused.returncode == 0, excused.stdout + excused.stderr
+
+
+def job():
+    """What the job of the page holds, read as YAML."""
+    yaml = pytest.importorskip("yaml")
+    page = (ROOT / "docs/how-to/use-it-in-ci.md").read_text()
+    (text,) = re.findall(r"^On GitLab.*\n\n```yaml\n((?:.*\n)+?)```$", page, re.M)
+    (told,) = yaml.safe_load(text).values()
+    assert told.keys() == {"script", "artifacts"}, "a key that nothing here reads"
+    return told
+
+
+def gitlab(folder, script, **env):
+    """The lines of a script one after another, as GitLab's runner gives them to a shell; its output in one."""
+    text = "set -eo pipefail\n" + "".join(f"{line}\n" for line in script)
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc"], input=text, cwd=folder, env=os.environ | env, capture_output=True, text=True
+    )
+
+
+def failures(path):
+    return [f.get("message", "") + (f.text or "") for f in ElementTree.parse(path).iter("failure")]
+
+
+def test_the_job_for_gitlab_checks_a_program(tmp_path):
+    """Against a right baseline a right device passes, one with a fault does not, and its own result excuses it.
+    What the job keeps is there each time, and its JUnit file names the fault."""
+    told = job()
+    kept, junit = told["artifacts"]["paths"], told["artifacts"]["reports"]["junit"]
+    assert told["artifacts"]["when"] == "always" and any("npu:0" in line for line in told["script"])
+    script = [line.replace("npu:0", "sim:0") for line in told["script"]]
+    first = [line.replace(" --baseline main.json", "") for line in script]
+    assert first != script
+
+    def run(name, lines, baseline=None, **env):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "train.py").write_text(TRAIN.replace("sys.argv[1]", "'sim:0'"))
+        if baseline:
+            shutil.copy(tmp_path / baseline / "ulpscope-out/result.json", folder / "main.json")
+        done = gitlab(folder, lines, **env)
+        assert all((folder / path).is_dir() for path in kept), done.stdout + done.stderr
+        assert json.loads((folder / "ulpscope-out/result.json").read_text())
+        return done, failures(folder / junit)
+
+    right, none = run("first", first)
+    assert right.returncode == 0 and none == [], right.stderr
+    fault = {"ULPSCOPE_SIM_FAULTS": "aten::addmm:tf32"}
+    wrong, told_of = run("faulty", script, "first", **fault)
+    assert wrong.returncode == 1 and told_of and all("addmm" in text for text in told_of), (told_of, wrong.stderr)
+    known, left = run("known", script, "faulty", **fault)
+    assert known.returncode == 0 and left == [], known.stdout + known.stderr
+
+
+def test_a_job_without_its_baseline_says_so(tmp_path):
+    """The first run of a branch has none: trouble, with the file's name, and no verdict."""
+    (tmp_path / "train.py").write_text(TRAIN.replace("sys.argv[1]", "'cpu'"))
+    done = gitlab(tmp_path, [line.replace("npu:0", "sim:0") for line in job()["script"]])
+    assert done.returncode == 2 and "main.json" in done.stderr, done.stderr
