@@ -171,6 +171,13 @@ static void look_at_cache(doctor *d)
         doctor_mend(f, "rm %s, or export ULPSCOPE_CACHE=FOLDER", path);
         return;
     }
+    struct statvfs disk;
+    if (statvfs(path, &disk) == 0 && (disk.f_flag & ST_NOEXEC) != 0) {
+        doctor_finding *f = doctor_wrong(
+            d, "cache", "%s is mounted noexec: no glue can be loaded from there", path);
+        doctor_mend(f, "export ULPSCOPE_CACHE=FOLDER, one from which programs run");
+        return;
+    }
     look_at_folder(d, "cache", path, "ULPSCOPE_CACHE");
 }
 
