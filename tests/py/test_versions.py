@@ -277,21 +277,56 @@ def test_the_tests_of_a_row_need_nothing_of_this_tree():
         assert "__file__" not in text, name
 
 
-@pytest.mark.parametrize("fails, state", [(False, "works"), (True, "does not")])
-def test_a_row_runs_the_tests_beside_it(tmp_path, monkeypatch, fails, state):
-    (tmp_path / "row.py").write_text((ROOT / "packaging" / "row.py").read_text())
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_one.py").write_text(f"def test_one(): assert not {fails}\n")
-    spec = importlib.util.spec_from_file_location("row_of_a_copy", tmp_path / "row.py")
+def row_of(folder):
+    """packaging/row.py from a copy in a folder."""
+    (folder / "row.py").write_text((ROOT / "packaging" / "row.py").read_text())
+    spec = importlib.util.spec_from_file_location("row_of_a_copy", folder / "row.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    done = module.Row(tmp_path, tmp_path)
+    return module
+
+
+@pytest.mark.parametrize("fails, state", [(False, "works"), (True, "does not")])
+def test_a_row_runs_the_tests_beside_it(tmp_path, monkeypatch, fails, state):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_one.py").write_text(f"def test_one(): assert not {fails}\n")
+    done = row_of(tmp_path).Row(tmp_path, tmp_path)
     done.compat()
     assert done.found["compat"][0] == state
     (tmp_path / "tests").rename(tmp_path / "elsewhere")
     done.found.clear()
     done.compat()
     assert done.found == {}
+
+
+def test_a_row_excuses_what_its_torch_computes_wrong(tmp_path):
+    allowed = row_of(tmp_path).allowed
+    softmax = ["--allow", "reduced:aten::_softmax_backward_data"]
+    assert [allowed(v) for v in ("2.4.1+cu121", "2.6.0+debian", "2.7.1+cu126", "2.13.0", "2.10.0")] == [
+        *[softmax] * 2,
+        *[[]] * 3,
+    ]
+
+
+def test_a_row_does_some_things_anew_and_keeps_the_others(tmp_path):
+    made, no = row_of(tmp_path).Row, [sys.executable, "-c", "raise SystemExit(1)"]
+    first = made(tmp_path, tmp_path)
+    first.run("check", no)
+    first.run("demo", [sys.executable, "-c", ""])
+    anew = made(tmp_path, tmp_path, ["check"])
+    anew.run("check", [sys.executable, "-c", ""])
+    anew.run("demo", no)
+    assert {name: anew.found[name][0] for name in ("check", "demo")} == {"check": "works", "demo": "works"}
+    assert first.found["check"][0] == "does not"
+
+
+def test_what_was_done_stays_where_some_things_are_done_anew(tmp_path):
+    (tmp_path / "a.whl").write_text("")
+    for only, there in (([], False), (["check"], True), ([], False)):
+        work = matrix.lay(tmp_path, tmp_path / "a.whl", only)
+        assert (work / "out" / "row.json").exists() == there and (work / "row.py").exists()
+        (work / "out").mkdir(exist_ok=True)
+        (work / "out" / "row.json").write_text("{}")
 
 
 def test_headers_that_serve_another_machine(tmp_path):
