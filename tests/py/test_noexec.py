@@ -71,6 +71,16 @@ def test_a_cache_in_it_is_told_with_its_variable(folder):
         assert not list(cache.rglob("*.so")) and not list(cache.rglob("*.o")), "it was compiled first"
 
 
+def test_what_a_compiler_leaves_in_it_is_told_with_its_variable(folder):
+    """As it is by default: Inductor's kernels lie in a folder of /tmp."""
+    call = "ulpscope.check_call(torch.sin, (torch.ones(64),), via='inductor')"
+    program = f"import torch, ulpscope\nprint({call})\n"
+    env = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "kernels")}
+    done = noexec(sys.executable, "-c", program, cwd=folder, env=env)
+    assert "mounted noexec; set TORCHINDUCTOR_CACHE_DIR" in done.stdout + done.stderr, done.stdout + done.stderr
+    assert "unsupported" in done.stdout + done.stderr
+
+
 def test_doctor_tells_of_it(folder):
     env = {"ULPSCOPE_CACHE": str(folder / "cache"), "ULPSCOPE_PYTHON": "/nonexistent/python3"}
     done = noexec(PROGRAM, "doctor", "--json", env=env)

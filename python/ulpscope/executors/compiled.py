@@ -5,6 +5,7 @@ device that torch knows by name. Knows nothing of references and verdicts."""
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -223,4 +224,10 @@ def first_line(problem: BaseException) -> str:
     """The first line of what a compiler raised, without the frames of dynamo around it."""
     problem = getattr(problem, "inner_exception", None) or problem
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    closed = re.search(r"(/\S+)/[^/\s]+: failed to map segment from shared object", lines[0] if lines else "")
+    if closed:
+        return (
+            f"nothing can be loaded from {closed[1]}, which is mounted noexec; set TORCHINDUCTOR_CACHE_DIR to a folder "
+            "from which programs run"
+        )
     return lines[0][:200] if lines else type(problem).__name__
