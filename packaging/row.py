@@ -202,7 +202,8 @@ class Row:
         if not tests.is_dir() or importlib.util.find_spec("pytest") is None:
             print("not done  compat (it needs pytest and the tests beside this file)", flush=True)
             return
-        self.run("compat", [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests])
+        tested = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]
+        self.run("compat", tested, limit=COMPILING_S)  # of kernels
 
     def all(self):
         tool = program()
