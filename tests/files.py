@@ -3,7 +3,8 @@
 The Python tests, each file in a process of its own, one more at a time than there are
 processors (at most four): what one file leaves behind in its process, a device, kernels,
 threads, or a crash, no other file meets. These processes, and those that tests start, are
-forked with torch loaded (tests/warm); a file with a line `COLD = "why"` starts fresh ones.
+forked with torch loaded (tests/warm); a file with a line `COLD = "why"` starts fresh ones. No plugin of pytest's is
+loaded that no test asks for: each takes longer to load than some files take.
 
 The files that took longest the last time start first; with names of files only those run. What
 each said lies in BUILD/test-output, what each cost in BUILD/test-costs.json, which `--costs` lists:
@@ -68,7 +69,7 @@ class Warm:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **(self.settings if warm else {})},
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **(self.settings if warm else {})},
         )
 
     def used(self, file):

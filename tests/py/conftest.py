@@ -23,6 +23,9 @@ torch.set_num_threads(1)
 # A mistake of ours is raised, also where a program that is not ours must not be hurt by it.
 os.environ["ULPSCOPE_STRICT"] = "1"
 
+# That is for this process (tests/files.py), and not for the ones of pytest that tests start.
+os.environ.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)
+
 # Unbuffered, a print of several words is several writes, and ranks that share an output mix them.
 os.environ.pop("PYTHONUNBUFFERED", None)
 

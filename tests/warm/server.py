@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes with torch loaded, for tests that start many: `python server.py SOCKET LOG`.
 
-A fresh process computes for a second and a half before it has torch, and two more before it has
-torch's compiler, which each optimizer and many a shape of a result ask for. `python.c` stands for
-an interpreter: what it is started with comes here, and a fork of this process runs it, for which
-these are not loaded, but their imports are quick. Settings that a process reads when it
+A fresh process computes for a second and a half before it has torch, two more before it has
+torch's compiler, which each optimizer and many a shape of a result ask for, and a quarter of one
+for pytest. `python.c` stands for an interpreter: what it is started with comes here, and a fork of
+this process runs it, for which these are not loaded, but their imports are quick. Settings that a process reads when it
 starts or loads torch (`READ_EARLY`) must be this one's; else a server that has them, SOCKET.1 and
 so on, started when they are asked for again, or the interpreter itself.
 
@@ -14,6 +14,7 @@ start that found no fit process, why.
 
 import array
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
@@ -51,7 +52,7 @@ READ_LATE = {
     "TORCH_DEVICE_BACKEND_AUTOLOAD",
     "TORCH_NCCL_ASYNC_ERROR_HANDLING",
 }
-HIDDEN = ("torch._dynamo", "torch._inductor", "sympy")  # of what is loaded with torch's compiler
+HIDDEN = ("torch._dynamo", "torch._inductor", "sympy", "pytest", "_pytest")  # what a plain process does not have
 HERE, MOST_SIBLINGS = 1, 8
 LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("AS", "DATA", "STACK")]  # of what is loaded
 LATE_LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("FSIZE", "NOFILE", "CORE", "CPU")]
@@ -263,10 +264,15 @@ class Shown(importlib.abc.Loader):
 
 
 def load():
-    """Loads torch and its compiler; of these, what is to be hidden by name: torch and what nobody has unasked."""
+    """Loads torch, its compiler and pytest; what is to be hidden by name of it: torch and what nobody has unasked."""
     import torch
     import torch._dynamo
 
+    with contextlib.suppress(ImportError):
+        import _pytest.config
+
+        for plugin in _pytest.config.default_plugins:
+            importlib.import_module(f"_pytest.{plugin}")
     del torch._inductor, torch._dynamo
     return {name: it for name, it in sys.modules.items() if name == "torch" or name.startswith(HIDDEN)}
 
