@@ -23,11 +23,13 @@ import importlib.machinery
 import io
 import itertools
 import multiprocessing.process
+import multiprocessing.spawn
 import os
 import re
 import resource
 import runpy
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -332,8 +334,9 @@ def become(request, path, hidden):
         stream(2, "<stderr>", "w", "backslashreplace", at_once),
     )
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = streams
-    sys.executable, sys.orig_argv = request.argv[0], request.argv
+    sys.executable, sys.orig_argv = os.path.abspath(shutil.which(request.argv[0]) or request.argv[0]), request.argv
     multiprocessing.process.ORIGINAL_DIR = request.folder
+    multiprocessing.spawn.set_executable(sys.executable)
     own = "" if "-I" in request.options() else os.environ.get("PYTHONPATH", "")
     sys.path[:] = [p for p in own.split(os.pathsep) if p] + path
     sys.modules.pop("sitecustomize", None)
