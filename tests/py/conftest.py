@@ -2,7 +2,9 @@
 """What every test needs of its surroundings."""
 
 import os
+import shutil
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -26,11 +28,32 @@ os.environ["ULPSCOPE_STRICT"] = "1"
 # That is for this process (tests/files.py), and not for the ones of pytest that tests start.
 os.environ.pop("PYTEST_DISABLE_PLUGIN_AUTOLOAD", None)
 
+# What tests compile, a run before has compiled: torch's headers take a minute.
+if Path("/usr/lib/ccache/g++").exists():
+    os.environ["PATH"] = f"/usr/lib/ccache:{os.environ['PATH']}"
+
 # Unbuffered, a print of several words is several writes, and ranks that share an output mix them.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_in_a_run_before(tmp_path_factory):
-    """Where there is ccache, it finds that again, though each run has a folder of another name."""
-    os.environ.update(CCACHE_BASEDIR=str(tmp_path_factory.getbasetemp()), CCACHE_NOHASHDIR="1")
+    """Where there is ccache, it finds that again, though each run has a folder of another name; also what is
+    compiled with headers that were parsed before, half a gigabyte, whose digest it keeps."""
+    os.environ.update(
+        CCACHE_BASEDIR=str(tmp_path_factory.getbasetemp()),
+        CCACHE_NOHASHDIR="1",
+        CCACHE_SLOPPINESS="pch_defines,time_macros",
+        CCACHE_INODECACHE="1",
+    )
+
+
+@pytest.fixture(scope="module")
+def same_place(request):
+    """An empty folder that has one name in all runs: for sources of which the product keeps what it compiles by where
+    they lie, so that a run finds what one before it compiled."""
+    build = os.environ.get("ULPSCOPE_BUILD") or Path(__file__).resolve().parents[2] / "build"
+    place = Path(build) / "test-places" / request.module.__name__
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    return place

@@ -3,7 +3,6 @@
 either device, as a package of AOTInductor; built by CMake and by a plain compiler; what is wrong is a sentence and exit
 code 2."""
 
-import os
 import re
 import subprocess
 import sys
@@ -18,9 +17,6 @@ import ulpscope.extension as extension
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 TORCH = Path(torch.__file__).parent
 MODELS = ["traced.pt", "scripted.pt", "scripted_on_sim.pt"]
-
-if Path("/usr/lib/ccache/g++").exists():  # a build of torch's headers takes long
-    os.environ["PATH"] = f"/usr/lib/ccache:{os.environ['PATH']}"
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,6 @@ RANKS = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc
 
 
 def run(*words, cwd=None, code=0, **environment):
-    if Path("/usr/lib/ccache/g++").exists():  # a build of torch's headers takes long
-        environment["PATH"] = f"/usr/lib/ccache:{os.environ['PATH']}"
     done = subprocess.run(
         [str(w) for w in words],
         cwd=cwd,

@@ -21,9 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CLI = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")) / "bin" / "ulpscope"
 EXAMPLE = ROOT / "examples" / "operators"
 
-if Path("/usr/lib/ccache/g++").exists():  # a build of torch's headers takes long
-    os.environ["PATH"] = f"/usr/lib/ccache:{os.environ['PATH']}"
-
 
 def ops(*words, code=0):
     done = subprocess.run([CLI, "ops", *map(str, words)], capture_output=True, text=True)
@@ -32,8 +29,8 @@ def ops(*words, code=0):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def mine(tmp_path_factory):
-    made = tmp_path_factory.mktemp("in c")
+def mine(same_place):
+    made = same_place / "in c"
     ops("gen", EXAMPLE / "in_c.yaml", "--source", EXAMPLE / "in_c.c", "-o", made)
     extension.load_operators(made)
     return torch.ops.mine
