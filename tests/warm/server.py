@@ -43,8 +43,8 @@ ENCODING = sys.stdout.encoding
 ENDING = []  # the exit code of a SystemExit
 EXIT = os._exit  # a program may be watched for its own
 READ_EARLY = re.compile(
-    r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|TORCH_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_|SYMPY_"
-    r"|TORCHDYNAMO_|TORCHINDUCTOR_"
+    r"MKL_|ONEDNN_|DNNL_|ATEN_|LD_|PYTORCH|KMP_|GOMP|OMP_|MALLOC_|PYTHON|LC_|LANG|GLIBC|NPY_|SYMPY_"
+    r"|TORCH_(?!MUSA_|USE_MUSA_|NPU_)|TORCHDYNAMO_|TORCHINDUCTOR_"
 )
 # ... but for what a fork takes over by itself, or torch reads later.
 READ_LATE = {
