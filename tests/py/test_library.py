@@ -22,6 +22,7 @@ from ulpscope import extension
 ROOT = Path(__file__).resolve().parents[2]
 # Those of the simulated device are built with it (CMakeLists.txt) and run by test_sim.py.
 EXAMPLES = sorted(p for p in (ROOT / "examples" / "c").glob("*.c") if not p.stem.startswith("sim_"))
+CUT_PATHS = "CCACHE_BASEDIR" in os.environ  # before conftest.py sets it
 VERSION = ".".join(re.findall(r"#define USC_VERSION_\w+ (\d+)", (ROOT / "include/ulpscope/version.h").read_text()))
 
 CMAKE = """cmake_minimum_required(VERSION 3.16)
@@ -63,22 +64,21 @@ def must(*command, **kwargs):
     return done.stdout
 
 
+def flags():
+    """Those of the build, where ccache has what that compiled and paths are in its keys as they are here; else those
+    that take the least time."""
+    cache = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")) / "CMakeCache.txt"
+    kept = cache.exists() and re.search(r"^CMAKE_C_COMPILER:.*/ccache/", cache.read_text(), re.M)
+    if kept and not CUT_PATHS:
+        return ["-DULPSCOPE_WERROR=ON"]
+    return ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_C_FLAGS=-O0"]
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """Where it was installed to, with the environment of somebody who uses it from there."""
     build, prefix = (tmp_path_factory.mktemp(name) for name in ("build", "prefix"))
-    must(
-        "cmake",
-        "-S",
-        ROOT,
-        "-B",
-        build,
-        "-G",
-        "Ninja",
-        "-DULPSCOPE_PYTHON=OFF",
-        "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_C_FLAGS=-O0",
-    )
+    must("cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DULPSCOPE_PYTHON=OFF", *flags())
     assert "Python3_INCLUDE" not in (build / "CMakeCache.txt").read_text()
     must("cmake", "--build", build)
     must("cmake", "--install", build, "--prefix", prefix)
