@@ -24,14 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 CLI = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build")) / "bin" / "ulpscope"
 WRONG = Path(__file__).parent / "grid" / "wrong.cu"
 
-if Path("/usr/lib/ccache/g++").exists():  # a build of torch's headers takes long
-    os.environ["PATH"] = f"/usr/lib/ccache:{os.environ['PATH']}"
-
 
 @pytest.fixture(scope="module")
-def ported(tmp_path_factory):
+def ported(same_place):
     """examples/cuda after `ulpscope port --to sim`: nothing else is done to it. In a folder with a blank."""
-    out = tmp_path_factory.mktemp("port ed") / "cuda"
+    out = same_place / "port ed" / "cuda"
+    out.parent.mkdir()
     done = subprocess.run([CLI, "port", ROOT / "examples" / "cuda", "--to", "sim", "-o", out], capture_output=True)
     assert done.returncode == 1, done.stderr  # half dispatch is listed
     return out

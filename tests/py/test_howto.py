@@ -58,8 +58,10 @@ def words(text):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if original(p) == p], ids=lambda page: page.stem)
-def test_the_commands_of_a_page_run(page, tmp_path):
+def test_the_commands_of_a_page_run(page, tmp_path, same_place):
     files, text = FILES / page.stem, page.read_text()
+    if [*files.rglob("*.cu")]:
+        tmp_path = same_place / page.stem
     shutil.copytree(files if files.is_dir() else FILES / "does-it-compute-my-model", tmp_path, dirs_exist_ok=True)
     for name, code in saved(text):
         (tmp_path / name).write_text(code)
