@@ -13,9 +13,11 @@ if not os.environ.get("ULPSCOPE_WARM"):
     pytest.skip("a plain interpreter: run by tests/files.py", allow_module_level=True)
 
 
-def printed(code, folder):
+def printed(code, folder, *options):
     (folder / "program.py").write_text(code)
-    done = subprocess.run([sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, *options, "program.py"], cwd=folder, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
@@ -45,3 +47,24 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("how", [0, 3, -signal.SIGKILL])
 def test_what_a_program_spawns_is_forked_and_ends_as_it_did(how, tmp_path):
     assert printed(SPAWNS.replace("HOW", str(int(how))), tmp_path) == ["True", "True", str(int(how))]
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("ignore", ["-W", "ignore", "-u"]),
+        ("ignore::UserWarning", ["-Wignore::UserWarning"]),
+        ("error", ["-u", "-Werror"]),
+        ("error", ["-W", "error"]),
+    ],
+)
+def test_warnings_are_what_its_options_ask_for(said, options, tmp_path):
+    code = """
+import sys, warnings
+try:
+    warnings.warn("as it is", stacklevel=1)
+except UserWarning:
+    print("raised")
+print(any(type(finder).__name__ == "Loaded" for finder in sys.meta_path), *sys.warnoptions)
+"""
+    assert printed(code, tmp_path, *options) == ["raised"] * (said == "error") + ["True", said]

@@ -21,7 +21,6 @@ import gc
 import importlib.abc
 import importlib.machinery
 import io
-import itertools
 import multiprocessing.process
 import multiprocessing.spawn
 import os
@@ -37,6 +36,7 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
 import weakref
 
 ENCODING = sys.stdout.encoding
@@ -56,6 +56,8 @@ READ_LATE = {
 }
 HIDDEN = ("torch._dynamo", "torch._inductor", "sympy", "pytest", "_pytest")  # what a plain process does not have
 HERE, MOST_SIBLINGS = 1, 8
+# Options that a fork can follow: -I, it looks nowhere but where it is installed, -u, and -W with what it says.
+FOLLOWED = re.compile("(-[Iu])$|-W(.*)")
 LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("AS", "DATA", "STACK")]  # of what is loaded
 LATE_LIMITS = [getattr(resource, f"RLIMIT_{name}") for name in ("FSIZE", "NOFILE", "CORE", "CPU")]
 
@@ -79,18 +81,17 @@ class Request:
         self.environ = dict(line.split("=", 1) for line in of("environ").split("\0") if "=" in line)
         self.folder = os.readlink(f"/proc/{self.pid}/cwd")
         self.ignored = int(re.search(r"SigIgn:\s*(\w+)", of("status"))[1], 16)
-
-    def options(self):
-        """Of the two that a fork can follow: -I, it looks nowhere but where it is installed, and -u."""
-        return set(itertools.takewhile({"-I", "-u"}.__contains__, self.argv[1:]))
-
-    def words(self):
-        """Those behind options."""
-        return list(itertools.dropwhile({"-I", "-u"}.__contains__, self.argv[1:]))
+        self.options, self.warnings, self.words = set(), [], self.argv[1:]  # the words behind options
+        while self.words and (found := FOLLOWED.match(self.words[0])):
+            self.words.pop(0)
+            if found[1]:
+                self.options.add(found[1])
+            else:
+                self.warnings.append(found[2] or (self.words or [""]).pop(0))
 
     def unfit(self):
         """Why a fork would not be what a fresh process is, apart from what is set; empty where it would."""
-        words = self.words()
+        words = self.words
         if not words or words[0] not in ("-c", "-m") and words[0][:1] in ("-", ""):
             return "its options"
         if os.sched_getaffinity(self.pid) != os.sched_getaffinity(0):
@@ -101,7 +102,7 @@ class Request:
 
     def what(self):
         """What it runs, in a word: a module, a script, or -c."""
-        how, *rest = self.words()
+        how, *rest = self.words
         return rest[0] if how == "-m" and rest else os.path.basename(how)
 
     def file(self):
@@ -327,7 +328,7 @@ def become(request, path, hidden):
     os.getppid = functools.partial(parent_of, request.pid, os.getpid(), os.getppid)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN if request.ignored >> 1 & 1 else signal.default_int_handler)
-    at_once = "-u" in request.options() or bool(os.environ.get("PYTHONUNBUFFERED"))
+    at_once = "-u" in request.options or bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin, sys.stdout, sys.stderr = streams = (
         stream(0, "<stdin>", "r", "strict"),
         stream(1, "<stdout>", "w", "strict", at_once),
@@ -337,7 +338,9 @@ def become(request, path, hidden):
     sys.executable, sys.orig_argv = os.path.abspath(shutil.which(request.argv[0]) or request.argv[0]), request.argv
     multiprocessing.process.ORIGINAL_DIR = request.folder
     multiprocessing.spawn.set_executable(sys.executable)
-    own = "" if "-I" in request.options() else os.environ.get("PYTHONPATH", "")
+    sys.warnoptions.extend(request.warnings)
+    warnings._processoptions(request.warnings)
+    own = "" if "-I" in request.options else os.environ.get("PYTHONPATH", "")
     sys.path[:] = [p for p in own.split(os.pathsep) if p] + path
     sys.modules.pop("sitecustomize", None)
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -355,14 +358,14 @@ def become(request, path, hidden):
 
 
 def run(request, main):
-    how, *rest = request.words()
+    how, *rest = request.words
     if how == "-m":
         sys.argv = ["-m", *rest[1:]]
         sys.path.insert(0, os.getcwd())
         runpy._run_module_as_main(rest[0])
     elif how == "-c":
         sys.argv = ["-c", *rest[1:]]
-        sys.path[:0] = [] if "-I" in request.options() else [""]
+        sys.path[:0] = [] if "-I" in request.options else [""]
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
     else:
         sys.argv = [how, *rest]
