@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from .foreign import theirs
-from .replay import mapped, rebuilt, scales_of
+from .nested import mapped, rebuilt
+from .call_results import scales_of
 from .torch_private import coordinates, quantized_channels, quantized_tensor
 
 aten = torch.ops.aten

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .read_call import arguments_of, call_from, value_of
-from .replay import tensors_in
+from .nested import tensors_in
 
 if TYPE_CHECKING:
     from .callable import Composite

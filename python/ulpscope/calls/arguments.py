@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .replay import Call, TensorAt, mapped
+from .nested import TensorAt, mapped
+from .replay import Call
 
 
 class Arguments(dict):

@@ -21,7 +21,10 @@ import torch
 from .exact import never_rounds
 from .foreign import theirs
 from .mode import Mode, any_complex
-from .replay import BadCall, base_name, bind_exact, fit, outputs_of, tensors_in
+from .raw_bytes import fit
+from .nested import tensors_in
+from .replay import BadCall, base_name, bind_exact
+from .call_results import outputs_of
 from .torch_private import graph_task
 
 if TYPE_CHECKING:

@@ -28,28 +28,10 @@ from .kernels import is_extension, kernel_of, overload_of
 from .lineage import Lineage
 from .meaning import Meaning
 from .mode import Asked, Mode, any_complex
-from .replay import (
-    BadCall,
-    Bound,
-    Call,
-    DeviceAt,
-    TensorAt,
-    View,
-    base_name,
-    bind_exact,
-    draws_random,
-    equal_bytes,
-    fit,
-    flatten,
-    held_argument,
-    is_write,
-    mapped,
-    outputs_of,
-    plain,
-    raw_bytes,
-    rebuilt,
-    tensors_in,
-)
+from .raw_bytes import equal_bytes, fit, raw_bytes
+from .nested import DeviceAt, TensorAt, mapped, rebuilt, tensors_in
+from .replay import BadCall, Bound, Call, View, base_name, bind_exact, draws_random, held_argument, is_write
+from .call_results import flatten, outputs_of, plain
 from .torch_private import OpOverload, graph_task, packet_name
 from .verdicts import clause
 

@@ -12,7 +12,7 @@ import torch
 
 from .callable import name_of
 from .foreign import theirs
-from .replay import mapped
+from .nested import mapped
 
 FIRST = 1009  # of the cotangents of gradients
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import torch
 
-from .replay import is_write, tensors_in
+from .nested import tensors_in
+from .replay import is_write
 from .torch_private import OpOverload
 
 TORCHS = ("aten", "prims")

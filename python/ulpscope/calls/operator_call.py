@@ -14,7 +14,8 @@ from .callable import Maker, as_numbers, changed, name_of
 from .flex import in_the_open
 from .foreign import foreign
 from .kernels import overload_of
-from .replay import BadCall, Call, bind_exact, draws_random, is_write, outputs_of, plain
+from .replay import BadCall, Call, bind_exact, draws_random, is_write
+from .call_results import outputs_of, plain
 from .torch_older import is_autocast_on
 from .torch_private import OpOverload, OpOverloadPacket, resolved
 from .verdicts import clause

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .read_call import tensor_of, view_of
-from .replay import FUNCTIONAL, is_collective, plain
+from .replay import FUNCTIONAL, is_collective
+from .call_results import plain
 
 if TYPE_CHECKING:
     import torch

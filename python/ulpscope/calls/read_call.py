@@ -19,7 +19,9 @@ from .callable import Composite, learn, parameter_names
 from .contents import Reader
 from .functions import references
 from .older import zip_equal
-from .replay import LAZY, BadCall, Call, DeviceAt, TensorAt, View, fit, seen_as, substitute
+from .raw_bytes import fit
+from .nested import DeviceAt, TensorAt, substitute
+from .replay import LAZY, BadCall, Call, View, seen_as
 
 
 def _of_torch(kind, text):

@@ -3,15 +3,16 @@
 
 Knows nothing of traces on disk: a call comes as the dict that `_core.Trace.call` gives
 and a function that reads a blob. `executors.reference_runs` replays a call on the CPU in another
-precision, `Device` runs it on the device under test.
+precision, `Device` runs it on the device under test. Neighbours: nested.py (arguments), call_results.py
+(what a run left).
 """
 
 from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any, ClassVar
 
@@ -22,8 +23,10 @@ from .foreign import theirs
 from .functions import find as function_named
 from .homes import OPERATOR_HOMES, not_imported, operator
 from .large import cast
+from .nested import substitute
+from .raw_bytes import fit
 from .shown import Shown
-from .torch_private import is_zerotensor, neg_view
+from .torch_private import neg_view
 
 FUNCTIONAL = "_c10d_functional::"
 
@@ -42,20 +45,6 @@ class Unsupported(Exception):
     """The device refuses the call or lacks the operator."""
 
     raised = ""  # class of what it raised itself
-
-
-@dataclass(frozen=True)
-class TensorAt:
-    """Stands in a decoded argument list where the tensor of that path belongs."""
-
-    path: str
-
-
-@dataclass(frozen=True)
-class DeviceAt:
-    """A device argument, as captured."""
-
-    device: str
 
 
 def is_row_major(sizes: Sequence[int], strides: Sequence[int]) -> bool:
@@ -240,77 +229,11 @@ def resolve(name: str) -> Callable[..., Any]:
     return found
 
 
-def fit(raw: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Bytes seen as elements of `dtype`; bytes of a half element at the end are left out."""
-    whole = raw.numel() // dtype.itemsize * dtype.itemsize
-    return (raw if whole == raw.numel() else raw[:whole]).view(dtype)
-
-
 def all_finite(x: torch.Tensor) -> bool:
     """Whether no element is NaN or Inf. A sum that holds one is none of the finite numbers; one
     of finite numbers may overflow, and only then they are looked at one by one."""
     total = x.sum(dtype=torch.float32 if x.dtype.itemsize < 4 else None).item()
     return cmath.isfinite(total) or bool(x.isfinite().all())
-
-
-def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two flat tensors of bytes hold the same: torch compares element by element,
-    so eight at a time."""
-    if a.numel() % 8 == 0 and (a.storage_offset() | b.storage_offset()) % 8 == 0:
-        a, b = a.view(torch.int64), b.view(torch.int64) if b.numel() == a.numel() else b
-    return torch.equal(a, b)
-
-
-WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors, of any strides, have one form and hold the same bits. Copies
-    neither."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    a, b = ((torch.view_as_real(t) if t.is_complex() else t) for t in (a, b))
-    if a.is_contiguous() and b.is_contiguous():
-        return equal_bytes(raw_bytes(a), raw_bytes(b))
-    word = WORDS[a.dtype.itemsize]
-    return torch.equal(a.view(word), b.view(word))
-
-
-# ---- rebuilding --------------------------------------------------------------------
-
-
-def substitute(
-    value: Any,
-    tensors: dict[str, torch.Tensor],
-    dtype_of: Callable[..., Any] | None = None,
-    device_of: Callable[..., Any] | None = None,
-) -> Any:
-    """A decoded argument with its tensors, dtypes and devices put in."""
-    if isinstance(value, TensorAt):
-        return tensors[value.path]
-    if isinstance(value, (list, tuple, dict)):
-        return rebuilt(value, lambda _, item: substitute(item, tensors, dtype_of, device_of))
-    if isinstance(value, torch.dtype) and dtype_of is not None:
-        return dtype_of(value)
-    if isinstance(value, DeviceAt):
-        return torch.device(device_of(value.device) if device_of else "cpu")
-    return value
-
-
-def rebuilt(value: Any, change: Callable[[Any, Any], Any]) -> Any:
-    """A list, tuple or dict of the same kind with `change(place, item)` for every item."""
-    if isinstance(value, dict):
-        items = {k: change(k, v) for k, v in value.items()}
-        return items if type(value) is dict else type(value)(**items)
-    items = [change(i, v) for i, v in enumerate(value)]
-    return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-
-
-def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """An argument with `change(item)` for everything in it that is no list, tuple or dict."""
-    if isinstance(value, (list, tuple, dict)):
-        return rebuilt(value, lambda _, item: mapped(item, change))
-    return change(value)
 
 
 @dataclass
@@ -489,95 +412,6 @@ def bind_cast(
     return _bound(call, tensors, bases, dtype_of)
 
 
-def tensors_in(result: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of a nest of lists and tuples."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, (list, tuple)):
-        for item in result:
-            yield from tensors_in(item)
-
-
-def flatten(result: Any, path: str = "out") -> list[tuple[str, torch.Tensor]]:
-    """Tensors (and numbers, as 0-d tensors) of a result, with their paths: a single
-    result is out[0], an element of a returned list out[0][1]."""
-    if isinstance(result, tuple):
-        return [leaf for i, r in enumerate(result) for leaf in _leaves(r, f"{path}[{i}]")]
-    return _leaves(result, f"{path}[0]")
-
-
-def _leaves(value, path):
-    if isinstance(value, torch.Tensor):
-        if value.is_quantized:
-            return _quantized(value, path)
-        return [(path, (value if value.layout == torch.strided else value.to_dense()).detach())]
-    if isinstance(value, (list, tuple)):
-        return [leaf for i, v in enumerate(value) for leaf in _leaves(v, f"{path}[{i}]")]
-    if is_dataclass(value) and not isinstance(value, (dict, type)):
-        value = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, dict):
-        return [leaf for k, v in value.items() for leaf in _leaves(v, f"{path}.{k}")]
-    if isinstance(value, (bool, int)):
-        return [(path, torch.tensor(value))]
-    if isinstance(value, (float, complex)):
-        wide = torch.float64 if isinstance(value, float) else torch.complex128
-        return [(path, torch.tensor(value, dtype=wide))]
-    if hasattr(value, "__array__"):  # numpy's arrays and numbers
-        return [(path, torch.tensor(value))]
-    return []
-
-
-def scales_of(tensor: torch.Tensor) -> tuple[Any, Any, int | None]:
-    """Scales and zero points of a quantized tensor and the axis along which they lie, None
-    for one of each."""
-    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
-        return tensor.q_scale(), tensor.q_zero_point(), None
-    return tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points(), tensor.q_per_channel_axis()
-
-
-def _quantized(tensor, path):
-    """The integers of a quantized tensor, and what turns them into numbers."""
-    tensor = tensor.detach()
-    scale, zero_point, _ = scales_of(tensor)
-    return [
-        (path, tensor.int_repr()),
-        (path + ".scale", torch.as_tensor(scale, dtype=torch.float64)),
-        (path + ".zero_point", torch.as_tensor(zero_point, dtype=torch.int64)),
-    ]
-
-
-def outputs_of(call: Call, bound: Bound, result: Any) -> dict[str, torch.Tensor]:
-    """What a run left: its results and its written arguments, by path. A result that the
-    schema says is a written argument is that argument and stands once."""
-    returns = call.schema.returns if call.schema else []
-    if len(returns) == 1 and is_write(returns[0]):
-        leaves = []
-    elif returns and isinstance(result, tuple) and len(returns) == len(result):
-        leaves = [
-            leaf
-            for i, (r, value) in enumerate(zip(returns, result))
-            if not is_write(r)
-            for leaf in _leaves(value, f"out[{i}]")
-        ]
-    else:
-        leaves = flatten(result)
-    out = dict(leaves)
-    for path in call.written():
-        out[path] = bound.tensors[path]
-    return out
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """On the CPU, without lazy conjugation, negation or zeros, complex as pairs of reals."""
-    tensor = tensor.detach()
-    if is_zerotensor(tensor):  # it has no storage at all
-        tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    tensor = tensor.cpu().resolve_conj().resolve_neg()
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
-
-
 # ---- which calls are beyond a replay -----------------------------------------------
 
 UNINITIALISED = {
@@ -627,13 +461,6 @@ def makes_on_default_device(call: Call) -> bool:
     if call.views or not any(a.name == "device" for a in call.schema.arguments):
         return False
     return call.value("device") is None
-
-
-def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's elements, in their order. To torch one element is contiguous whatever
-    its stride, and with a stride of 0 it is not to be seen as bytes."""
-    whole = tensor.resolve_conj().resolve_neg().contiguous()
-    return whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)
 
 
 def is_collective(op: str) -> bool:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import _core
-from ..calls.replay import Call, base_name, is_write, mapped
+from ..calls.nested import mapped
+from ..calls.replay import Call, base_name, is_write
 from ..calls.torch_private import disable_current_modes
 from ..executors.formats import FORMATS, LOW, OWN_FORMAT, quantize, rounded_once, to_format
 from .edges import MOVES, groups, sites

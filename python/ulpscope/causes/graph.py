@@ -22,7 +22,8 @@ import torch
 
 from ..calls.foreign import tried
 from ..calls.mode import Mode
-from ..calls.replay import base_name, is_write, mapped, written_names
+from ..calls.nested import mapped
+from ..calls.replay import base_name, is_write, written_names
 from ..calls.torch_private import AutoDispatchBelowAutograd, bare_name, is_zerotensor
 from ..executors.precision import FUSED, IN_FLOAT64
 from .compound import inside_of

@@ -15,7 +15,9 @@ import torch
 
 from ..calls.flex import in_the_open
 from ..calls.foreign import foreign, theirs, tried
-from ..calls.replay import Bound, Call, bind_cast, computed, outputs_of, plain, rebuilt, tensors_in, widened
+from ..calls.nested import rebuilt, tensors_in
+from ..calls.replay import Bound, Call, bind_cast, computed, widened
+from ..calls.call_results import outputs_of, plain
 from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import Given, Graph, Node, PLAIN, Recording, Slot, slots_in

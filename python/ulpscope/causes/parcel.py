@@ -28,7 +28,8 @@ from .._core import Finding, Findings
 from ..calls.foreign import foreign, theirs
 from ..calls.older import STANDARD as STDLIB
 from ..calls.older import zip_equal
-from ..calls.replay import Call, bind_cast, computed, mapped, resolve, widened
+from ..calls.nested import mapped
+from ..calls.replay import Call, bind_cast, computed, resolve, widened
 from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name, parsed_schema
 from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
 from ..executors.reference_runs import Reference

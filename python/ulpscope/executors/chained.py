@@ -14,7 +14,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..calls.exact import never_rounds
 from ..calls.foreign import foreign
 from ..calls.mode import Mode
-from ..calls.replay import is_write, mapped
+from ..calls.nested import mapped
+from ..calls.replay import is_write
 from ..calls.torch_private import mkldnn_enabled, set_mkldnn_enabled
 from .formats import FORMATS, NATIVE, rounded_once
 from .lifting import tensors_in

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..calls.foreign import theirs
-from ..calls.replay import Bound, Call, Unsupported, base_name, is_write, substitute
+from ..calls.nested import substitute
+from ..calls.replay import Bound, Call, Unsupported, base_name, is_write
 from ..calls.torch_private import (
     generated_kernels,
     in_this_process_only,

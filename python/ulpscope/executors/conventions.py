@@ -14,7 +14,8 @@ import torch
 
 from ..calls.foreign import theirs
 from ..calls.mode import Mode
-from ..calls.replay import Call, LEFT_ALONE, base_name, is_write, mapped
+from ..calls.nested import mapped
+from ..calls.replay import Call, LEFT_ALONE, base_name, is_write
 from .precision import opens
 
 NOTE = "numbers among the arguments rounded to {} first"

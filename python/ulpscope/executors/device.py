@@ -17,19 +17,9 @@ from .. import _core
 from ..calls.callable import as_numbers
 from ..calls.contents import CHUNK, LARGE
 from ..calls.foreign import foreign, theirs
-from ..calls.replay import (
-    Bound,
-    Call,
-    Unsupported,
-    View,
-    bind_exact,
-    equal_bytes,
-    fit,
-    makes_on_default_device,
-    outputs_of,
-    plain,
-    raw_bytes,
-)
+from ..calls.raw_bytes import equal_bytes, fit, raw_bytes
+from ..calls.replay import Bound, Call, Unsupported, View, bind_exact, makes_on_default_device
+from ..calls.call_results import outputs_of, plain
 from ..calls.torch_private import private_backend
 from ..calls.verdicts import clause
 from .left_behind import PutBack

@@ -10,7 +10,9 @@ import torch
 
 from ..calls.foreign import theirs
 from ..calls.older import zip_equal
-from ..calls.replay import LEFT_ALONE, base_name, fit, is_write, substitute
+from ..calls.raw_bytes import fit
+from ..calls.nested import substitute
+from ..calls.replay import LEFT_ALONE, base_name, is_write
 
 STEP = 2.0**-12  # of the size of the inputs
 ROUNDING = 2.0**-45  # of the terms of a difference, many roundings of float64 long

@@ -21,17 +21,15 @@ import torch
 from ..calls.callable import Composite, learn
 from ..calls.foreign import theirs
 from ..calls.read_call import bare_call, fill_storage, tensor_of, view_of
+from ..calls.nested import TensorAt, mapped, substitute
 from ..calls.replay import (
     BadCall,
     Call,
-    TensorAt,
     draws_random,
     is_collective,
     is_write,
     makes_on_default_device,
-    mapped,
     promises_nothing,
-    substitute,
 )
 from ..calls.torch_private import disable_current_modes
 from .formats import NATIVE
@@ -327,7 +325,7 @@ def module_call(
     The forward that a request of `_modules` names, as a Composite call.
 
     `row_of(sequence)` gives a row of the trace, `read_blob` and `stand_in` as for
-    `calls.replay.call_from`. BadCall where it cannot be rebuilt.
+    `calls.read_call.call_from`. BadCall where it cannot be rebuilt.
     """
     if len(request["calls"]) > MOST_CALLS:
         raise BadCall(f"{len(request['calls'])} calls are too many for one graph; the modules inside it are judged")

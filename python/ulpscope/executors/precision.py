@@ -19,7 +19,8 @@ from ..calls.foreign import foreign, theirs
 from ..calls.kernels import STANDARD, kernel_of
 from ..calls.meaning import Meant, resolved
 from ..calls.mode import Mode
-from ..calls.replay import Call, LEFT_ALONE, base_name, is_write, rebuilt
+from ..calls.nested import rebuilt
+from ..calls.replay import Call, LEFT_ALONE, base_name, is_write
 from ..calls.torch_private import DispatchKey, OpOverload, bare_name, decomposition_table
 from . import formulas, registered
 from .attention_steps import IN_FLOAT64 as ATTENTION

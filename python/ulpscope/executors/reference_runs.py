@@ -24,7 +24,8 @@ from ..calls.foreign import foreign, set_aside, theirs
 from ..calls.gauges import in_gauge_of, with_noise
 from ..calls.indices import name_of_one
 from ..calls.meaning import Meaning, Meant, only_dtype
-from ..calls.replay import BadCall, Segment, bind_cast, computed, outputs_of, plain, promises_nothing, segments
+from ..calls.replay import BadCall, Segment, bind_cast, computed, promises_nothing, segments
+from ..calls.call_results import outputs_of, plain
 from ..calls.replay import widened
 from ..calls.torch_private import OpOverload
 from ..calls.writes import WRITES

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from ..calls.contents import Brief, brief
 from ..calls.older import zip_equal
-from ..calls.replay import same_bytes
+from ..calls.raw_bytes import same_bytes
 
 if TYPE_CHECKING:
     from .device import Answer

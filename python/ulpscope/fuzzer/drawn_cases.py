@@ -20,19 +20,9 @@ from ..calls.contents import Contents
 from ..calls.foreign import foreign
 from ..calls.older import zip_equal
 from ..calls.read_call import bare_call, dtype_named
-from ..calls.replay import (
-    BadCall,
-    Call,
-    LAZY,
-    LEFT_ALONE,
-    TensorAt,
-    base_name,
-    bind_exact,
-    fit,
-    is_row_major,
-    mapped,
-    tensors_in,
-)
+from ..calls.raw_bytes import fit
+from ..calls.nested import TensorAt, mapped, tensors_in
+from ..calls.replay import BadCall, Call, LAZY, LEFT_ALONE, base_name, bind_exact, is_row_major
 from ..calls.standin import stand_in
 from ..calls.trusting import TRUSTING
 from ..calls.verdicts import clause

@@ -12,7 +12,8 @@ from typing import Any
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.foreign import foreign
-from ..calls.replay import Call, Unsupported, base_name, draws_random, promises_nothing, same_bytes
+from ..calls.raw_bytes import same_bytes
+from ..calls.replay import Call, Unsupported, base_name, draws_random, promises_nothing
 from ..calls.verdicts import FLAGGED
 from ..executors.device import DeviceDied
 from ..executors.directional import Gradient

@@ -14,7 +14,9 @@ import torch
 
 from ..calls.foreign import foreign
 from ..calls.homes import folder_beside
-from ..calls.replay import Call, DeviceAt, TensorAt, plain, segments
+from ..calls.nested import DeviceAt, TensorAt
+from ..calls.replay import Call, segments
+from ..calls.call_results import plain
 from ..executors import via as runtimes
 from ..executors.device import PACKAGES
 from ..executors.reference_runs import Reference

@@ -17,7 +17,7 @@ import torch
 
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import with_gradients
-from ..calls.replay import flatten
+from ..calls.call_results import flatten
 from ..calls.verdicts import FLAGGED
 from ..causes import host
 from . import steps

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..calls.read_call import dtype_named, stored
-from ..calls.replay import BadCall, Call, base_name, fit, is_row_major, resolve
+from ..calls.raw_bytes import fit
+from ..calls.replay import BadCall, Call, base_name, is_row_major, resolve
 
 if TYPE_CHECKING:
     from .. import _core

@@ -13,7 +13,9 @@ import torch
 
 from ..calls.mode import Mode
 from ..calls.older import zip_equal
-from ..calls.replay import BadCall, Call, is_write, mapped, outputs_of, plain, tensors_in
+from ..calls.nested import mapped, tensors_in
+from ..calls.replay import BadCall, Call, is_write
+from ..calls.call_results import outputs_of, plain
 from ..calls.torch_private import DispatchKey, OpOverload, has_kernel, key_for_device
 from ..executors.device import TorchDevice
 from ..executors.precision import Widen

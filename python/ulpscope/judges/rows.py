@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..calls.replay import Call, View, base_name, fit, raw_bytes
+from ..calls.raw_bytes import fit, raw_bytes
+from ..calls.replay import Call, View, base_name
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 

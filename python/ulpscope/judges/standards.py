@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from .. import _core
 from .._core import Finding, Findings
 from ..calls.foreign import foreign
-from ..calls.replay import Call, draws_random, plain, promises_nothing
+from ..calls.replay import Call, draws_random, promises_nothing
+from ..calls.call_results import plain
 from ..calls.verdicts import clause
 
 if TYPE_CHECKING:

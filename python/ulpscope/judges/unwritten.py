@@ -13,7 +13,8 @@ from contextlib import contextmanager
 import torch
 
 from ..calls.foreign import foreign
-from ..calls.replay import Call, bind_exact, outputs_of, plain
+from ..calls.replay import Call, bind_exact
+from ..calls.call_results import outputs_of, plain
 
 M_PERTURB = -6  # mallopt(3): new memory holds the byte's complement
 FILLS = 0x01, 0x55

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from .. import _core
-from ..calls.replay import Call, all_finite, base_name, fit
+from ..calls.raw_bytes import fit
+from ..calls.replay import Call, all_finite, base_name
 from .standards import metric_rows
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}

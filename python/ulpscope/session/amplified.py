@@ -26,7 +26,9 @@ from ..calls.contents import Reader
 from ..calls.exact import never_rounds
 from ..calls.foreign import foreign, theirs
 from ..calls.read_call import bare_call, is_sparse, stored
-from ..calls.replay import BadCall, Call, LEFT_ALONE, View, flatten, seen_as, substitute
+from ..calls.nested import substitute
+from ..calls.replay import BadCall, Call, LEFT_ALONE, View, seen_as
+from ..calls.call_results import flatten
 from ..program.waiting import waiting
 
 MARK = "ulpscope amplified begins here"

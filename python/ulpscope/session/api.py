@@ -16,7 +16,8 @@ from ..calls.callable import call_of, name_of
 from ..calls.foreign import foreign, theirs
 from ..calls.gradients import differentiated
 from ..calls.operator_call import operator_call
-from ..calls.replay import Unsupported, flatten, plain
+from ..calls.replay import Unsupported
+from ..calls.call_results import flatten, plain
 from ..calls.torch_private import OpOverload, packet_name
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import host

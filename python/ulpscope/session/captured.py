@@ -12,21 +12,10 @@ import torch
 from ..calls.callable import as_numbers
 from ..calls.contents import Reader
 from ..calls.read_call import bytes_of, call_from, tensor_of
-from ..calls.replay import (
-    BadCall,
-    Bound,
-    Call,
-    TensorAt,
-    bind_exact,
-    draws_random,
-    fit,
-    is_write,
-    mapped,
-    plain,
-    resolve,
-    same_bytes,
-    written_names,
-)
+from ..calls.raw_bytes import fit, same_bytes
+from ..calls.nested import TensorAt, mapped
+from ..calls.replay import BadCall, Bound, Call, bind_exact, draws_random, is_write, resolve, written_names
+from ..calls.call_results import plain
 from ..calls.verdicts import FLAGGED
 from ..executors import formulas
 from ..executors.device import SCRATCH, Answer, learn_writes, trespass, unsaid_writes

@@ -16,7 +16,8 @@ import torch
 
 from .._core import Finding, Findings
 from ..calls.callable import call_of
-from ..calls.replay import Call, raw_bytes
+from ..calls.raw_bytes import raw_bytes
+from ..calls.replay import Call
 from ..calls.verdicts import FLAGGED, UNKNOWN
 from ..executors.device import Answer
 from ..executors.operands import Timing

@@ -12,7 +12,8 @@ import torch
 from ..calls.contents import Reader
 from ..calls.foreign import foreign
 from ..calls.read_call import call_from, stored
-from ..calls.replay import Call, Unsupported, draws_random, fit, is_collective
+from ..calls.raw_bytes import fit
+from ..calls.replay import Call, Unsupported, draws_random, is_collective
 from ..executors.device import DeviceDied, open_device
 from ..executors.module_call import module_call
 from ..executors.operands import Timing

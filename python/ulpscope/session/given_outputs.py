@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..calls.callable import as_numbers, same_bytes, storage_bytes
-from ..calls.replay import Bound, TensorAt, flatten, is_write, mapped, plain
+from ..calls.nested import TensorAt, mapped
+from ..calls.replay import Bound, is_write
+from ..calls.call_results import flatten, plain
 from ..executors.device import Answer, trespass
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from ..calls.callable import as_numbers
 from ..calls.contents import LARGE
 from ..calls.exact import carries
 from ..calls.foreign import foreign, tried
-from ..calls.replay import Call, Unsupported, draws_random, same_bytes, written_names
+from ..calls.raw_bytes import same_bytes
+from ..calls.replay import Call, Unsupported, draws_random, written_names
 from ..calls.verdicts import FLAGGED, clause
 from ..causes import claims, host
 from ..executors.device import Answer, DeviceDied, SCRATCH, lacks, learn_writes, unsaid_writes

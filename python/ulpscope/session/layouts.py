@@ -15,7 +15,9 @@ from typing import Any
 import torch
 
 from ..calls.foreign import foreign
-from ..calls.replay import Call, bind_exact, is_write, outputs_of, substitute
+from ..calls.nested import substitute
+from ..calls.replay import Call, bind_exact, is_write
+from ..calls.call_results import outputs_of
 from ..calls.replay import Bound as _Bound
 from ..executors.precision import STANDARD, sources_of, space_of
 

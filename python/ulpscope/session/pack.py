@@ -15,7 +15,8 @@ import torch
 from .. import _core
 from ..calls.foreign import is_ours, our_words
 from ..calls.read_call import call_from
-from ..calls.replay import Call, fit, seen_as
+from ..calls.raw_bytes import fit
+from ..calls.replay import Call, seen_as
 from ..calls.verdicts import clause
 from ..judges.answers import short
 from ..judges.kept import outputs_of_call

@@ -21,7 +21,8 @@ from .. import _core
 from ..calls.foreign import is_ours, our_words, set_aside
 from ..calls.homes import import_modules
 from ..calls.read_call import call_from
-from ..calls.replay import Call, draws_random, plain, promises_nothing
+from ..calls.replay import Call, draws_random, promises_nothing
+from ..calls.call_results import plain
 from ..calls.verdicts import FLAGGED, clause
 from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
 from ..executors.precision import STANDARD, space_of

@@ -13,7 +13,8 @@ import torch
 
 from .. import _core
 from ..calls.homes import folder_beside
-from ..calls.replay import Call, DeviceAt, TensorAt, makes_on_default_device, segments
+from ..calls.nested import DeviceAt, TensorAt
+from ..calls.replay import Call, makes_on_default_device, segments
 from ..executors.device import PACKAGES
 from ..executors.placement import known_on_host
 

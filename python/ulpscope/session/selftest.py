@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from ..calls.foreign import InternalError, foreign, is_ours, our_words
-from ..calls.replay import Call, draws_random, plain
+from ..calls.replay import Call, draws_random
+from ..calls.call_results import plain
 from ..calls.verdicts import FLAGGED
 from ..causes import edges, edits, inside
 from ..causes import emulate as _emulate

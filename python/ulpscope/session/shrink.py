@@ -17,7 +17,8 @@ import torch
 
 from ..calls.callable import storage_bytes
 from ..calls.foreign import foreign
-from ..calls.replay import Call, LEFT_ALONE, fit
+from ..calls.raw_bytes import fit
+from ..calls.replay import Call, LEFT_ALONE
 from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors.device import DeviceDied

@@ -21,7 +21,8 @@ import torch
 from .. import _core
 from ..calls.foreign import foreign
 from ..calls.older import zip_equal
-from ..calls.replay import counts_only, mapped
+from ..calls.nested import mapped
+from ..calls.replay import counts_only
 from ..calls.verdicts import FLAGGED, UNTOLD, rank
 
 N_SYMBOLS = 4  # distinct sizes that are varied, the first met first

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from ..calls.replay import raw_bytes
+from ..calls.raw_bytes import raw_bytes
 from ..calls.torch_older import event
 
 STEP = 0x9E3779B97F4A7C15 - (1 << 64)  # docs/reference/metrics.md, "Sums of a watch"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...calls.older import zip_equal
-from ...calls.replay import Call, base_name, mapped
+from ...calls.nested import mapped
+from ...calls.replay import Call, base_name
 from ...judges.in_rows import fits, varied
 from ...judges.rows import put, tensor_of
 from .variant import Variant, floats, same

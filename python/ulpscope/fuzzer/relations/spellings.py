@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...calls.older import zip_equal
-from ...calls.replay import Call, TensorAt, is_write, written_names
+from ...calls.nested import TensorAt
+from ...calls.replay import Call, is_write, written_names
 from ...calls.torch_private import TensorBase
 from ...judges.in_rows import varied
 from ...judges.rows import put, tensor_of

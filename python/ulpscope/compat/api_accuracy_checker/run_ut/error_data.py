@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from .... import _core
-from ....calls.replay import BadCall, Call, bind_exact, plain
+from ....calls.replay import BadCall, Call, bind_exact
+from ....calls.call_results import plain
 from ....executors.device import open_device
 from ....executors.reference_runs import Reference
 from ....session.bench import rebuilt
