@@ -11,14 +11,14 @@ from torch.nn import functional as F
 import ulpscope
 from ulpscope import _core
 from ulpscope.calls.callable import call_of
-from ulpscope.executors import noise, reference_runs
+from ulpscope.executors import noise, reference_runs, rounded_runs
 from ulpscope.executors.formats import rounded_once, to_format
 
 
 def counted(monkeypatch, name):
     """How often runs of a kind begin."""
-    made, kind = [], getattr(reference_runs, name)
-    monkeypatch.setattr(reference_runs, name, lambda *args: made.append(args) or kind(*args))
+    made, kind = [], getattr(rounded_runs, name)
+    monkeypatch.setattr(rounded_runs, name, lambda *args: made.append(args) or kind(*args))
     return made
 
 

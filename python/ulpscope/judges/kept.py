@@ -15,7 +15,8 @@ from ..calls.freedom import freedom_of
 from ..calls.replay import Call, draws_random, promises_nothing
 from ..executors.device import learn_writes
 from ..executors.operands import Operands, Timing
-from ..executors.reference_runs import FAR_REPLAYS, Reference
+from ..executors.moved_runs import FAR_REPLAYS
+from ..executors.reference_runs import Reference
 from ..executors.streams import one_thread
 from ..executors.threads import is_small
 from .answers import Way, answer_all, captured_dtype
