@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from .blind import bf, hf, honest, mistake
-from .blind_sixth_a import faults, sixth, sound, stored, through
+from .blind_sixth_common import faults, sixth, sound, stored, through
 
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from .blind import bf, hf, honest, mistake
-from .blind_sixth_a import faults, sixth, sound, stored, through, turn_pairs
+from .blind_sixth_common import faults, sixth, sound, stored, through
+from .blind_sixth_a import turn_pairs
 
 # ------------------------------------------------------------------ state spaces and delta rules
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from .blind import bf, honest, mistake
-from .blind_sixth_a import faults, sixth, sound, stored, through
+from .blind_sixth_common import faults, sixth, sound, stored, through
 
 
 def plain(fn, kernel, words, **keys):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from .blind import bf, hf, honest, mistake
-from .blind_sixth_a import faults, sixth, sound, stored
+from .blind_sixth_common import faults, sixth, sound, stored
 
 
 def slips(fn, kernel, cases):
