@@ -20,7 +20,7 @@ from torch import nn
 import ulpscope
 from ulpscope import _core
 from ulpscope.watching import watch_matmul
-from ulpscope.watching.watch import QUIET
+from ulpscope.watching.watch_events import QUIET
 
 from .plant import Plant, Trial
 from .work import Training

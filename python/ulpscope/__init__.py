@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from .program.repeatable import deterministic, seed_all
     from .program.reroute import cast, fallback, fp32_collectives, substitute
     from .program.timing import time_ops
-    from .watching.watch import WatchAlarm, watch
+    from .watching.watch import watch
+    from .watching.watch_events import WatchAlarm
 
     __version__: str
 
@@ -92,7 +93,7 @@ _HOMES = {
     "__version__": "_core",
     "fallback": "program.reroute",
     "watch": "watching.watch",
-    "WatchAlarm": "watching.watch",
+    "WatchAlarm": "watching.watch_events",
     "cast": "program.reroute",
     "substitute": "program.reroute",
     "fp32_collectives": "program.reroute",

@@ -15,8 +15,7 @@ from test_watch import FLIP, training
 from torch import nn
 
 import ulpscope
-from ulpscope.watching import watch as watch_module
-from ulpscope.watching import watch_ranks, watch_rows
+from ulpscope.watching import watch_decisions, watch_ranks, watch_rows
 
 
 def test_steps_that_a_loss_scaler_skips_are_no_alarm():
@@ -47,7 +46,7 @@ def test_a_loss_that_is_nan_from_the_first_step_on_is_told_once():
 
 def test_a_clock_that_jumps_is_no_matter(monkeypatch):
     times = iter([1e9, 5.0, float("nan"), float("inf"), -1e12] * 30)
-    monkeypatch.setattr(watch_module, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
+    monkeypatch.setattr(watch_decisions, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
     assert training(weights_every=3)[1] == []
     assert [e.kind for e in training(fault=FLIP)[1]][:1] == ["spike"]
 
@@ -138,8 +137,10 @@ def test_steps_are_decided_in_turn_where_a_rank_goes_on_alone(monkeypatch):
     }
     monkeypatch.setattr(watch_ranks, "Exchange", lambda *_: exchange)
     monkeypatch.setattr(watch_ranks, "CLOSE_S", 0.0)
-    decided, decide = [], watch_module.Watch._decide
-    monkeypatch.setattr(watch_module.Watch, "_decide", lambda self, step: (decided.append(step), decide(self, step)))
+    decided, decide = [], watch_decisions.WatchDecisions._decide
+    monkeypatch.setattr(
+        watch_decisions.WatchDecisions, "_decide", lambda self, step: (decided.append(step), decide(self, step))
+    )
     _, events, _ = training(
         steps=50,
         weights_every=1,

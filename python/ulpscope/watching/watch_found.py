@@ -16,9 +16,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from ..calls.foreign import unhurt
 from . import watch, watch_left
 from ..program.nan import nan_tracker
+from .watch_events import QUIET
+from .watch_settings import OUTPUT, asd_config, configured
 
 if TYPE_CHECKING:
-    from .watch import Event
+    from .watch_events import Event
 
 
 def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
@@ -45,9 +47,9 @@ class FoundWatches:
 
     def __enter__(self):
         """The last calls are kept from here on: where an optimizer steps no hook may be added to all."""
-        keep_calls = watch.configured(watch.asd_config() or "" if self.config is None else self.config)["keep_calls"]
+        keep_calls = configured(asd_config() or "" if self.config is None else self.config)["keep_calls"]
         if keep_calls:
-            self.tracker = nan_tracker(keep_calls=keep_calls, output=watch.OUTPUT)
+            self.tracker = nan_tracker(keep_calls=keep_calls, output=OUTPUT)
             self.tracker.__enter__()
         self.hook = register_optimizer_step_pre_hook(self._meet)
         return self
@@ -115,7 +117,7 @@ class FoundWatches:
             e
             for one in self.watches.values()
             for e in one.events()
-            if e.kind not in watch.QUIET and (one.tells() or one.is_own(e))
+            if e.kind not in QUIET and (one.tells() or one.is_own(e))
         ]
 
     def unseen(self, alarms: list[Event]) -> list[Event]:
