@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The judge around the verdict: equal bits, memory, examples, exact outputs,
-// perturbation.
+// The judge around the verdict: equal bits, memory, examples, exact outputs.
+// Perturbation: test_judge_perturbed.c.
 #include "alloc_probe.h"
 #include "judge_fixture.h"
 
@@ -280,82 +280,6 @@ static void test_positions_show_a_lost_tail(void **state)
     fixture_free(&f);
 }
 
-/* More than 2^31 elements over 4 MB: rows that repeat, and one of them spoiled. */
-static void test_indices_beyond_two_to_the_31(void **state)
-{
-    (void)state;
-    enum { ROW = 65536, N_ROWS = 33, REPEATED = 1025 };
-    uint8_t *a = calloc(N_ROWS, ROW), *b = calloc(N_ROWS, ROW);
-    const int64_t sizes[] = {N_ROWS, REPEATED, ROW};
-    usc_tensor x, y;
-    assert_int_equal(usc_tensor_make(&x, a, USC_U8, 3, sizes, NULL), USC_OK);
-    x.strides[0] = ROW;
-    x.strides[1] = 0;
-    y = x;
-    y.data = b;
-    b[(N_ROWS - 1) * ROW + 12345] = 1; /* once in each of the last 1025 rows */
-    usc_judgement v;
-    assert_int_equal(usc_judge_exact(&x, &y, &v, NULL), USC_OK);
-    const int64_t first = (int64_t)(N_ROWS - 1) * REPEATED * ROW + 12345;
-    assert_true(first > (int64_t)1 << 31);
-    assert_true(v.i_worst == first);
-    assert_int_equal(v.n_mismatch, REPEATED);
-    assert_true(v.n == (int64_t)N_ROWS * REPEATED * ROW);
-    free(a);
-    free(b);
-}
-
-/* A walk at any position gives what the sum over positions times strides says. */
-static void test_walks_count_in_64_bits(void **state)
-{
-    (void)state;
-    static double data[4096];
-    for (int i = 0; i < 4096; i++)
-        data[i] = i;
-    const int64_t sizes[] = {1 << 20, 1 << 18, 3, 64};
-    const int64_t strides[] = {0, 0, 1024, 16};
-    usc_tensor t = {.data = data, .dtype = USC_F64, .ndim = 4};
-    memcpy(t.sizes, sizes, sizeof sizes);
-    memcpy(t.strides, strides, sizeof strides);
-    const usc_walk w = usc_walk_over(&t);
-    static usc_walk_room room;
-    uint64_t seed = 4;
-    for (int round = 0; round < 2000; round++) {
-        const double share = fixture_random(&seed);
-        const int64_t n = (int64_t)192 << 38;
-        const int64_t at = (int64_t)(share * (double)(n - USC_JUDGE_BLOCK));
-        static double out[USC_JUDGE_BLOCK];
-        const double *got = usc_walk_load(&w, at, USC_JUDGE_BLOCK, &room, out);
-        for (int64_t i = 0; i < USC_JUDGE_BLOCK; i++) {
-            const int64_t k = at + i;
-            const double want = (double)(k % 64 * 16 + k / 64 % 3 * 1024);
-            assert_true(got[i] == want);
-        }
-    }
-}
-
-/* A judge over 2^33 elements opens, shares out its chunks and says no at once. */
-static void test_a_judge_over_many_elements_opens(void **state)
-{
-    (void)state;
-    float d = 1, y = 1;
-    double r = 1.5;
-    const int64_t sizes[] = {(int64_t)1 << 33}, few[] = {((int64_t)1 << 33) - 1};
-    usc_tensor vd, vr, vy;
-    assert_int_equal(usc_tensor_make(&vd, &d, USC_F32, 1, sizes, NULL), USC_OK);
-    assert_int_equal(usc_tensor_make(&vr, &r, USC_F64, 1, sizes, NULL), USC_OK);
-    assert_int_equal(usc_tensor_make(&vy, &y, USC_F32, 1, sizes, NULL), USC_OK);
-    vd.strides[0] = vr.strides[0] = vy.strides[0] = 0;
-    usc_judge *judge = NULL;
-    usc_error err;
-    assert_int_equal(usc_judge_open(&vd, &vr, &vy, NULL, &judge, &err), USC_OK);
-    assert_true(usc_judge_n_chunks(judge) == (int64_t)1 << 18);
-    vr.sizes[0] = few[0];
-    assert_int_equal(usc_judge_replay(judge, &vr, &vy, &err), USC_E_SHAPE);
-    assert_non_null(strstr(err.text, "8589934591"));
-    usc_judge_close(judge);
-}
-
 /* Nobody knows how many bytes an element has: a prefix of them must not pass for all. */
 static void test_exact_outputs_have_a_known_size(void **state)
 {
@@ -478,73 +402,6 @@ static void test_verdicts_have_texts(void **state)
     assert_false(usc_verdict_flagged(USC_VERDICT_UNJUDGED));
 }
 
-/* Signs: balanced, equal for all arguments but for Hadamard's row, new for each replay.
- */
-static void test_perturbation_moves_by_one_delta_with_fair_signs(void **state)
-{
-    (void)state;
-    enum { N = 10000 };
-    float *x = malloc(sizeof(float) * N);
-    double *a = malloc(sizeof(double) * N), *b = malloc(sizeof(double) * N);
-    for (int i = 0; i < N; i++)
-        x[i] = 1.5f;
-    const usc_tensor v = fixture_view(x, USC_F32, N);
-    int balance[4] = {0};
-    for (int k = 0; k < 4; k++) {
-        usc_perturbation how = {.seed = 5, .replay = k, .argument = 0};
-        assert_int_equal(usc_perturb(&v, &how, a, NULL), USC_OK);
-        how.argument = 1;
-        assert_int_equal(usc_perturb(&v, &how, b, NULL), USC_OK);
-        int sum = 0;
-        for (int i = 0; i < N; i++) {
-            assert_true(fabs(a[i] - 1.5) == 1.5 * 0x1p-20);
-            sum += a[i] > 1.5 ? 1 : -1;
-            balance[k] += (a[i] > 1.5) == (b[i] > 1.5) ? 1 : -1;
-        }
-        assert_true(abs(sum) < 500); /* 5 sigma */
-    }
-    assert_int_equal(balance[0], N);
-    assert_int_equal(balance[1], -N);
-    free(x);
-    free(a);
-    free(b);
-}
-
-static void test_perturbation_keeps_what_overflows_and_specials(void **state)
-{
-    (void)state;
-    float x[5] = {3.4028235e38f, INFINITY, -0.0f, 0x1p-149f, NAN};
-    double out[5];
-    const usc_tensor v = fixture_view(x, USC_F32, 5);
-    for (int k = 0; k < 8; k++) {
-        const usc_perturbation how = {.seed = 1, .replay = k};
-        assert_int_equal(usc_perturb(&v, &how, out, NULL), USC_OK);
-        assert_true(out[0] <= (double)x[0] && isinf(out[1]) && isnan(out[4]));
-        assert_true(out[2] == 0 && signbit(out[2]) && out[3] == 0x1p-149);
-    }
-}
-
-static void test_a_share_of_the_elements_moves_for_fan_in(void **state)
-{
-    (void)state;
-    enum { N = 20000 };
-    float *x = malloc(sizeof(float) * N);
-    double *out = malloc(sizeof(double) * N);
-    for (int i = 0; i < N; i++)
-        x[i] = 1;
-    const usc_tensor v = fixture_view(x, USC_F32, N);
-    const usc_perturbation how = {.seed = 3, .share = 0.0625, .delta = 0x1p-12};
-    assert_int_equal(usc_perturb(&v, &how, out, NULL), USC_OK);
-    int n_moved = 0;
-    for (int i = 0; i < N; i++) {
-        assert_true(out[i] == 1 || out[i] == 1 + 0x1p-12);
-        n_moved += out[i] != 1;
-    }
-    assert_true(abs(n_moved - N / 16) < 5 * 35);
-    free(x);
-    free(out);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,9 +412,6 @@ int main(void)
         cmocka_unit_test(test_every_failing_allocation_is_survived),
         cmocka_unit_test(test_worst_elements_come_worst_first_and_bad_before_all),
         cmocka_unit_test(test_positions_show_a_lost_tail),
-        cmocka_unit_test(test_indices_beyond_two_to_the_31),
-        cmocka_unit_test(test_walks_count_in_64_bits),
-        cmocka_unit_test(test_a_judge_over_many_elements_opens),
         cmocka_unit_test(test_exact_outputs_have_a_known_size),
 #if defined(__SSE2__)
         cmocka_unit_test(test_equal_bits_whatever_modes_the_host_sets),
@@ -565,9 +419,6 @@ int main(void)
         cmocka_unit_test(test_exact_outputs_differ_by_any_bit),
         cmocka_unit_test(test_wrong_operands_are_refused),
         cmocka_unit_test(test_verdicts_have_texts),
-        cmocka_unit_test(test_perturbation_moves_by_one_delta_with_fair_signs),
-        cmocka_unit_test(test_perturbation_keeps_what_overflows_and_specials),
-        cmocka_unit_test(test_a_share_of_the_elements_moves_for_fan_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
