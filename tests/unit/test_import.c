@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dumps of msprobe become traces: what each part of a call becomes, and what is refused.
+// Dumps of msprobe become traces: what each part of a call becomes. What is refused:
+// test_import_bad.c.
 // Tensors lie in .npy files here; files of torch need a worker (tests/py/test_import.py).
+#include "import_dump.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,73 +19,6 @@
 
 #include "trace_sample.h"
 
-static char *folder;
-static char dump[700], trace[700];
-static usc_import_counts counts;
-
-static int make_folder(void **state)
-{
-    *state = folder = sample_folder();
-    snprintf(dump, sizeof dump, "%s/dump", folder);
-    snprintf(trace, sizeof trace, "%s/trace", folder);
-    return mkdir(dump, 0777);
-}
-
-static void write_file(const char *name, const void *bytes, size_t n)
-{
-    char path[1024];
-    snprintf(path, sizeof path, "%s/%s", dump, name);
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    assert_int_equal(fclose(f), 0);
-}
-
-/* dump.json with these members of "data". */
-static void write_dump(const char *data)
-{
-    char text[8192];
-    const int n =
-        snprintf(text, sizeof text,
-                 "{\"task\": \"tensor\", \"level\": \"L1\", \"framework\": \"pytorch\", "
-                 "\"dump_data_dir\": \"/elsewhere\", \"data\": {%s}}",
-                 data);
-    write_file("dump.json", text, (size_t)n);
-}
-
-/* float32 [2, 3] of 0, 1, .. in dump_tensor_data. */
-static void write_npy(const char *name, const char *dtype)
-{
-    char path[1024], head[128], file[256];
-    snprintf(path, sizeof path, "%s/dump_tensor_data", dump);
-    (void)mkdir(path, 0777);
-    const int n =
-        snprintf(head, sizeof head,
-                 "{'descr': '%s', 'fortran_order': False, 'shape': (2, 3)}", dtype);
-    memcpy(file, "\x93NUMPY\x01\x00", 8);
-    file[8] = (char)n;
-    file[9] = 0;
-    memcpy(file + 10, head, (size_t)n);
-    const float values[6] = {0, 1, 2, 3, 4, 5};
-    memcpy(file + 10 + n, values, sizeof values);
-    snprintf(path, sizeof path, "dump_tensor_data/%s", name);
-    write_file(path, file, 10 + (size_t)n + sizeof values);
-}
-
-static usc_status import_as(bool skip_damaged, const char *rank, usc_error *err)
-{
-    usc_run_end end;
-    char part[720];
-    const usc_import_options o = {
-        .dump = dump, .trace = trace, .rank = rank, .skip_damaged = skip_damaged};
-    sample_remove(trace);
-    const usc_status st = usc_import(&o, NULL, &counts, &end, err);
-    snprintf(part, sizeof part, "%s.part", trace);
-    assert_int_not_equal(access(part, F_OK), 0); /* nothing half is left */
-    assert_int_equal(access(trace, F_OK) == 0, st == USC_OK);
-    return st;
-}
-
 static usc_trace *imported(void)
 {
     usc_error err;
@@ -91,32 +27,6 @@ static usc_trace *imported(void)
     if (usc_trace_open(trace, NULL, &t, &err) != USC_OK) fail_msg("%s", err.text);
     return t;
 }
-
-static usc_call call_of(usc_trace *t, int64_t sequence)
-{
-    usc_call call;
-    usc_error err;
-    if (usc_trace_read_call(t, sequence, &call, &err) != USC_OK) fail_msg("%s", err.text);
-    return call;
-}
-
-static const usc_call_arg *arg_of(const usc_call *call, usc_role role, const char *path)
-{
-    for (int i = 0; i < call->n_args; i++)
-        if (call->arg[i].role == role && strcmp(call->arg[i].path, path) == 0)
-            return &call->arg[i];
-    fail_msg("%s has no %s %s", call->op, usc_role_text(role), path);
-    return NULL;
-}
-
-#define STATS "\"Max\": 2.5, \"Min\": -1, \"Mean\": 0.5, \"Norm\": 3"
-#define TENSOR(more)                                                                     \
-    "{\"type\": \"torch.Tensor\", \"dtype\": \"torch.float32\", \"shape\": [2, "         \
-    "3], " STATS more "}"
-#define FILED(name) TENSOR(", \"data_name\": \"" name "\"")
-#define CALL(name, args, out)                                                            \
-    "\"" name "\": {\"input_args\": [" args "], \"input_kwargs\": {}, \"output\": [" out \
-    "]}"
 
 static void arguments_of_every_kind_are_kept(void **state)
 {
@@ -340,113 +250,6 @@ static void statistics_say_that_there_was_a_nan_or_an_infinity(void **state)
     usc_trace_close(t);
 }
 
-static void what_is_no_sound_dump_is_refused_and_leaves_nothing(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *data;
-        usc_status status;
-        const char *say;
-    } bad[] = {
-        {CALL("Torch.abs.0.forward", FILED("../secret.npy"), ""), USC_E_CORRUPT,
-         "'../secret.npy' is no name of a file in"},
-        {CALL("Torch.abs.0.forward", FILED("/etc/passwd"), ""), USC_E_CORRUPT,
-         "a dump may only name its own files"},
-        {CALL("Torch.abs.0.forward", FILED("none.npy"), ""), USC_E_NOT_FOUND,
-         "dump.json: Torch.abs.0.forward: args[0]: "},
-        {CALL("Torch.abs.0.forward", FILED("link.npy"), ""), USC_E_UNSUPPORTED,
-         "is a link or no plain file"},
-        {CALL("Torch.abs.0.forward", FILED("int.npy"), ""), USC_E_DTYPE,
-         "the dump says float32, "},
-        {CALL("Torch.abs.0.forward", FILED("cut.npy"), ""), USC_E_CORRUPT,
-         "the file is cut off; --skip-damaged imports all that can be read"},
-        {CALL("Torch.abs.0.forward", FILED("a.exe"), ""), USC_E_UNSUPPORTED,
-         "is neither .npy nor .pt"},
-        {CALL("Torch.abs.0.forward", FILED("a.pt"), ""), USC_E_UNSUPPORTED,
-         "files of torch need a worker"},
-        {CALL("Torch.abs.0.forward",
-              "{\"type\": \"torch.Tensor\", \"dtype\": \"torch.float32\", \"shape\": [3, "
-              "2], "
-              "\"data_name\": \"a.npy\"}",
-              ""),
-         USC_E_SHAPE, "the dump says shape [3, 2], "},
-        {CALL("Torch.abs.0.forward",
-              "{\"type\": \"torch.Tensor\", \"dtype\": \"torch.float32\", \"shape\": "
-              "[4611686018427387904, 4]}",
-              ""),
-         USC_E_RANGE, "args[0]: "},
-        {CALL("Torch.abs.0.forward",
-              "{\"type\": \"torch.Tensor\", \"dtype\": \"torch.float32\", \"shape\": "
-              "[-1]}",
-              ""),
-         USC_E_SHAPE, "'shape' has no size at 0"},
-        {CALL("Torch.abs.0.forward", "{\"type\": \"torch.Tensor\", \"shape\": [1]}", ""),
-         USC_E_CORRUPT, "a tensor without 'dtype'"},
-        {CALL("Torch.abs.0.forward", "", "") ", " CALL("Torch.abs.0.forward", "", ""),
-         USC_E_CORRUPT, "stands twice"},
-        {"\"Torch.abs.0.forward\": {\"output\": []}", USC_E_CORRUPT,
-         "'input_args' is no list"},
-        {"\"Torch.abs.0.forward\": 7", USC_E_CORRUPT, "is no object"},
-        {"\"Module.fc.Linear.forward.0\": {}", USC_E_NOT_FOUND,
-         "dump at level L1 or mix"},
-        {"", USC_E_NOT_FOUND, "no call of an API in it"},
-    };
-    char path[1024], target[1024];
-    write_npy("a.npy", "<f4");
-    write_npy("int.npy", "<i4");
-    write_npy("cut.npy", "<f4");
-    write_npy("a.pt", "<f4");
-    write_npy("a.exe", "<f4");
-    snprintf(path, sizeof path, "%s/dump_tensor_data/cut.npy", dump);
-    assert_int_equal(truncate(path, 80), 0);
-    snprintf(target, sizeof target, "%s/dump_tensor_data/a.npy", dump);
-    snprintf(path, sizeof path, "%s/dump_tensor_data/link.npy", dump);
-    (void)symlink(target, path);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        usc_error err;
-        write_dump(bad[i].data);
-        const usc_status st = import_as(false, NULL, &err);
-        if (st != bad[i].status || strstr(err.text, bad[i].say) == NULL)
-            fail_msg("%s: %s, %s", bad[i].data, usc_status_name(st),
-                     st == USC_OK ? "" : err.text);
-    }
-}
-
-static void damaged_files_can_be_skipped(void **state)
-{
-    (void)state;
-    usc_error err;
-    usc_trace *t;
-    write_npy("a.npy", "<f4");
-    write_dump(CALL("Torch.abs.0.forward", FILED("none.npy"), FILED("a.npy")));
-    assert_int_equal(import_as(true, NULL, &err), USC_OK);
-    assert_int_equal(counts.damaged, 1);
-    assert_non_null(strstr(counts.first_damage, "none.npy"));
-    assert_int_equal(usc_trace_open(trace, NULL, &t, &err), USC_OK);
-    const usc_call call = call_of(t, 1);
-    const usc_call_arg *in = arg_of(&call, USC_ROLE_IN, "args[0]");
-    assert_int_equal(in->blob, 0);
-    assert_non_null(strstr(in->stats, "\"max\":2.5"));
-    assert_int_not_equal(arg_of(&call, USC_ROLE_OUT, "out[0]")->blob, 0);
-    usc_trace_close(t);
-}
-
-static void a_cut_dump_is_noticed_before_anything_is_written(void **state)
-{
-    (void)state;
-    static const char cut[] = "{\"data\": {\"Torch.abs.0.forward\": {\"input_args\": [";
-    usc_error err;
-    write_file("dump.json", cut, sizeof cut - 1);
-    assert_int_equal(import_as(false, NULL, &err), USC_E_CORRUPT);
-    assert_non_null(strstr(err.text, "inside 'Torch.abs.0.forward': it was cut off"));
-    write_file("dump.json", "{\"task\": 1}", 11);
-    assert_int_equal(import_as(false, NULL, &err), USC_E_CORRUPT);
-    assert_non_null(strstr(err.text, "no member 'data'"));
-    write_file("dump.json", "{\"framework\": \"mindspore\", \"data\": {}}", 38);
-    assert_int_equal(import_as(false, NULL, &err), USC_E_UNSUPPORTED);
-    assert_non_null(strstr(err.text, "a dump of mindspore"));
-}
-
 static void the_first_generation_has_stars_and_paths(void **state)
 {
     (void)state;
@@ -478,17 +281,6 @@ static void the_first_generation_has_stars_and_paths(void **state)
     assert_int_equal(import_as(false, NULL, &err), USC_E_ARG);
     assert_non_null(strstr(err.text, "several processes"));
     assert_int_equal(import_as(false, "12", &err), USC_OK);
-}
-
-static void a_trace_that_is_there_is_kept(void **state)
-{
-    (void)state;
-    usc_error err;
-    usc_run_end end;
-    const usc_import_options o = {.dump = dump, .trace = folder};
-    write_dump(CALL("Torch.abs.0.forward", TENSOR(""), ""));
-    assert_int_equal(usc_import(&o, NULL, &counts, &end, &err), USC_E_EXISTS);
-    assert_non_null(strstr(err.text, "is there already"));
 }
 
 static void steps_are_one_trace_and_processes_are_not(void **state)
@@ -532,11 +324,7 @@ int main(void)
         TEST(a_backward_pass_is_a_call_of_its_forward_call),
         TEST(places_come_from_the_other_two_files),
         TEST(statistics_say_that_there_was_a_nan_or_an_infinity),
-        TEST(what_is_no_sound_dump_is_refused_and_leaves_nothing),
-        TEST(damaged_files_can_be_skipped),
-        TEST(a_cut_dump_is_noticed_before_anything_is_written),
         TEST(the_first_generation_has_stars_and_paths),
-        TEST(a_trace_that_is_there_is_kept),
         TEST(steps_are_one_trace_and_processes_are_not),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
