@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_sim import SIGSEGV, child, death, honest, same  # noqa: F401
 
 sim = pytest.importorskip("ulpscope.sim", exc_type=OSError)
 
@@ -126,3 +127,165 @@ def test_the_page_has_every_kind_and_bug():
         sim.fault("bug:mps_top")
     with pytest.raises(ValueError, match="neither a pattern"):
         sim.fault("mm")
+
+
+# ---- what each does ----
+
+A, B = torch.randn(6, 6), torch.randn(6, 6)
+
+
+def bf16(x):
+    return x.bfloat16().float()
+
+
+def put(x, index, value):
+    x = x.clone()
+    x.view(-1)[index] = value
+    return x
+
+
+def tf32(x):
+    return ((x.view(torch.int32) + 0xFFF + ((x.view(torch.int32) >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+EFFECTS = {
+    "tf32": ({}, lambda: tf32(A) @ tf32(B)),
+    "bf16_inputs": ({}, lambda: bf16(A) @ bf16(B)),
+    "fp16_inputs": ({}, lambda: A.half().float() @ B.half().float()),
+    "bf16_intermediates": ({}, lambda: bf16(bf16(A) @ bf16(B))),
+    "bf16_output": ({}, lambda: bf16(A @ B)),
+    "fp16_output": ({}, lambda: (A @ B).half().float()),
+    "truncate": ({"bits": 13}, lambda: ((A @ B).view(torch.int32) & ~0x1FFF).view(torch.float32)),
+    "scale": ({"factor": 2}, lambda: 2 * (A @ B)),
+    "offset": ({"value": 0.5}, lambda: A @ B + 0.5),
+    "nan": ({"index": 7}, lambda: put(A @ B, 7, float("nan"))),
+    "inf": ({"index": -1, "sign": -1}, lambda: put(A @ B, -1, float("-inf"))),
+    "zero_one": ({"index": 3}, lambda: put(A @ B, 3, 0)),
+    "bit_flip": ({"index": 2, "bit": 31}, lambda: put(A @ B, 2, -(A @ B).view(-1)[2])),
+    "swap_two": ({"a": 0, "b": 9}, lambda: put(put(A @ B, 0, (A @ B).view(-1)[9]), 9, (A @ B)[0, 0])),
+    "drop_tail": ({"n": 4}, lambda: put(A @ B, slice(-4, None), 0)),
+}
+
+
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_fault_does_what_its_row_says(kind):
+    params, expected = EFFECTS[kind]
+    a, b = A.to("sim"), B.to("sim")
+    with sim.fault("aten::mm", kind, **params):
+        other = a + b
+        result = a @ b
+        (row,) = sim.faults_fired()
+    assert torch.equal(result.cpu().nan_to_num(), expected().nan_to_num())
+    assert not same(result, A @ B) and same(other, A + B)
+    assert (row["calls"], row["fired"], row["changed"]) == (1, 1, 1)
+    assert same(a, A) and same(b, B) and same(a @ b, A @ B)
+    assert sim.faults_fired() == []
+
+
+def test_stale_tail_keeps_what_was_in_memory():
+    x, y = torch.arange(6.0, device="sim"), torch.full((6,), 9.0, device="sim")
+    with sim.fault("aten::mul_", "stale_tail", n=2):
+        x.mul_(10)
+    assert x.tolist() == [0, 10, 20, 30, 4, 5]
+    with sim.fault("aten::add.out", "stale_tail", n=3):
+        torch.add(x, 1, out=y)
+    assert y.tolist() == [1, 11, 21, 9, 9, 9]
+
+
+def test_flush_subnormals():
+    x = torch.tensor([1e-40, -1e-40, 1.0])
+    with sim.fault("aten::mul", "flush_subnormals"):
+        assert same(x.to("sim") * 1, torch.tensor([0.0, -0.0, 1.0]))
+
+
+def test_step_plus_one_is_in_the_computation_only():
+    results = []
+    for device, steps in (("cpu", 4.0), ("sim", 3.0)):
+        p, g, m, v = (torch.full((3,), x, device=device) for x in (1.0, 0.5, 0.1, 0.2))
+        step = torch.tensor(steps, device=device)
+        with sim.fault("aten::_fused_adamw_", "step_plus_one"):
+            torch._fused_adamw_(
+                [p],
+                [g],
+                [m],
+                [v],
+                [],
+                [step],
+                lr=0.1,
+                beta1=0.9,
+                beta2=0.99,
+                weight_decay=0.0,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
+            fired = sim.faults_fired()[0]["fired"]
+        results.append(p)
+        assert step.item() == steps
+    assert same(*results) and fired == 1
+
+
+def test_intermediates_of_a_composed_operator():
+    x, y = torch.randn(50), torch.randn(50)
+    with sim.fault("simtest::hypot", "bf16_intermediates"):
+        got = torch.ops.simtest.hypot(x.to("sim"), y.to("sim"))
+        also = x.to("sim") * y.to("sim")
+        assert sim.faults_fired()[0]["fired"] == 1
+    expected = bf16(bf16(bf16(x * x) + bf16(y * y)).sqrt())
+    assert same(got, expected) and same(also, x * y)
+    assert same(torch.ops.simtest.hypot(x.to("sim"), y.to("sim")), (x * x + y * y).sqrt())
+
+
+def test_tf32_leaves_the_bias_alone():
+    a, b, bias = A.to("sim"), B.to("sim"), torch.randn(6)
+    with sim.fault("addmm", "tf32"):
+        assert same(torch.addmm(bias.to("sim"), a, b), torch.addmm(bias, tf32(A), tf32(B)))
+
+
+def test_faults_match_the_name_that_was_called():
+    x = torch.ones(4, device="sim")
+    with sim.fault("aten::add.Tensor", "scale", factor=3):
+        assert (x + x).tolist() == [6] * 4
+        assert x.clone().add_(1).tolist() == [2] * 4
+        assert x.sub(1).tolist() == [0] * 4
+    with sim.fault("add_, !aten::mul_", "scale", factor=3):
+        assert x.clone().add_(1).tolist() == [6] * 4
+        assert (x + x).tolist() == [2] * 4
+
+
+def test_fault_on_a_strided_output_stays_inside_it():
+    x = torch.zeros(4, 3, device="sim")
+    with sim.fault("aten::add_", "drop_tail", n=2):
+        x[:, 1].add_(5)
+    assert x.flatten().tolist() == [0, 5, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0]
+
+
+def test_intermittent_fault_fires_sometimes_and_repeatably():
+    def run(seed):
+        with sim.fault("aten::mm", "nan", p=0.3, seed=seed):
+            return [bool((A.to("sim") @ B.to("sim")).isnan().any()) for _ in range(40)]
+
+    assert run(1) == run(1) != run(2) and 2 < sum(run(1)) < 25
+    with sim.fault("aten::mm", "nan", nth=2):
+        assert [bool((A.to("sim") @ B.to("sim")).isnan().any()) for _ in range(4)] == [False, True, False, False]
+
+
+def test_crash_and_hang():
+    x = torch.ones(2, device="sim")
+    with sim.fault("aten::exp", "crash"):
+        assert death(lambda: x.exp()) == SIGSEGV
+    code = (
+        "import signal, torch, ulpscope.sim as s; torch.ones(2, device='sim').sin(); signal.alarm(3);"
+        "x = torch.ones(2, device='sim'); s.fault('exp', 'hang'); x.sin(); print('alive',"
+        "flush=True); x.exp(); print('back')"
+    )
+    done = child(code)
+    assert done.returncode == -14 and done.stdout == "alive\n"
+
+
+def test_bad_faults_are_refused():
+    for bad in (("mm", "no_such_kind"), ("m m", "nan"), ("mm", "nan:index")):
+        with pytest.raises(ValueError, match="fault|pattern"):
+            sim.fault(*bad)
+    with pytest.raises(ValueError, match="no key of nan"):
+        sim.fault("mm", "nan", factor=2)
