@@ -3,10 +3,12 @@
 passes, what is wrong is accused, and what holds nothing to judge says so."""
 
 import collections
+import math
 from dataclasses import dataclass
 
 import pytest
 import torch
+from test_judge_api import randn
 
 import ulpscope
 
@@ -127,3 +129,31 @@ def test_an_operator_in_place_is_told_by_what_it_left():
     ]
     assert [s.verdict for s in said] == ["pass", "pass", "wrong", "wrong", "wrong"]
     assert "in args[0]" in said[3].sentence and "out[0] is not the argument that it wrote" in said[4].sentence
+
+
+# ---- what cannot be judged -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function, why",
+    [
+        (lambda x: x + torch.rand(9) - torch.rand(9), "random"),
+        (lambda x: 1 / 0, "division by zero"),
+        (lambda x: x.no_such_method(), "no_such_method"),
+    ],
+    ids=["rand", "raises", "attribute"],
+)
+def test_what_cannot_be_judged_is_unjudged_with_the_reason(function, why):
+    x = randn(9)
+    verdict = ulpscope.judge_call(function, (x,), {}, x)
+    assert verdict.verdict == "unjudged" and why in verdict.sentence
+    assert math.isnan(verdict.effective_bits) and not verdict.passed
+
+
+def test_misuse_is_an_error():
+    with pytest.raises(TypeError, match="not callable"):
+        ulpscope.judge_call("exp", (randn(3),), {}, randn(3))
+    with pytest.raises(TypeError, match="not a tuple"):
+        ulpscope.judge_call(torch.exp, randn(3), {}, randn(3))
+    with pytest.raises(ValueError, match="known: ulpscope"):
+        ulpscope.judge_call(torch.exp, (randn(3),), {}, randn(3), standard="guess")
