@@ -12,7 +12,7 @@ from .nested import TensorAt, mapped
 from .replay import Call
 
 
-class Arguments(dict):
+class Arguments(dict[str, Any]):
     """The arguments of an operator by name: Python values and CPU tensors."""
 
     def wide(self, name: str, default: Any = None) -> Any:

@@ -33,7 +33,7 @@ def freedom_of(call: Call) -> dict[str, Any]:
     return dict(gauge=name, ndim=len(view.sizes), fewest=min(view.sizes[-2:]), rounding=torch.finfo(view.dtype).eps)
 
 
-def _order(name, arguments: Arguments):
+def _order(name: str, arguments: Arguments) -> dict[str, Any]:
     if name != "topk":
         return dict(dim=0, inverse=1 if arguments.get("return_inverse") else -1)
     values = next((v for v in arguments.values() if isinstance(v, torch.Tensor)), None)

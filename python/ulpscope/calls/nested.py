@@ -48,8 +48,8 @@ def substitute(
 def rebuilt(value: Any, change: Callable[[Any, Any], Any]) -> Any:
     """A list, tuple or dict of the same kind with `change(place, item)` for every item."""
     if isinstance(value, dict):
-        items = {k: change(k, v) for k, v in value.items()}
-        return items if type(value) is dict else type(value)(**items)
+        named = {k: change(k, v) for k, v in value.items()}
+        return named if type(value) is dict else type(value)(**named)
     items = [change(i, v) for i, v in enumerate(value)]
     return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
 

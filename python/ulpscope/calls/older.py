@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 if sys.version_info >= (3, 10):
     from itertools import pairwise  # noqa: F401
     from types import NoneType, UnionType  # noqa: F401
 
-    def zip_equal(*parts):
+    def zip_equal(*parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """`zip` of what is as long as the others; ValueError where something is not."""
         return zip(*parts, strict=True)
 

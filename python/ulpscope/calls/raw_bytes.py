@@ -18,7 +18,7 @@ def equal_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     so eight at a time."""
     if a.numel() % 8 == 0 and (a.storage_offset() | b.storage_offset()) % 8 == 0:
         a, b = a.view(torch.int64), b.view(torch.int64) if b.numel() == a.numel() else b
-    return torch.equal(a, b)
+    return bool(torch.equal(a, b))
 
 
 WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -33,7 +33,7 @@ def same_bytes(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_contiguous() and b.is_contiguous():
         return equal_bytes(raw_bytes(a), raw_bytes(b))
     word = WORDS[a.dtype.itemsize]
-    return torch.equal(a.view(word), b.view(word))
+    return bool(torch.equal(a.view(word), b.view(word)))
 
 
 def raw_bytes(tensor: torch.Tensor) -> torch.Tensor:

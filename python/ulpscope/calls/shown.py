@@ -41,7 +41,7 @@ class Shown:
         return "".join(parts)
 
 
-def _row(values):
+def _row(values: Sequence[object]) -> str:
     return "<tr>" + "".join(f'<td style="text-align:left">{html.escape(text_of(v))}</td>' for v in values) + "</tr>"
 
 

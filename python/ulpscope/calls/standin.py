@@ -4,6 +4,7 @@ has of them, by `_core.stand_in`. Needs of torch: dtypes by name, `frombuffer`."
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def stand_in(trace_id: str, sequence: int, tensor: dict[str, Any], call: dict[st
     return values.reshape(sizes)
 
 
-def _from_memory_order(values, sizes, strides):
+def _from_memory_order(values: torch.Tensor, sizes: Sequence[int], strides: Sequence[int]) -> torch.Tensor:
     """Floats come as they lie in memory, broadcast ones once."""
     kept = [i for i, size in enumerate(sizes) if size != 1 and strides[i] != 0]
     order = sorted(kept, key=lambda i: -strides[i])

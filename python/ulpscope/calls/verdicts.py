@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .. import _core
 
@@ -31,9 +32,10 @@ def clause(problem: object) -> str:
     return (text or type(problem).__name__)[:300]
 
 
-def reason_of(row: dict, op: str) -> str:
+def reason_of(row: dict[str, Any], op: str) -> str:
     """Why a row of a result has no verdict on its numbers, or on those of some outputs; "" where it has."""
-    said = {name: text for _, name, _, text in row.get("metrics", ())}
+    said: dict[str, str] = {name: text for _, name, _, text in row.get("metrics", ())}
     if row["verdict"] not in UNTOLD:
         return said.get("not_judged", "")
-    return said.get("reason") or row["sentence"].removeprefix(f"{op}: ").removeprefix(f"{op} is {row['verdict']}: ")
+    sentence: str = row["sentence"]
+    return said.get("reason") or sentence.removeprefix(f"{op}: ").removeprefix(f"{op} is {row['verdict']}: ")

@@ -4,13 +4,16 @@ there, and what else is, a case decides (`_core.Case.begin`, carries). Serves `o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..calls.exact import carries
 from ..calls.torch_older import real_dtype
 
 if TYPE_CHECKING:
+    import torch
+
+    from ..calls.replay import Call
     from ..executors.operands import Operands
 
 
@@ -22,7 +25,7 @@ def carried(operands: Operands, paths: Collection[str]) -> bool:
     return native is not None and native.keys() == paths and _kept(operands.call, native)
 
 
-def _only_carries(operands):
+def _only_carries(operands: Operands) -> bool:
     """Whether the operator does, and has no other reference."""
     call = operands.call
     if call.composite or not carries(call.op) or call.value("accumulate", False):
@@ -30,7 +33,7 @@ def _only_carries(operands):
     return operands.reference.never_rounds()
 
 
-def _kept(call, native):
+def _kept(call: Call, native: Mapping[str, torch.Tensor]) -> bool:
     """Whether all floats have one dtype, on which nothing is rounded on its way."""
     given = {v.dtype for v in call.views.values()}
     floats = {real_dtype(d) for d in given if d.is_floating_point or d.is_complex}

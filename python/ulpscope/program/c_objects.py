@@ -15,7 +15,7 @@ from pathlib import Path
 _FLAGS = ["-std=c11", "-O2", "-g1", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off"]
 
 
-def compiled(sources: Sequence[str | os.PathLike], folder: Path, include: Sequence[str]) -> list[str]:
+def compiled(sources: Sequence[str | os.PathLike[str]], folder: Path, include: Sequence[str]) -> list[str]:
     """Objects of the sources, made where a source, a header of it or a flag has changed: under another name then, so
     that what is linked of them is linked anew. RuntimeError with the first error that the compiler names."""
     made, taken = [], set()

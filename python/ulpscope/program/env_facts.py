@@ -113,7 +113,7 @@ def start(reports: str) -> None:
     rank, pid = int(os.environ.get("RANK") or 0), os.getpid()
     path = Path(reports, f"facts-{rank:06}-{pid:010}")
 
-    def end():
+    def end() -> None:
         import torch
 
         if os.getpid() != pid:  # a fork of it

@@ -13,7 +13,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -55,7 +55,7 @@ def is_of_torch(file: str) -> bool:
     return os.path.realpath(file).startswith(home + os.sep)
 
 
-def _holding_libraries(namespaces):
+def _holding_libraries(namespaces: Collection[str]) -> Iterator[str]:
     """Files of the modules that hold a torch.library.Library of one of these namespaces."""
     kind = torch.library.Library
     for module in list(sys.modules.values()) if namespaces else ():

@@ -29,7 +29,7 @@ def explain(verdict: CallVerdict) -> str:
     return "\n".join(lines)
 
 
-def _lines(verdict):
+def _lines(verdict: CallVerdict) -> list[str]:
     lines = [f"{verdict.verdict}: {verdict.sentence}"]
     for output in verdict.outputs:
         if output.verdict not in FLAGGED:

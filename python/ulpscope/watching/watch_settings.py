@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -44,7 +45,7 @@ SO_MANY = {
 }
 
 
-def _check_arguments(asked):
+def _check_arguments(asked: Mapping[str, Any]) -> None:
     if asked["action"] not in ACTIONS:
         raise ValueError(f"action {asked['action']!r}: one of {', '.join(ACTIONS)}")
     for key, (least, says) in SO_MANY.items():
