@@ -65,8 +65,10 @@ if __name__ == "__main__":
     import law_lists
     import test_law_lists
     import test_law_lists_c
+    import test_typing
 
     law_lists.Lists.rewrites = True
     for module in (test_law_lists, test_law_lists_c):
         for law in [law for name, law in sorted(vars(module).items()) if name.startswith("test_")]:
             law()
+    test_typing.test_typed_files_stay_typed()
