@@ -280,6 +280,26 @@ const char *layout_name(int64_t value);
 std::string random_state(const IValue *values, size_t n);
 std::string autocast_state();
 
+/* ---- places.cpp ---- */
+
+/** Where a call stands. */
+struct Where {
+    usc_phase phase;
+    int64_t module, stack, thread;
+    uint64_t key;     /* of the autograd node whose forward call this may be; 0: none */
+    int64_t forward;  /* sequence of the call whose autograd node runs now; 0: none */
+    int64_t backward; /* of the API call around that one: its backward call; 0: none */
+    std::string node; /* its name, as "MulBackward0" */
+};
+Where where_now(Session &session);
+/** The sequence of that call, which is known only when the session has taken its inputs. */
+void number_forward(Session &session, const Where &where, int64_t sequence);
+/** Whether the session's modules hold that place. */
+bool in_scope(Session &session, const Where &where);
+int64_t thread_number();
+bool in_backward();
+void forget_forward_calls(Session &session);
+
 /* ---- calls.cpp ---- */
 
 /** The kernel that stands in front of an operator's own kernels. */
@@ -292,22 +312,6 @@ struct Kernel : c10::OperatorKernel {
   private:
     Operator *op_;
 };
-
-/** Begins a call in the session; 0 where it is not to be recorded. */
-struct Where {
-    usc_phase phase;
-    int64_t module, stack, thread;
-    uint64_t key;     /* of the autograd node whose forward call this may be; 0: none */
-    int64_t forward;  /* sequence of the call whose autograd node runs now; 0: none */
-    int64_t backward; /* of the API call around that one: its backward call; 0: none */
-    std::string node; /* its name, as "MulBackward0" */
-};
-Where where_now(Session &session);
-/** Whether the session's modules hold that place. */
-bool in_scope(Session &session, const Where &where);
-int64_t thread_number();
-bool in_backward();
-void forget_forward_calls(Session &session);
 
 /* Arguments by number, kept beyond the call that consumes its stack. */
 using Kept = std::vector<std::pair<size_t, IValue>>;
