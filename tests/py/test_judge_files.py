@@ -15,7 +15,9 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import packs
 import pytest
+import plain_tensors
 
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", Path(__file__).resolve().parents[2] / "build"))
 # the order of a model, which is that of no alphabet
@@ -309,3 +311,129 @@ def test_what_is_asked_wrongly_is_said(tmp_path):
     }.items():
         done, _ = judge(tmp_path, *words)
         assert done.returncode == 2 and says in done.stderr, done
+
+
+# ---- pairs ---------------------------------------------------------------------------
+
+
+def pair(tmp_path, device, reference, *more):
+    plain_tensors.write(tmp_path / "device.safetensors", device)
+    plain_tensors.write(tmp_path / "reference.safetensors", reference)
+    done, calls = packs.judge(
+        tmp_path / "device.safetensors", tmp_path / "reference.safetensors", *more, out=tmp_path / f"out{len(more)}"
+    )
+    return done, {c["op"]: c for c in calls.values()}
+
+
+def test_pairs_of_tensors(tmp_path):
+    chance = np.random.default_rng(5)
+    truth = chance.standard_normal((64, 32))
+    rounded = truth.astype(np.float32)
+    low = (rounded.view(np.uint32) & 0xFFFFE000).view(np.float32)  # 11 bits
+    spoilt = rounded.copy()
+    spoilt[3, 4] = np.nan
+    done, calls = pair(
+        tmp_path,
+        {
+            "good": rounded,
+            "half": truth.astype(np.float16),
+            "low": low,
+            "nan": spoilt,
+            "ints": np.arange(5),
+            "extra": rounded,
+            "shape": rounded[:3],
+        },
+        {
+            "good": truth,
+            "half": truth,
+            "low": truth,
+            "nan": truth,
+            "ints": np.arange(5),
+            "missing": truth,
+            "shape": truth,
+        },
+    )
+    assert done.returncode == 1
+    assert {n: c["verdict"] for n, c in calls.items()} == {
+        "good": "pass",
+        "half": "pass",
+        "low": "reduced",
+        "nan": "nonfinite",
+        "ints": "pass",
+        "extra": "unjudged",
+        "missing": "wrong",
+        "shape": "wrong",
+    }
+    assert 10 < calls["low"]["bits"] < 12.5
+    assert "[3, 4]" in calls["nan"]["sentence"]
+    assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
+
+
+def test_where_no_number_is_compared_is_said(tmp_path):
+    odd = {
+        "none": np.zeros((0, 3)),
+        "nan": np.full(4, np.nan),
+        "some": np.array([1, np.nan, -np.inf]),
+        "one": np.array([np.inf]),
+        "good": np.ones(3),
+    }
+    done, calls = pair(tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd)
+    assert done.returncode == 2 and "1 of 5 tensors, hence exit code 2" in done.stdout, "but for the empty one"
+    done, calls = pair(
+        tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd, "--force", "--allow", "unjudged:nan"
+    )
+    assert done.returncode == 0 and "not judged, accepted by --allow: nan 1" in done.stdout
+    assert {n: c["verdict"] for n, c in calls.items()} == {
+        "none": "undefined",
+        "nan": "unjudged",
+        "some": "pass",
+        "one": "pass",
+        "good": "pass",
+    }
+    assert "all of it is NaN on both sides" in calls["nan"]["sentence"]
+    assert "NaN or Inf on both sides: 7 elements of 3 tensors, the first in 'nan'" in " ".join(done.stdout.split())
+    done, calls = pair(tmp_path, {"nan": odd["nan"].astype(np.float32)}, {"nan": odd["nan"]}, "--force")
+    assert done.returncode == 2 and "1 not judged (unjudged)" in done.stdout + done.stderr
+    done, calls = pair(tmp_path, {"x": np.array([1, np.nan], np.float32)}, {"x": np.full(2, np.nan)}, "--force")
+    assert done.returncode == 1 and calls["x"]["verdict"] == "nonfinite"
+
+
+def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
+    chance = np.random.default_rng(6)
+    a, b = chance.standard_normal((32, 512)), chance.standard_normal((512, 32))
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    truth = a.astype(np.float64) @ b.astype(np.float64)
+    device, reference = {"mm": a @ b}, {"mm": truth}
+    done, calls = pair(tmp_path, device, reference)
+    assert done.returncode == 2 and calls["mm"]["verdict"] == "unjudged", "as a fault of small elements would look"
+    plain_tensors.write(tmp_path / "s.safetensors", {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
+    done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
+    assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
+    note = " ".join(done.stdout.split())
+    assert "or to the scale" in note and "--scale" not in note  # it was given
+
+
+def test_the_same_command_judges_anew(tmp_path):
+    """Nothing of an earlier run with the same file names is left."""
+    truth = np.ones(7)
+    assert len(pair(tmp_path, {"a": truth, "b": truth}, {"a": truth, "b": truth})[1]) == 2
+    done, calls = pair(tmp_path, {"c": 2 * truth}, {"c": truth})
+    assert done.returncode == 1 and list(calls) == ["c"]
+
+
+def test_coarse_references_are_said_to_be_coarse(tmp_path):
+    truth = np.random.default_rng(7).standard_normal(99)
+    low = truth.astype(np.float32)
+    done, calls = pair(tmp_path, {"a": low, "b": truth}, {"a": low, "b": low})
+    assert calls["a"]["verdict"] == "pass" and "1 references are float32" in done.stdout
+    assert calls["b"]["verdict"] == "unjudged" and "too coarse" in calls["b"]["sentence"]
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 2 and "write the reference in float64" in said and "register" not in said
+
+
+def test_a_damaged_file_is_trouble(tmp_path):
+    plain_tensors.write(tmp_path / "a.safetensors", {"a": np.zeros(9)})
+    (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-9])
+    done, _ = packs.judge(tmp_path / "b.safetensors", tmp_path / "a.safetensors", out=tmp_path / "out")
+    assert done.returncode == 2
+    assert "b.safetensors: a lies at bytes 0 to 72 of 63" in done.stderr

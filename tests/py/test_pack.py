@@ -15,133 +15,18 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import packs
 import plain_tensors
 import pytest
 import run_pack
 import torch
+from packs import BUILD, assert_same, changed, judge, number_of, numbers_of
 from traces import TraceWriter
 
-import ulpscope
 import ulpscope.sim as sim
 from ulpscope import _core
-from ulpscope.executors.device import Answer
-from ulpscope.session.judging import judge_given
-from ulpscope.calls.read_call import call_from
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
-
-
-def make_trace(path):
-    """Calls of every kind that a pack tells apart."""
-    torch.manual_seed(3)
-    low = torch.bfloat16
-    x, w, v = torch.randn(24, 40), torch.randn(40, 16), torch.randn(40)
-    image = torch.randn(2, 3, 12, 12).round(decimals=1)  # ties
-    with TraceWriter(path) as t:
-        t.add("aten::mm", x, w, out=[x @ w])
-        t.add("aten::mm", x.to(low), w.to(low), out=[x.to(low) @ w.to(low)])
-        t.add("aten::mm", x.half(), w.half(), out=[x.half() @ w.half()])
-        t.add("aten::mm", x.double(), w.double(), out=[x.double() @ w.double()])
-        t.add("aten::gelu", x, out=[x])
-        t.add("aten::_softmax", x.to(low), -1, False, out=[x.to(low)])
-        t.add("aten::native_layer_norm", x, [40], v, v, 1e-5)
-        t.add("aten::add_.Tensor", x.clone(), x.clone())
-        t.add("aten::_foreach_mul_.Scalar", [x.clone(), v.clone()], 0.7)
-        t.add("aten::relu", x, out=[x])
-        t.add("aten::sum.dim_IntList", x, [1], out=[x.sum(1)])
-        t.add("aten::topk", image, 4, -1)
-        t.add("aten::argmax", image, -1, out=[image.argmax(-1)])
-        t.add("aten::max_pool2d_with_indices", image, [3, 3], [2, 2])
-        t.add("aten::round", 10 * x, out=[x])
-        t.add("aten::mm", torch.randn(0, 40), w, out=[torch.zeros(0, 16)])
-        t.add("aten::view_as_complex", torch.randn(5, 2))
-        t.add("aten::bernoulli", torch.rand(9), out=[torch.rand(9)])
-        t.add("aten::empty_like", x, out=[x])
-        t.add("aten::log", -x, out=[x])
-        t.add("aten::_to_copy", 300 * x, dtype=torch.int8, out=[x.to(torch.int8)])
-        t.add("aten::cummax", image, -1)
-        t.add("aten::scatter.src", torch.zeros(4), 0, torch.tensor([1, 1, 3]), v[:3].clone(), out=[torch.zeros(4)])
-        z = torch.complex(x, x.flip(0))
-        t.add("aten::mul.Tensor", z, z, out=[z])
-        t.add("aten::mul.Scalar", x.to(low), 0.3, out=[x.to(low)])
-        t.add("aten::exp", 80 + v, out=[v])
-        t.add("aten::native_layer_norm", 1e25 * x, [40], v, v, 1e-5)
-        t.add("nosuch::operator", x)
-        t.add("aten::threshold_backward", x, torch.where(x > 1, 0.0, x), 0)
-    return path
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory):
-    """Folder with a trace, and the pack made of it by the command."""
-    folder = tmp_path_factory.mktemp("pack")
-    make_trace(folder / "trace")
-    done = subprocess.run(
-        ["ulpscope", "pack", folder / "trace", "-o", folder / "pack"],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "29 calls" in done.stderr and "aten::bernoulli" in done.stderr
-    return folder
-
-
-def judge(*arguments, out):
-    done = subprocess.run(
-        [BUILD / "bin" / "ulpscope", "judge", *map(str, arguments), "-o", out],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    print(done.stdout, done.stderr)
-    path = Path(out) / "result.json"
-    calls = json.loads(path.read_text())["calls"] if path.is_file() else []
-    return done, {c["call"]: c for c in calls}
-
-
-def checked(folder, outputs):
-    """Verdicts of a check's own judge on the outputs that lie in a folder."""
-    trace = _core.Trace(str(folder / "trace"))
-    manifest = json.loads((folder / "pack" / "pack.json").read_text())
-    found = {}
-    for entry in manifest["calls"]:
-        if "unjudged" in entry:
-            found[entry["call"]] = ("unjudged", 0.0, False)
-            continue
-        given = plain_tensors.read(outputs / f"{entry['call']}.safetensors")
-        call = call_from(trace.call(entry["call"]), trace.blob)
-        tensors = {}
-        for o in entry["outputs"]:
-            value = torch.from_numpy(np.array(given[o["name"]]))
-            tensors[o["path"]] = value.to(getattr(torch, o["dtypes"][0]))
-            if o.get("pairs") and o["path"] in call.results:  # as a device's own answer
-                assert call.results[o["path"]].dtype.is_complex
-        verdict = judge_given(call, Answer(tensors))
-        worst = verdict.worst
-        found[entry["call"]] = (verdict.verdict, worst.bits, worst.bound)
-    return found
-
-
-def assert_same(folder, outputs, out):
-    """Equal verdicts and bits. Returns what was accused."""
-    _, got = judge(folder / "pack", outputs, out=out)
-    expected = checked(folder, outputs)
-    assert got.keys() == expected.keys()
-    for number, (verdict, bits, bound) in expected.items():
-        call = got[number]
-        assert call["verdict"] == verdict, (call["op"], call["sentence"], verdict)
-        if verdict in ("reduced", "wrong", "pass") and call["bits"] is not None:
-            assert abs(call["bits"] - bits) < 0.1, (call["op"], call["bits"], bits)
-            assert call["bound"] == bound, call["op"]
-    return {got[n]["op"] for n, (verdict, *_) in expected.items() if verdict in ("reduced", "wrong", "nonfinite")}
-
-
-@pytest.fixture(scope="module")
-def honest(packed):
-    run_pack.main(packed / "pack", packed / "honest", "sim:0")
-    return packed / "honest"
+packed, honest = packs.packed, packs.honest  # fixtures
 
 
 def test_honest_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
@@ -319,32 +204,6 @@ def test_discrete_outputs_get_the_verdicts_of_a_check(packed, honest, tmp_path):
     row = next(i for i, r in enumerate(image[0, 0]) if r[1:].max() > r[0])
     change("aten::cummax", "out[1]", (0, 0, row, 0), lambda v: v + 11)
     assert_same(packed, tmp_path / "outputs", tmp_path / "out")
-
-
-def changed(packed, honest, tmp_path, number, change):
-    """The honest outputs in one file, those of one call changed; the call's verdict."""
-    tensors, low = {}, []
-    for path in sorted(honest.glob("*.safetensors")):
-        tensors.update(plain_tensors.read(path))
-    manifest = json.loads((packed / "pack" / "pack.json").read_text())
-    for call in manifest["calls"]:
-        low += [o["name"] for o in call["outputs"] if o["dtypes"][:1] == ["bfloat16"]]
-    change(tensors)
-    plain_tensors.write(tmp_path / "all.safetensors", tensors, [n for n in low if n in tensors])
-    allow = ["--allow", "unjudged"]  # what the pack itself says that nobody can judge
-    done, calls = judge(packed / "pack", tmp_path / "all.safetensors", *allow, out=tmp_path / "out")
-    others = [c for n, c in calls.items() if n != number and c["verdict"] not in ("pass", "unjudged")]
-    assert not others
-    return done, calls[number]
-
-
-def numbers_of(packed, op):
-    manifest = json.loads((packed / "pack" / "pack.json").read_text())
-    return [c["call"] for c in manifest["calls"] if c["op"] == op]
-
-
-def number_of(packed, op):
-    return numbers_of(packed, op)[0]
 
 
 def test_a_call_without_outputs_is_unsupported(packed, honest, tmp_path):
@@ -557,60 +416,6 @@ def test_values_to_choose_among_have_a_known_dtype(packed, honest, tmp_path):
     assert "cannot be F4" in damaged(packed, tmp_path, four_bits)
 
 
-@pytest.fixture(scope="module")
-def at_corners(tmp_path_factory):
-    """A pack of two gradients of leaky_relu: at few zeros, and where half are; their inputs."""
-    folder = tmp_path_factory.mktemp("corners")
-    chance = torch.Generator().manual_seed(5)
-    g, x = torch.randn(40, 26, generator=chance), torch.randn(40, 26, generator=chance)
-    few = torch.where(torch.rand(40, 26, generator=chance) < 0.01, 0.0, x)
-    half = torch.where(torch.rand(40, 26, generator=chance) < 0.5, 0.0, x)
-    with TraceWriter(folder / "trace") as t:
-        for at in (few, half):
-            out = torch.ops.aten.leaky_relu_backward(g, at, 0.1, False)
-            t.add("aten::leaky_relu_backward", g, at, 0.1, False, out=[out])
-    subprocess.run(
-        ["ulpscope", "pack", folder / "trace", "-o", folder / "pack", "-j", "1"], check=True, capture_output=True
-    )
-    return folder / "pack", g, {1: few, 2: half}
-
-
-def test_a_pack_holds_both_sides_of_corners(at_corners):
-    calls = json.loads((at_corners[0] / "pack.json").read_text())["calls"]
-    for call in calls:
-        held = plain_tensors.read(at_corners[0] / call["operands_file"])
-        names = call["outputs"][0]["operands"]
-        low, high = held[names["side_low"]], held[names["side_high"]]
-        corner = held[names["unpromised"]] != 0
-        assert corner.any() and (low[corner] < high[corner]).all()
-
-
-@pytest.mark.parametrize(
-    "factor, few, half",
-    [
-        (0.1, "pass", "pass"),
-        (1.0, "undefined", "wrong"),
-        (0.5, "undefined", "wrong"),
-        (1.5, "wrong", "wrong"),
-        (-1.0, "wrong", "wrong"),
-        (0.0, "wrong", "wrong"),
-    ],
-)
-def test_a_corner_excuses_a_pack_as_it_does_a_check(at_corners, tmp_path, factor, few, half):
-    pack, g, inputs = at_corners
-    given = {}
-    for number, x in inputs.items():
-        out = torch.ops.aten.leaky_relu_backward(g, x, 0.1, False)
-        out = torch.where(x == 0, factor * g, out)
-        verdict = {1: few, 2: half}[number]
-        found = ulpscope.judge_call(torch.ops.aten.leaky_relu_backward, (g, x, 0.1, False), outputs=out, cause=False)
-        assert found.verdict == verdict
-        given[f"{number}/out[0]"] = out.numpy()
-    plain_tensors.write(tmp_path / "all.safetensors", given)
-    _, calls = judge(pack, tmp_path / "all.safetensors", out=tmp_path / "out")
-    assert [calls[n]["verdict"] for n in (1, 2)] == [few, half]
-
-
 FULL = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), -1))
@@ -684,129 +489,3 @@ def test_inputs_are_what_was_captured(packed):
     torch.manual_seed(3)
     assert np.array_equal(tensors["args[0]"], torch.randn(24, 40).numpy())
     assert call["inputs"][0]["argument"] == "self"
-
-
-# ---- pairs ---------------------------------------------------------------------------
-
-
-def pair(tmp_path, device, reference, *more):
-    plain_tensors.write(tmp_path / "device.safetensors", device)
-    plain_tensors.write(tmp_path / "reference.safetensors", reference)
-    done, calls = judge(
-        tmp_path / "device.safetensors", tmp_path / "reference.safetensors", *more, out=tmp_path / f"out{len(more)}"
-    )
-    return done, {c["op"]: c for c in calls.values()}
-
-
-def test_pairs_of_tensors(tmp_path):
-    chance = np.random.default_rng(5)
-    truth = chance.standard_normal((64, 32))
-    rounded = truth.astype(np.float32)
-    low = (rounded.view(np.uint32) & 0xFFFFE000).view(np.float32)  # 11 bits
-    spoilt = rounded.copy()
-    spoilt[3, 4] = np.nan
-    done, calls = pair(
-        tmp_path,
-        {
-            "good": rounded,
-            "half": truth.astype(np.float16),
-            "low": low,
-            "nan": spoilt,
-            "ints": np.arange(5),
-            "extra": rounded,
-            "shape": rounded[:3],
-        },
-        {
-            "good": truth,
-            "half": truth,
-            "low": truth,
-            "nan": truth,
-            "ints": np.arange(5),
-            "missing": truth,
-            "shape": truth,
-        },
-    )
-    assert done.returncode == 1
-    assert {n: c["verdict"] for n, c in calls.items()} == {
-        "good": "pass",
-        "half": "pass",
-        "low": "reduced",
-        "nan": "nonfinite",
-        "ints": "pass",
-        "extra": "unjudged",
-        "missing": "wrong",
-        "shape": "wrong",
-    }
-    assert 10 < calls["low"]["bits"] < 12.5
-    assert "[3, 4]" in calls["nan"]["sentence"]
-    assert "an error counts relative to |reference|" in " ".join(done.stdout.split())
-
-
-def test_where_no_number_is_compared_is_said(tmp_path):
-    odd = {
-        "none": np.zeros((0, 3)),
-        "nan": np.full(4, np.nan),
-        "some": np.array([1, np.nan, -np.inf]),
-        "one": np.array([np.inf]),
-        "good": np.ones(3),
-    }
-    done, calls = pair(tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd)
-    assert done.returncode == 2 and "1 of 5 tensors, hence exit code 2" in done.stdout, "but for the empty one"
-    done, calls = pair(
-        tmp_path, {n: t.astype(np.float32) for n, t in odd.items()}, odd, "--force", "--allow", "unjudged:nan"
-    )
-    assert done.returncode == 0 and "not judged, accepted by --allow: nan 1" in done.stdout
-    assert {n: c["verdict"] for n, c in calls.items()} == {
-        "none": "undefined",
-        "nan": "unjudged",
-        "some": "pass",
-        "one": "pass",
-        "good": "pass",
-    }
-    assert "all of it is NaN on both sides" in calls["nan"]["sentence"]
-    assert "NaN or Inf on both sides: 7 elements of 3 tensors, the first in 'nan'" in " ".join(done.stdout.split())
-    done, calls = pair(tmp_path, {"nan": odd["nan"].astype(np.float32)}, {"nan": odd["nan"]}, "--force")
-    assert done.returncode == 2 and "1 not judged (unjudged)" in done.stdout + done.stderr
-    done, calls = pair(tmp_path, {"x": np.array([1, np.nan], np.float32)}, {"x": np.full(2, np.nan)}, "--force")
-    assert done.returncode == 1 and calls["x"]["verdict"] == "nonfinite"
-
-
-def test_a_scale_tells_cancellation_from_a_fault(tmp_path):
-    chance = np.random.default_rng(6)
-    a, b = chance.standard_normal((32, 512)), chance.standard_normal((512, 32))
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    truth = a.astype(np.float64) @ b.astype(np.float64)
-    device, reference = {"mm": a @ b}, {"mm": truth}
-    done, calls = pair(tmp_path, device, reference)
-    assert done.returncode == 2 and calls["mm"]["verdict"] == "unjudged", "as a fault of small elements would look"
-    plain_tensors.write(tmp_path / "s.safetensors", {"mm": np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)})
-    done, calls = pair(tmp_path, device, reference, "--scale", tmp_path / "s.safetensors")
-    assert done.returncode == 0 and calls["mm"]["verdict"] == "pass"
-    note = " ".join(done.stdout.split())
-    assert "or to the scale" in note and "--scale" not in note  # it was given
-
-
-def test_the_same_command_judges_anew(tmp_path):
-    """Nothing of an earlier run with the same file names is left."""
-    truth = np.ones(7)
-    assert len(pair(tmp_path, {"a": truth, "b": truth}, {"a": truth, "b": truth})[1]) == 2
-    done, calls = pair(tmp_path, {"c": 2 * truth}, {"c": truth})
-    assert done.returncode == 1 and list(calls) == ["c"]
-
-
-def test_coarse_references_are_said_to_be_coarse(tmp_path):
-    truth = np.random.default_rng(7).standard_normal(99)
-    low = truth.astype(np.float32)
-    done, calls = pair(tmp_path, {"a": low, "b": truth}, {"a": low, "b": low})
-    assert calls["a"]["verdict"] == "pass" and "1 references are float32" in done.stdout
-    assert calls["b"]["verdict"] == "unjudged" and "too coarse" in calls["b"]["sentence"]
-    said = " ".join(done.stdout.split())
-    assert done.returncode == 2 and "write the reference in float64" in said and "register" not in said
-
-
-def test_a_damaged_file_is_trouble(tmp_path):
-    plain_tensors.write(tmp_path / "a.safetensors", {"a": np.zeros(9)})
-    (tmp_path / "b.safetensors").write_bytes((tmp_path / "a.safetensors").read_bytes()[:-9])
-    done, _ = judge(tmp_path / "b.safetensors", tmp_path / "a.safetensors", out=tmp_path / "out")
-    assert done.returncode == 2
-    assert "b.safetensors: a lies at bytes 0 to 72 of 63" in done.stderr
