@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from test_capture import base, read
 from traces import small_trace
 
 from ulpscope import _core
@@ -245,3 +246,20 @@ def test_a_killed_check_ends_as_an_undisturbed_one(tmp_path):
     )
     assert findings(tmp_path / "calm")[0]
     assert findings(tmp_path / "out") == findings(tmp_path / "calm")
+
+
+@pytest.mark.parametrize("calls_before", [5, 60, 300])
+def test_a_killed_capture_leaves_a_readable_trace(tmp_path, calls_before):
+    code = textwrap.dedent(f"""
+        import os, signal, sys, torch, ulpscope
+        with ulpscope.capture({str(tmp_path / "t")!r}) as c:
+            x = torch.ones(1000)
+            for i in range({calls_before}):
+                x = x + 1
+            c.recorder.session.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    adds = [c for c in read(tmp_path / "t") if base(c) == "aten::add"]
+    assert len(adds) == calls_before

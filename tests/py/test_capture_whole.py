@@ -3,6 +3,7 @@
 call ulpscope.step(), that leave early or that the recorder never gets into; and what is said."""
 
 import fcntl
+import json
 import os
 import signal
 import sqlite3
@@ -12,8 +13,11 @@ import textwrap
 from contextlib import ExitStack, closing
 
 import pytest
-
+import torch
+from test_capture import names, read
 from traces import small_trace
+
+import ulpscope
 from ulpscope import _core
 
 INFER = """
@@ -329,9 +333,6 @@ def test_ranks_that_capture_in_python_write_a_folder_each(tmp_path):
 
 
 def test_a_recorder_that_fails_never_ends_the_program(tmp_path, capsys, monkeypatch):
-    import torch
-
-    import ulpscope
 
     with ExitStack() as stack:
         several = [stack.enter_context(ulpscope.capture(tmp_path / f"at-once-{i}")) for i in range(5)]
@@ -428,3 +429,35 @@ def test_nothing_is_left_in_the_folder_for_temporary_files(tmp_path):
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert not (tmp_path / "t").exists() and not list((tmp_path / "tmp").iterdir())
     assert "cannot run ./program.py: Exec format error" in launch(tmp_path, "./program.py").stderr
+
+
+SPAWNED = """
+import sys, torch, ulpscope
+import torch.distributed as dist
+
+def work(rank, folder):
+    with ulpscope.capture(folder + "/ranks"):
+        if rank < 2:  # inside: which rank this is shows late
+            dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+            dist.all_reduce(torch.ones(3))
+            dist.destroy_process_group()
+        torch.full((1,), rank)
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(work, (sys.argv[1],), nprocs=3)
+"""
+
+
+def test_spawned_processes_record_beside_each_other(tmp_path):
+    (tmp_path / "main.py").write_text(SPAWNED)
+    run = subprocess.run(
+        [sys.executable, "main.py", str(tmp_path)], cwd=tmp_path, text=True, capture_output=True, timeout=120
+    )
+    assert run.returncode == 0 and "ulpscope" not in run.stderr, run.stderr
+    folders = {p.name.split("-")[0]: 0 for p in (tmp_path / "ranks").iterdir()}
+    assert sorted(folders) == ["process", "rank"]
+    for rank, folder in enumerate(sorted((tmp_path / "ranks").glob("rank-*"))):
+        calls = read(folder)
+        assert "c10d::allreduce_" in names(calls)
+        assert json.loads(calls[-1]["args"])["args"][1] == rank  # of torch.full
+    assert rank == 1
