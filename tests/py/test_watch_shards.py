@@ -120,3 +120,64 @@ def test_parts_are_those_that_fsdp_cuts():
         parts = watch_shards.parts_of(torch.arange(float(n)), world)
         assert len(parts) == world and torch.cat(parts).tolist() == list(range(n))
     assert watch_collective.ALIKE != watch_shards.GATHERED
+
+
+SHARDED = """
+    import os, torch, ulpscope
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    def model():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16))
+
+    def train(net, watched, micro=1, harm=None):
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+        torch.manual_seed(rank)
+        with ulpscope.watch(watched, optimizer, weights_every=1) as w:
+            for step in range(25):
+                for k in range(micro):
+                    with net.no_sync() if micro > 1 and k < micro - 1 else torch.enable_grad():
+                        net(torch.randn(8, 16)).pow(2).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=micro == 1)
+                if harm and step == 20 and rank == 1:
+                    harm(optimizer)
+        events = [(e.step, e.kind, e.rank, e.tensor) for e in w.events()]
+        os.write(1, f"rank {rank}: {w.error} {w.exchange.alone} {events}\\n".encode())
+
+    sharded = model()
+    for part in (sharded[0], sharded[2], sharded):
+        fully_shard(part, mesh=init_device_mesh("cpu", (world,)))
+    def flip():
+        sharded[0].weight.to_local().data.view(torch.int32)[0, 0] ^= 4
+    def flip_moment(optimizer):
+        optimizer.state[sharded[2].weight]["exp_avg_sq"].to_local().data.view(torch.int32)[3, 1] ^= 4
+    train(sharded, sharded, harm=lambda optimizer: (flip(), flip_moment(optimizer)))
+    buckets = nn.parallel.DistributedDataParallel(model(), gradient_as_bucket_view=True)
+    train(buckets, buckets, micro=2)
+    dist.destroy_process_group()
+"""
+
+
+def test_shards_and_buckets(tmp_path):
+    (tmp_path / "train.py").write_text(textwrap.dedent(SHARDED))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"],
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        env=dict(os.environ, OMP_NUM_THREADS="1"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [
+        "rank 0: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]",
+        "rank 0: None None []",
+        "rank 1: None None [(21, 'changed', 1, '0.weight'), (21, 'changed', 1, '2.weight')]",
+        "rank 1: None None []",
+    ]
