@@ -23,7 +23,7 @@ from ulpscope.executors.device import PythonDevice, TorchDevice
 
 
 def results(op, args, computes):
-    """What the CPU returns, as it is captured, but for what it writes; what a device gives where it refuses the call."""
+    """What the CPU returns, as it is captured, but for what it writes; a device where it refuses the call."""
     if all(r.alias_info for r in ways.operator(op)._schema.returns):
         return []
     given = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in args)

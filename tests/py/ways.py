@@ -188,7 +188,7 @@ def run(*words):
 
 
 def causeless(sentence, other):
-    """A sentence without the cause that follows what another one says: `... (2 of 8 elements differ): CAUSE; not ...`."""
+    """A sentence without the cause that follows what another one says: `... (2 of 8 elements differ): CAUSE`."""
     said, _, left = other.partition("; not judged: ")
     if left and sentence.startswith(said) and sentence.endswith(other[len(said) :]):
         return other

@@ -238,7 +238,8 @@ static void test_worst_elements_come_worst_first_and_bad_before_all(void **state
     fixture_set(&f, 10, f.r[10] * 1.25);
     fixture_set(&f, 20, f.r[20] * 1.5);
     fixture_set(&f, 30, (double)NAN);
-    fixture_set(&f, 40, f.r[40] * 1.5002); /* as far off as 20 is, but for its last bits */
+    fixture_set(&f, 40,
+                f.r[40] * 1.5002); /* as far off as 20 is, but for its last bits */
     usc_judge *judge = NULL;
     usc_judgement v;
     usc_example worst[4];
