@@ -169,7 +169,7 @@ USC_API USC_NODISCARD usc_status usc_judge_appeal(usc_judge *judge,
 
 /**
  * The `n` worst elements, worst first, bad elements before all others; of scores that
- * agree to 7 bits the first by index.
+ * agree to a hundredth the first by index.
  * Uses the scores of the last look or appeal. *n_found <= n. Of a float64 output,
  * `yardstick` shows the reference.
  *

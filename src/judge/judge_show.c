@@ -9,7 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-#define RANK_BITS 7 /* by which one element is worse than another */
+/* Steps to a power of two by which one element is worse than another, and where the first
+ * begins: no power of two lies upon the border between two of them. */
+#define RANKS 64
+#define FIRST_RANK 0.37
 
 static usc_status check_looked(const usc_judge *j, usc_error *err)
 {
@@ -22,14 +25,11 @@ typedef struct worst {
     int n, n_found;
 } worst;
 
-/* A score to two digits: where all lie as far off (zeros for whatever is right) the last
+/* A score to a hundredth: where all lie as far off (zeros for whatever is right) the last
  * bits of what they are held to, which a pack keeps as float32, choose none. */
 static double rank_of(double score)
 {
-    int e = 0;
-    if (!isfinite(score)) return score;
-    const double part = frexp(score, &e);
-    return ldexp(nearbyint(ldexp(part, RANK_BITS)), e - RANK_BITS);
+    return isfinite(score) ? floor(log2(score) * RANKS + FIRST_RANK) : score;
 }
 
 /* Keeps the list sorted; elements come in index order, so equal ranks stay in it. */
