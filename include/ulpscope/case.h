@@ -39,6 +39,8 @@ USC_BEGIN_DECLS
     X(NOISE, "noise", 0)         /* k; a: Y rounded otherwise; number: usc_noise [S, N] */ \
     X(RUN, "run", 0)             /* k; a: Y of the very inputs, rounded or added up      \
                                     otherwise; number: usc_rerun [low, high] */       \
+    X(RUN_STEPS, "run_steps", 0) /* after RUN in sums, or none: a: places, b: values,    \
+                                    where such runs are far from R */                    \
     X(LOST, "lost", 0)           /* k; a: Y of the very inputs, rounded or added up      \
                                     otherwise, where each step of the call is known;     \
                                     number: usc_rerun, CUT the last [lost, cut] */       \

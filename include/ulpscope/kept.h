@@ -52,7 +52,9 @@ USC_BEGIN_DECLS
     X(added_high)                                                                        \
     X(run_low) /* between what runs of float32 lie where they are visibly off */         \
     X(run_high)                                                                          \
-    X(run_least) /* and the least root mean square of the truth and each run */ \
+    X(run_least)  /* and the least root mean square of the truth and each run; */        \
+    X(run_at)     /* elements where such runs are far from the truth, beside it, */      \
+    X(run_values) /* and what they gave */                                               \
     X(lost) /* root mean square of what runs of float32 lose, */                         \
     X(lost_cut) /* and what is lost where accumulators of products are cut off */        \
     X(lost_shares) /* by which share all elements are off together in runs, and where    \

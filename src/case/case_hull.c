@@ -294,6 +294,7 @@ static usc_status keep_sides(usc_case *c)
     for (int64_t k = 0; k < h->n; k++)
         usc_hull_between(h, &h->of[k], &low[h->of[k].index], &high[h->of[k].index]);
     if (h->n > 0) usc_case_keep_sides(c, low, high, h->least);
+    if (h->n_steps > 0) usc_case_keep_run_steps(c, h->step_at, h->steps, h->n_steps);
     return usc_case_pass(c, USC_STAGE_KEEP_LOSS);
 }
 
@@ -317,6 +318,17 @@ static bool keep_widened(usc_case *c, const double *run, unsigned kind)
     return true;
 }
 
+static void note_steps(const usc_case *c, const double *run)
+{
+    usc_hull *h = c->hull;
+    for (int64_t i = 0; i < c->n && h->n_steps < c->n; i++)
+        if (isfinite(run[i]) && isfinite(c->r[i]) &&
+            usc_case_is_run_step(c->r[i], run[i])) {
+            h->step_at[h->n_steps] = i;
+            h->steps[h->n_steps++] = run[i];
+        }
+}
+
 static usc_status keep_run(usc_case *c, usc_error *err)
 {
     (void)err;
@@ -325,6 +337,7 @@ static usc_status keep_run(usc_case *c, usc_error *err)
         return keep_sides(c);
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL || !keep_widened(c, run, (unsigned)c->given.number)) return USC_OK;
+    if (c->given.number == 0) note_steps(c, run); /* of the very inputs */
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, keep_run);
 }
 
@@ -338,9 +351,11 @@ usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
     if (h == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
     h->few = c->n < USC_FEW_NUMBERS;
     h->at = usc_case_room(c, c->n, sizeof *h->at);
+    h->step_at = usc_case_room(c, c->n, sizeof *h->step_at);
+    h->steps = usc_case_room(c, c->n, sizeof *h->steps);
     h->typical = usc_judge_typical(&walk, c->n);
     h->least = usc_values_size(c->r, NULL, c->n);
-    if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
+    if (c->work.failed || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
         return USC_OK;
     h->n_runs = 1;
     return usc_case_ask(c, USC_WANT_RUN, 0, keep_run);

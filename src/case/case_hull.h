@@ -41,7 +41,10 @@ struct usc_hull {
     double typical;
     double least; /* root mean square of the truth or a run: the smallest of them */
     double usual; /* what runs span where no step is: few places have more; 0: too few */
-    int64_t *at;  /* of an output that is kept: one more than where its element stands */
+    int64_t *at;  /* of an output that is kept: one more than where its element stands, */
+    int64_t *step_at; /* and where its runs are far from the truth */
+    double *steps;    /* what they gave there */
+    int64_t n_steps;  /* at most one an element in the mean: beyond, steps are no few */
 };
 
 /** Beside which side of the device's element a run lies. */

@@ -117,6 +117,13 @@ void usc_case_keep_sides(usc_case *c, const double *low, const double *high, dou
     put_like(c, &c->kept->of.run_high, high, USC_F64);
 }
 
+void usc_case_keep_run_steps(usc_case *c, const int64_t *at, const double *values,
+                             int64_t n)
+{
+    usc_case_keep_put(c, &c->kept->of.run_at, at, USC_I64, 1, &n);
+    usc_case_keep_put(c, &c->kept->of.run_values, values, USC_F64, 1, &n);
+}
+
 void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut,
                         const double *shares, int64_t n_shares)
 {

@@ -28,6 +28,8 @@ void usc_case_keep_ties(usc_case *c);
 void usc_case_keep_narrow(usc_case *c, int place, const double *run);
 void usc_case_keep_sides(usc_case *c, const double *low, const double *high,
                          double least);
+void usc_case_keep_run_steps(usc_case *c, const int64_t *at, const double *values,
+                             int64_t n);
 void usc_case_keep_lost(usc_case *c, const double *lost, const double *cut,
                         const double *shares, int64_t n_shares);
 void usc_case_keep_native(usc_case *c);

@@ -286,23 +286,47 @@ static usc_status weigh_runs(usc_case *c, usc_error *err)
     return n > 0 ? look_without(c, n, after_runs, err) : leave(c);
 }
 
-/* A run is 0 because squares underflow in it: that is no step. */
-static bool vanished(double r, double run)
+/* But for where a run is 0 because squares underflow in it: that is no step. */
+bool usc_case_is_run_step(double r, double run)
 {
-    return run == 0 && r != 0 && fabs(r) < TINY;
+    return fabs(run - r) > SHOWS / 2 * fabs(r) && !(run == 0 && r != 0 && fabs(r) < TINY);
+}
+
+/* Whether the device is as far from the truth, and just where that run is. */
+static bool is_led(const usc_case *c, int64_t i, double run)
+{
+    return fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, i, run) &&
+           usc_case_is_run_step(c->r[i], run);
+}
+
+/* Of a pack, which has no runs: where they are far from the truth. */
+static usc_status take_run_steps(usc_case *c, usc_error *err)
+{
+    int64_t n = 0;
+    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
+        c->given.b == NULL)
+        return weigh_runs(c, err);
+    const usc_status st = check_list(c, &n, err);
+    if (st != USC_OK) return st;
+    const int64_t *places = c->given.a->data;
+    const double *values = c->given.b->data;
+    for (int64_t k = 0; k < n; k++)
+        if (places[k] >= 0 && places[k] < c->n && is_led(c, places[k], values[k]))
+            c->marks[places[k]] = 1;
+    return weigh_runs(c, err);
 }
 
 static usc_status take_run(usc_case *c, usc_error *err)
 {
     const bool one = usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
                      usc_case_fits(c->given.a, &c->truth);
+    if (!one && c->want.k == 0)
+        return usc_case_ask(c, USC_WANT_RUN_STEPS, 0, take_run_steps);
     if (!one || c->given.number != 0) return weigh_runs(c, err); /* of others' inputs */
     const double *run = usc_case_wide(c, c->given.a);
     if (run == NULL) return USC_OK;
     for (int64_t i = 0; i < c->n; i++)
-        if (fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, i, run[i]) &&
-            !vanished(c->r[i], run[i]))
-            c->marks[i] = 1;
+        if (is_led(c, i, run[i])) c->marks[i] = 1;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, take_run);
 }
 

@@ -313,6 +313,7 @@ static usc_status answer(const usc_pack_work *w, const usc_pack_operands *own,
     if (kind == USC_WANT_INFINITE && o->kinds != NULL) *out = sums(o->kinds, NULL, NULL);
     if (kind == USC_WANT_RUN && o->run_low != NULL)
         *out = sums(o->run_low, o->run_high, o->run_least);
+    if (kind == USC_WANT_RUN_STEPS) *out = tensors(o->run_at, o->run_values, NULL);
     if (kind == USC_WANT_LOST && o->lost != NULL)
         *out = sums(o->lost, o->lost_cut, o->lost_shares);
     if (kind == USC_WANT_EXACT) *out = tensors(o->ties, NULL, NULL);

@@ -64,9 +64,9 @@ static usc_status check_choice(const usc_safetensor *values, usc_error *err)
                          values->name, values->dtype_name);
 }
 
-static usc_status check_jumps(const usc_pack_operands *o, usc_error *err)
+static usc_status check_jumps(const usc_safetensor *places, const usc_safetensor *values,
+                              usc_error *err)
 {
-    const usc_safetensor *places = o->jump_at, *values = o->jump_values;
     if (places == NULL) return USC_OK;
     if (values != NULL && places->tensor.dtype == USC_I64 &&
         values->tensor.dtype == USC_F64 &&
@@ -161,7 +161,8 @@ static usc_status check_reading(const usc_pack_operands *o, usc_error *err)
     if (st == USC_OK) st = check_stacked(o, o->admissible, err);
     if (st == USC_OK) st = check_choice(o->choice, err);
     if (st == USC_OK) st = check_writes(o, err);
-    return st == USC_OK ? check_jumps(o, err) : st;
+    if (st == USC_OK) st = check_jumps(o->jump_at, o->jump_values, err);
+    return st == USC_OK ? check_jumps(o->run_at, o->run_values, err) : st;
 }
 
 usc_status usc_pack_check(const usc_pack_operands *o, usc_error *err)

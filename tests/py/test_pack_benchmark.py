@@ -13,6 +13,9 @@ SEED, CASES, RIGHT, WRONG = 2029, 28, 1, 3
 FOUND = {  # where a pack once said something else, and the one device of it
     ("hardswish", "zeros", "f16"): "noclamp",  # excused by steps what is as the truth has it
     ("elu", "ties", "bf16"): "tile_zero",  # all as far off: another element was the worst
+    ("add", "ties", "bf16"): "alpha",  # likewise, and upon a border of what is told apart
+    ("lerp", "ties", "f32"): "two_swapped",  # five elements lie just where runs of float32 do
+    ("attention_backward", "awkward", "bf16"): "two_swapped",
 }
 
 

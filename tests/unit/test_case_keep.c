@@ -307,7 +307,8 @@ static void what_was_answered_is_kept(void **state)
         "n_noise",    "flushed1",   "flushed3",  "kinds",    "jump_at",   "jump_values",
         "added_low",  "added_high", "run_low",   "run_high", "run_least", "choice",
         "admissible", "unpromised", "usual",     "write_at", "writes",    "write_rows",
-        "near_steps", "side_low",   "side_high", "sums_low", "excepted",
+        "near_steps", "side_low",   "side_high", "sums_low", "excepted",  "run_at",
+        "run_values",
     };
     char *text = malloc(TEXT);
     usc_error err;

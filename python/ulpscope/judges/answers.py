@@ -241,6 +241,10 @@ class Answers:
             if self.path in wide and wide[self.path].shape == truth.shape == narrow[self.path].shape:
                 yield truth + (narrow[self.path] - wide[self.path]), _core.run_nearby
 
+    def run_steps(self, case: _core.Case, k: int) -> None:
+        """Of a pack, whose runs are gone."""
+        case.give()
+
     def lost(self, case: _core.Case, k: int) -> None:
         run, kind = self._next("lost", k, lambda: runs_in_order(self.own, self.path)) or (None, 0)
         case.give(run, None, None, kind)
