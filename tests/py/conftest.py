@@ -49,10 +49,11 @@ def compiled_in_a_run_before(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def same_place(request):
-    """An empty folder that has one name in all runs: for sources of which the product keeps what it compiles by where
-    they lie, so that a run finds what one before it compiled."""
-    build = os.environ.get("ULPSCOPE_BUILD") or Path(__file__).resolve().parents[2] / "build"
+def same_place(request, tmp_path_factory):
+    """An empty folder that has one name in all runs of a build: for sources of which the product keeps what it
+    compiles by where they lie, so that a run finds what one before it compiled."""
+    if not (build := os.environ.get("ULPSCOPE_BUILD")):
+        return tmp_path_factory.mktemp(request.module.__name__)
     place = Path(build) / "test-places" / request.module.__name__
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)

@@ -117,8 +117,9 @@ class Server:
         self.listening.bind(f"{path}~")
         self.listening.listen(64)
         os.rename(f"{path}~", path)
-        self.path, self.others = path, {}
-        self.log = open(log, "a", buffering=1)
+        self.path, self.log_path, self.others = path, log, {}
+        # In a fork its number is somebody else's by the time that this is taken apart.
+        self.log = open(os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), "a", buffering=1, closefd=False)
         self.ready = select.poll()
         self.ready.register(self.listening, select.POLLIN)
         self.waits, self.runs = {}, {}  # by descriptor: pidfd to a run, connection to its pidfd
@@ -181,7 +182,7 @@ class Server:
         if asked == 1 and n <= MOST_SIBLINGS:
             kept = {k: v for k, v in os.environ.items() if k not in early(os.environ)}
             subprocess.Popen(
-                [os.environ["ULPSCOPE_COLD"], __file__, f"{self.path}.{n}", self.log.name], env=kept | wanted
+                [os.environ["ULPSCOPE_COLD"], __file__, f"{self.path}.{n}", self.log_path], env=kept | wanted
             )
         return -n if os.path.exists(f"{self.path}.{n}") else None
 
