@@ -13,7 +13,8 @@ blind_seventh_a to _l (from _f on aimed); set K, blind_eighth_a to _c, is aimed,
 by one more hand, aimed by half; set M, blind_tenth_a to _q, by another, likewise; set N, blind_eleventh_a to _k, by
 another, aimed by more than half; set Q, blind_twelfth_a to _j, by another, not aimed; set R, blind_thirteenth_a
 to _o, by another, not aimed; set S, blind_fourteenth_*, a file a subject, by another, not aimed; set T,
-blind_fourteenth_classes, aimed, by the same hand; set J, blind_sixth_v and _w, is by the hand that had just mended the
+blind_fourteenth_classes, aimed, by the same hand; set U, blind_fifteenth_*, a file a subject, by one
+more hand, not aimed; set J, blind_sixth_v and _w, is by the hand that had just mended the
 rule of steps; set P, blind_products, is not blind. A further set is further files `blind_*.py` with a letter of its
 own. Whether
 a name is right is for the reader to say: labels.jsonl holds what readers said of names, each with the commit that gave
