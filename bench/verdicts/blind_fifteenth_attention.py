@@ -19,8 +19,26 @@ def attend(q, k, v, keep=None, cap=None, sink=None, scale=None):
     return torch.softmax(s, -1) @ v
 
 
-def flash(q, k, v, keep=None, cap=None, sink=None, scale=None, block=32, rescale=True, sums=True, shift=1,
-          kind=None, acc=None, two=True, tail=0, sunk=1, bare=False, late=False):  # fmt: skip
+def flash(
+    q,
+    k,
+    v,
+    keep=None,
+    cap=None,
+    sink=None,
+    scale=None,
+    block=32,
+    rescale=True,
+    sums=True,
+    shift=1,
+    kind=None,
+    acc=None,
+    two=True,
+    tail=0,
+    sunk=1,
+    bare=False,
+    late=False,
+):
     scale = scale or q.shape[-1] ** -0.5
     n, i = k.shape[-2] - tail, torch.arange(q.shape[-2])[:, None]
     top = torch.full((*q.shape[:-1], 1), -INF)
@@ -236,9 +254,12 @@ add(
     "paged_decode",
     paged,
     lambda d: (
-        d(3, 4, 32), d(20, 16, 4, 32), d(20, 16, 4, 32),
-        torch.randperm(18, generator=d.g).reshape(3, 6), torch.tensor([96, 37, 65]),
-    ),  # fmt: skip
+        d(3, 4, 32),
+        d(20, 16, 4, 32),
+        d(20, 16, 4, 32),
+        torch.randperm(18, generator=d.g).reshape(3, 6),
+        torch.tensor([96, 37, 65]),
+    ),
     paged_kernel,
     right={"all pages at once": {}, "two parts of three pages, merged": {"parts": 2}, "six parts": {"parts": 6}},
     wrong={

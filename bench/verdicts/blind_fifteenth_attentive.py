@@ -20,8 +20,9 @@ def latent(q, turned, c, k_turned, w_k, w_v):
     return torch.softmax(s.masked_fill(j > i + c.shape[0] - q.shape[1], -INF), -1) @ v
 
 
-def latent_kernel(q, turned, c, k_turned, w_k, w_v, width=48, shared=1.0, past=0, roll=0, kind=None, swap=False,
-                  base=False):  # fmt: skip
+def latent_kernel(
+    q, turned, c, k_turned, w_k, w_v, width=48, shared=1.0, past=0, roll=0, kind=None, swap=False, base=False
+):
     absorbed = hold(torch.einsum("hqd,hcd->hqc", q, w_k.roll(roll, 0)), kind)  # queries go into the latent space
     s = (absorbed @ c.mT + shared * turned @ k_turned.mT) * width**-0.5
     i, j = index(q.shape[1], c.shape[0])
@@ -37,9 +38,13 @@ for form, kind in (("", None), ("_bf16", bf)):
         "latent_attention" + form,
         latent if kind is None else lambda *a: latent(*a).to(a[0].dtype),
         lambda d, kinds=kinds: (
-            d(4, 20, 32, **kinds), d(4, 20, 16, **kinds), d(60, 24, **kinds), d(60, 16, **kinds),
-            d(4, 24, 32, scale=0.2, **kinds), d(4, 24, 32, scale=0.2, **kinds),
-        ),  # fmt: skip
+            d(4, 20, 32, **kinds),
+            d(4, 20, 16, **kinds),
+            d(60, 24, **kinds),
+            d(60, 16, **kinds),
+            d(4, 24, 32, scale=0.2, **kinds),
+            d(4, 24, 32, scale=0.2, **kinds),
+        ),
         latent_kernel,
         dtype=kind,
         right={"the up-projections absorbed by queries and output": {}},
@@ -155,8 +160,9 @@ def lightning(q, k, v, slope):
     return (up(q) @ up(k).mT * decay @ up(v)).to(q.dtype)
 
 
-def lightning_kernel(q, k, v, slope, block=16, ahead=0, late=0, full=None, kind=None, roll=0, state_decay=True,
-                     strict=0):  # fmt: skip
+def lightning_kernel(
+    q, k, v, slope, block=16, ahead=0, late=0, full=None, kind=None, roll=0, state_decay=True, strict=0
+):
     slope = slope.roll(roll)[:, None, None]
     state, outs = torch.zeros(*k.shape[:-2], k.shape[-1], v.shape[-1]), []
     for b in range(0, q.shape[-2], block):
@@ -177,9 +183,11 @@ for form, kind in (("", None), ("_fp16", hf)):
         "lightning_attention" + form,
         lightning,
         lambda d, kinds=kinds: (
-            d(4, 64, 16, **kinds), d(4, 64, 16, scale=0.25, **kinds), d(4, 64, 16, **kinds),
+            d(4, 64, 16, **kinds),
+            d(4, 64, 16, scale=0.25, **kinds),
+            d(4, 64, 16, **kinds),
             torch.tensor([0.5, 0.25, 0.125, 0.0625]),
-        ),  # fmt: skip
+        ),
         lightning_kernel,
         dtype=kind,
         right={"a decayed state over blocks of 16": {}, "blocks of 8": {"block": 8}},
@@ -208,8 +216,9 @@ def causal(q, k, v):
 causal_backward = gradients(causal, 3)
 
 
-def causal_grad(q, k, v, down, delta=True, q_scale=True, k_scale=True, seen=0, kind=None, raw=False, tail=0, mix=False,
-                group=16):  # fmt: skip
+def causal_grad(
+    q, k, v, down, delta=True, q_scale=True, k_scale=True, seen=0, kind=None, raw=False, tail=0, mix=False, group=16
+):
     scale = q.shape[-1] ** -0.5
     i, j = index(q.shape[-2], k.shape[-2])
     s = (q @ k.mT * scale).masked_fill(j > i + seen, -INF)

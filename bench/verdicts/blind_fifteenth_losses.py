@@ -96,8 +96,20 @@ def dpo(chosen, rejected, ref_chosen, ref_rejected):
     return -F.logsigmoid(margin).mean(), 0.1 * (chosen - ref_chosen)
 
 
-def dpo_kernel(chosen, rejected, ref_chosen, ref_rejected, beta=0.1, swap=False, ref=True, smooth=0.0, hinge=False,
-               kind=None, total=False, half=False):  # fmt: skip
+def dpo_kernel(
+    chosen,
+    rejected,
+    ref_chosen,
+    ref_rejected,
+    beta=0.1,
+    swap=False,
+    ref=True,
+    smooth=0.0,
+    hinge=False,
+    kind=None,
+    total=False,
+    half=False,
+):
     a, b = chosen - ref_chosen * ref, rejected - ref_rejected * ref
     z = beta * ((b - a) if swap else (a - b))
     loss = torch.log1p(torch.exp(-z.abs())) + (-z).clamp(min=0)
@@ -135,8 +147,23 @@ def grpo(new, old, ref, reward, mask):
     return -each.mean()
 
 
-def grpo_kernel(new, old, ref, reward, mask, less=1, normed=True, most=1.28, largest=False, beta=0.04, tokens=False,
-                turned=False, masked=True, k1=False, over_all=False):  # fmt: skip
+def grpo_kernel(
+    new,
+    old,
+    ref,
+    reward,
+    mask,
+    less=1,
+    normed=True,
+    most=1.28,
+    largest=False,
+    beta=0.04,
+    tokens=False,
+    turned=False,
+    masked=True,
+    k1=False,
+    over_all=False,
+):
     r = reward.flatten()[None] if over_all else reward
     c = r - r.mean(1, keepdim=True)
     sd = torch.sqrt((c * c).sum(1, keepdim=True) / (r.shape[1] - less))

@@ -19,8 +19,23 @@ def adamw(p, g, m, v):
     return p - 3e-3 * (m / (1 - 0.9**7)) / ((v / (1 - 0.95**7)).sqrt() + 1e-8), m, v
 
 
-def adamw_kernel(p, g, m, v, step=7, both=True, coupled=False, decay=0.1, inside=False, b2=0.95, old=False, root=True,
-                 kind=None, late=False, plain=False):  # fmt: skip
+def adamw_kernel(
+    p,
+    g,
+    m,
+    v,
+    step=7,
+    both=True,
+    coupled=False,
+    decay=0.1,
+    inside=False,
+    b2=0.95,
+    old=False,
+    root=True,
+    kind=None,
+    late=False,
+    plain=False,
+):
     if coupled:
         g = g + decay * p
     was = m
@@ -71,8 +86,7 @@ def muon(p, g, m):
     return p * (1 - 0.02 * 0.01) - 0.02 * max(1, p.shape[0] / p.shape[1]) ** 0.5 * u, m
 
 
-def muon_kernel(p, g, m, steps=5, nesterov=True, turned=True, kind=None, tall=True, c=2.0315, decay=True,
-                lerp=False):  # fmt: skip
+def muon_kernel(p, g, m, steps=5, nesterov=True, turned=True, kind=None, tall=True, c=2.0315, decay=True, lerp=False):
     m = torch.lerp(m, g, 0.05) if lerp else m * 0.95 + g
     x = g + 0.95 * m if nesterov else m
     x = x.mT if turned else x
@@ -164,9 +178,11 @@ add(
     "adafactor_step",
     adafactor,
     lambda d: (
-        d(40, 56, scale=0.3), d(40, 56, scale=0.02) * (1 + 3 * d.rand(40, 1)),
-        d.rand(40) * 1e-4 + 1e-4, d.rand(56) * 1e-4 + 1e-4,
-    ),  # fmt: skip
+        d(40, 56, scale=0.3),
+        d(40, 56, scale=0.02) * (1 + 3 * d.rand(40, 1)),
+        d.rand(40) * 1e-4 + 1e-4,
+        d.rand(56) * 1e-4 + 1e-4,
+    ),
     adafactor_kernel,
     right={"roots apart, lanes": {}, "in double": wide(adafactor)},
     wrong={
@@ -287,8 +303,12 @@ add(
     "clipped_nesterov",
     clipped,
     lambda d: (
-        d(30, 20, dtype=bf), d(500, dtype=bf), d(30, 20, dtype=bf, scale=0.1), d(500, dtype=bf, scale=0.1), d(30, 20),
-    ),  # fmt: skip
+        d(30, 20, dtype=bf),
+        d(500, dtype=bf),
+        d(30, 20, dtype=bf, scale=0.1),
+        d(500, dtype=bf, scale=0.1),
+        d(30, 20),
+    ),
     right={"squares in lanes": clipped_run()},
     wrong={
         "the length is of the first gradient alone": clipped_run(which="first"),

@@ -26,8 +26,9 @@ def yarn(x, at):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(x.dtype)
 
 
-def yarn_kernel(x, at, factor=4.0, swap=False, scale=True, sign=1, pairs=False, past=0, base=10000.0, kind=None,
-                low=3.0, lean=True):  # fmt: skip
+def yarn_kernel(
+    x, at, factor=4.0, swap=False, scale=True, sign=1, pairs=False, past=0, base=10000.0, kind=None, low=3.0, lean=True
+):
     half = x.shape[-1] // 2
     i = torch.arange(half, dtype=torch.float64)
     inv = torch.exp(-i / half * math.log(base))

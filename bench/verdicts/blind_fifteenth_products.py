@@ -69,9 +69,12 @@ add(
     "fp8_scaled_blocks",
     eight,
     lambda d: (
-        d(40, 128, scale=30.0).clamp(-440, 440).to(eights), d.rand(40, 4) * 0.02 + 0.001,
-        d(128, 128, scale=30.0).clamp(-440, 440).to(eights), d.rand(4, 4) * 0.02 + 0.001, d(40, 128, dtype=bf),
-    ),  # fmt: skip
+        d(40, 128, scale=30.0).clamp(-440, 440).to(eights),
+        d.rand(40, 4) * 0.02 + 0.001,
+        d(128, 128, scale=30.0).clamp(-440, 440).to(eights),
+        d.rand(4, 4) * 0.02 + 0.001,
+        d(40, 128, dtype=bf),
+    ),
     eight_kernel,
     dtype=bf,
     right={"blocks of 32, scaled as they are added": {}},
@@ -146,9 +149,11 @@ add(
     "nvfp4_weights",
     nvfour,
     lambda d: (
-        d(16, 96, dtype=hf), d.ints(256, 48, 48).to(torch.uint8), (d.rand(48, 6) * 8 + 1).to(eights),
+        d(16, 96, dtype=hf),
+        d.ints(256, 48, 48).to(torch.uint8),
+        (d.rand(48, 6) * 8 + 1).to(eights),
         torch.tensor(0.043),
-    ),  # fmt: skip
+    ),
     nv_kernel,
     dtype=hf,
     right={"weights decoded first, then tiles": {}},
@@ -186,9 +191,11 @@ add(
     "int4_zero_points",
     int4,
     lambda d: (
-        d(20, 160, dtype=hf), d.ints(256, 56, 80).to(torch.uint8), (d.rand(56, 5) * 0.02 + 0.01).to(hf),
+        d(20, 160, dtype=hf),
+        d.ints(256, 56, 80).to(torch.uint8),
+        (d.rand(56, 5) * 0.02 + 0.01).to(hf),
         d.ints(16, 56, 5).to(torch.uint8),
-    ),  # fmt: skip
+    ),
     int4_kernel,
     dtype=hf,
     right={"the zero point is taken off by the row's sum": {}},
@@ -221,9 +228,12 @@ add(
     "int8_per_token",
     int8,
     lambda d: (
-        (d.ints(255, 32, 200) - 127).to(torch.int8), (d.ints(255, 40, 200) - 127).to(torch.int8),
-        d.rand(32) * 0.02 + 0.002, d.rand(40) * 0.004 + 0.001, d(40),
-    ),  # fmt: skip
+        (d.ints(255, 32, 200) - 127).to(torch.int8),
+        (d.ints(255, 40, 200) - 127).to(torch.int8),
+        d.rand(32) * 0.02 + 0.002,
+        d.rand(40) * 0.004 + 0.001,
+        d(40),
+    ),
     int8_kernel,
     right={"in 32 bits, scaled once": {}, "in double": wide(int8)},
     wrong={

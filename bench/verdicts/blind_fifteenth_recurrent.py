@@ -21,8 +21,24 @@ def ssd(x, dt, a, b, c, skip):
     return torch.stack(y)
 
 
-def ssd_kernel(x, dt, a, b, c, skip, chunk=16, late=False, strict=0, carried=True, stepped=True, skipped=True,
-               kind=None, swap=False, whole=False, negative=True):  # fmt: skip
+def ssd_kernel(
+    x,
+    dt,
+    a,
+    b,
+    c,
+    skip,
+    chunk=16,
+    late=False,
+    strict=0,
+    carried=True,
+    stepped=True,
+    skipped=True,
+    kind=None,
+    swap=False,
+    whole=False,
+    negative=True,
+):
     step = torch.log1p(torch.exp(-dt.abs())) + dt.clamp(min=0)
     rate = step * (-torch.exp(a) if negative else -a.abs())
     b, c = (c, b) if swap else (b, c)
@@ -129,8 +145,9 @@ def delta(q, k, v, g, beta):
     return torch.stack(out)
 
 
-def delta_kernel(q, k, v, g, beta, chunk=8, normed=True, scale=True, removed=True, late=False, kind=None, gate=True,
-                 weak=False):  # fmt: skip
+def delta_kernel(
+    q, k, v, g, beta, chunk=8, normed=True, scale=True, removed=True, late=False, kind=None, gate=True, weak=False
+):
     if normed:
         q, k = (t * torch.rsqrt((t * t).sum(-1, keepdim=True)) for t in (q, k))
     q = q * q.shape[-1] ** -0.5 if scale else q
@@ -156,9 +173,12 @@ for form, kind in (("", None), ("_bf16", bf)):
         "gated_delta" + form,
         delta if kind is None else lambda *a: delta(*a).to(a[0].dtype),
         lambda d, kind=kind: (
-            d(44, 16, dtype=kind or torch.float32), d(44, 16, dtype=kind or torch.float32),
-            d(44, 24, dtype=kind or torch.float32), -d.rand(44) * 0.2, d.rand(44),
-        ),  # fmt: skip
+            d(44, 16, dtype=kind or torch.float32),
+            d(44, 16, dtype=kind or torch.float32),
+            d(44, 24, dtype=kind or torch.float32),
+            -d.rand(44) * 0.2,
+            d.rand(44),
+        ),
         delta_kernel,
         dtype=kind,
         right={"chunks of 8, a triangle solved": {}, "chunks of 11": {"chunk": 11}},
