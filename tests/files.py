@@ -42,6 +42,10 @@ class Warm:
 
     def __init__(self, build, folder):
         self.python, self.log, self.server = build / "warm" / "python", folder / "log", None
+        self.of_files = {
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "ULPSCOPE_TEST_PLACES": str(build.resolve() / "test-places"),
+        }
         if not self.python.exists():  # a build without tests
             return
         self.settings = {
@@ -69,7 +73,7 @@ class Warm:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **(self.settings if warm else {})},
+            env={**os.environ, **self.of_files, **(self.settings if warm else {})},
         )
 
     def used(self, file):

@@ -52,9 +52,9 @@ def compiled_in_a_run_before(tmp_path_factory):
 def same_place(request, tmp_path_factory):
     """An empty folder that has one name in all runs of a build: for sources of which the product keeps what it
     compiles by where they lie, so that a run finds what one before it compiled."""
-    if not (build := os.environ.get("ULPSCOPE_BUILD")):
+    if not (places := os.environ.get("ULPSCOPE_TEST_PLACES")):  # not by tests/files.py
         return tmp_path_factory.mktemp(request.module.__name__)
-    place = Path(build) / "test-places" / request.module.__name__
+    place = Path(places) / request.module.__name__
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     return place
