@@ -19,7 +19,7 @@ HELD = {  # by whom: what gives schemas.one or each these words
     "bisect": "test_bisect.py",
     "config": "test_config.py",
     "coverage": "test_coverage.py",
-    "diff": "test_diff.py",
+    "diff": "diff_runs.py",
     "doctor": "test_doctor.py",
     "env": "test_env.py",
     "fuzz": "test_fuzz_sides.py",
