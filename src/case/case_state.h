@@ -364,10 +364,6 @@ int64_t usc_case_underflows(usc_case *c, const uint8_t *among, int64_t *others);
  * goes on with `then`, which reads c->trust.known. */
 usc_status usc_case_trust(usc_case *c, usc_case_stage *then, usc_error *err);
 
-/** Whether what a run of float32 gives is so far from the truth that it took another side
- * of a step. */
-bool usc_case_is_run_step(double r, double run);
-
 usc_case_stage usc_case_float;     /* a float output, from its first look on */
 usc_case_stage usc_case_excuses;   /* where float32 fails as well */
 usc_case_stage usc_case_steps;     /* what took another side of a step */

@@ -3,6 +3,7 @@
 // comparison) to which the inputs are so near that another rounding takes it. What never
 // rounds had the very values: no step lies between them and the truth. Then what one
 // accumulator loses. Neighbours: case_state.h.
+#include "case/case_hull.h"
 #include "case/case_kept.h"
 #include "case/case_state.h"
 #include "case/case_values.h"
