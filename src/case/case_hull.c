@@ -323,7 +323,7 @@ static void note_steps(const usc_case *c, const double *run)
     usc_hull *h = c->hull;
     for (int64_t i = 0; i < c->n && h->n_steps < c->n; i++)
         if (isfinite(run[i]) && isfinite(c->r[i]) &&
-            usc_case_is_run_step(c->r[i], run[i])) {
+            usc_values_took_step(c->r[i], run[i])) {
             h->step_at[h->n_steps] = i;
             h->steps[h->n_steps++] = run[i];
         }

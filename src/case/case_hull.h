@@ -67,10 +67,6 @@ bool usc_hull_is_between(const usc_case *c, double d, double low, double high);
 void usc_hull_between(const usc_hull *h, const usc_hull_place *p, double *low,
                       double *high);
 
-/** Whether what a run of float32 gives is so far from the truth that it took another side
- * of a step. */
-bool usc_case_is_run_step(double r, double run);
-
 bool usc_hull_is_in_gap(const usc_hull *h, const usc_hull_place *p);
 bool usc_hull_is_nowhere(const usc_case *c, const usc_hull *h, const usc_hull_place *p);
 bool usc_hull_is_admitted(const usc_case *c, const usc_hull *h, const usc_hull_place *p);

@@ -3,7 +3,6 @@
 // comparison) to which the inputs are so near that another rounding takes it. What never
 // rounds had the very values: no step lies between them and the truth. Then what one
 // accumulator loses. Neighbours: case_state.h.
-#include "case/case_hull.h"
 #include "case/case_kept.h"
 #include "case/case_state.h"
 #include "case/case_values.h"
@@ -17,8 +16,6 @@
 #define ROUNDINGS 0x1p-18 /* of a result, beyond what such replays give */
 #define ORDER_SLACK 2.0   /* times what one accumulator loses: another may lose more */
 #define SETTLED 0x1p-18   /* of a result: 2^-34 of the inputs change it by no more */
-#define SHOWS 0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
-#define TINY 0x1p-63 /* the square of less is no normal float32 */
 enum { FEW_WAYS = 4 };
 
 static usc_case_stage take_moved, after_crossed, take_added;
@@ -270,7 +267,7 @@ static bool few_ways(const usc_case *c)
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i], way = c->d[i] - r;
         int k = 0;
-        if (!isfinite(way) || fabs(way) <= SHOWS * fabs(r)) continue;
+        if (!isfinite(way) || fabs(way) <= USC_VALUES_SHOWS * fabs(r)) continue;
         while (k < n && !(fabs(ways[k] - way) <= ROUNDINGS * fmax(fabs(r), fabs(way))))
             k++;
         if (k == FEW_WAYS) return false;
@@ -287,17 +284,11 @@ static usc_status weigh_runs(usc_case *c, usc_error *err)
     return n > 0 ? look_without(c, n, after_runs, err) : leave(c);
 }
 
-/* But for where a run is 0 because squares underflow in it: that is no step. */
-bool usc_case_is_run_step(double r, double run)
-{
-    return fabs(run - r) > SHOWS / 2 * fabs(r) && !(run == 0 && r != 0 && fabs(r) < TINY);
-}
-
 /* Whether the device is as far from the truth, and just where that run is. */
 static bool is_led(const usc_case *c, int64_t i, double run)
 {
-    return fabs(c->d[i] - c->r[i]) > SHOWS * fabs(c->r[i]) && met(c, i, run) &&
-           usc_case_is_run_step(c->r[i], run);
+    return fabs(c->d[i] - c->r[i]) > USC_VALUES_SHOWS * fabs(c->r[i]) && met(c, i, run) &&
+           usc_values_took_step(c->r[i], run);
 }
 
 /* Of a pack, which has no runs: where they are far from the truth. */
@@ -396,8 +387,9 @@ static bool is_added(const usc_case *c, int64_t i)
     if (!isfinite(d) || !isfinite(r) || d == usc_case_rounded(c, r)) return false;
     const double off = usc_case_distance(c, d, r), lost = fmax(r - low, high - r);
     if (off > ORDER_SLACK * lost || (c->gaps != NULL && c->gaps[i])) return false;
-    return off <= SHOWS * fabs(r) || usc_case_distance(c, d, fmin(fmax(d, low), high)) <=
-                                         ROUNDINGS * fmax(fabs(low), fabs(high));
+    return off <= USC_VALUES_SHOWS * fabs(r) ||
+           usc_case_distance(c, d, fmin(fmax(d, low), high)) <=
+               ROUNDINGS * fmax(fabs(low), fabs(high));
 }
 
 /* Without the elements that are off by no more than an accumulator loses that takes the

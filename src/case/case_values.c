@@ -10,6 +10,14 @@
 #define EDGE 0x1p-8 /* of the gap: less shows nowhere */
 #define OFF_GRID 0x1p-6 /* of its step: what sums of steps lose */
 
+#define TINY 0x1p-63 /* the square of less is no normal float32 */
+
+bool usc_values_took_step(double r, double run)
+{
+    const bool vanished = run == 0 && r != 0 && fabs(r) < TINY;
+    return fabs(run - r) > USC_VALUES_SHOWS / 2 * fabs(r) && !vanished;
+}
+
 static int sorted(const float *runs, int n, double *out)
 {
     if (n > USC_VALUES_MOST) n = USC_VALUES_MOST;

@@ -15,6 +15,13 @@ enum {
 
 #define USC_VALUES_SAME 0x1p-18 /* of what elements are: runs within it gave one */
 
+#define USC_VALUES_SHOWS                                                                 \
+    0x1p-8 /* of an element: beyond it lies between the runs, or is wrong */
+
+/** Whether what a run gave is so far from the truth r that it took another side of a step;
+ * not where it is 0 because squares underflow in it. */
+bool usc_values_took_step(double r, double run);
+
 /** Different values, ascending; each is what lies from `low` to `high`. */
 typedef struct usc_values {
     double low[USC_VALUES_GRID], high[USC_VALUES_GRID];
