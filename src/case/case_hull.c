@@ -318,15 +318,23 @@ static bool keep_widened(usc_case *c, const double *run, unsigned kind)
     return true;
 }
 
-static void note_steps(const usc_case *c, const double *run)
+/* Most outputs have none, and take no room. */
+static bool note_steps(usc_case *c, const double *run)
 {
     usc_hull *h = c->hull;
-    for (int64_t i = 0; i < c->n && h->n_steps < c->n; i++)
-        if (isfinite(run[i]) && isfinite(c->r[i]) &&
-            usc_values_took_step(c->r[i], run[i])) {
-            h->step_at[h->n_steps] = i;
-            h->steps[h->n_steps++] = run[i];
+    for (int64_t i = 0; i < c->n && h->n_steps < c->n; i++) {
+        if (!isfinite(run[i]) || !isfinite(c->r[i]) ||
+            !usc_values_took_step(c->r[i], run[i]))
+            continue;
+        if (h->n_steps == 0) {
+            h->step_at = usc_case_room(c, c->n, sizeof *h->step_at);
+            h->steps = usc_case_room(c, c->n, sizeof *h->steps);
+            if (h->step_at == NULL || h->steps == NULL) return false;
         }
+        h->step_at[h->n_steps] = i;
+        h->steps[h->n_steps++] = run[i];
+    }
+    return true;
 }
 
 static usc_status keep_run(usc_case *c, usc_error *err)
@@ -336,8 +344,9 @@ static usc_status keep_run(usc_case *c, usc_error *err)
         !usc_case_fits(c->given.a, &c->truth))
         return keep_sides(c);
     const double *run = usc_case_wide(c, c->given.a);
-    if (run == NULL || !keep_widened(c, run, (unsigned)c->given.number)) return USC_OK;
-    if (c->given.number == 0) note_steps(c, run); /* of the very inputs */
+    const unsigned kind = (unsigned)c->given.number;
+    if (run == NULL || !keep_widened(c, run, kind)) return USC_OK;
+    if (kind == USC_RERUN_OTHERWISE && !note_steps(c, run)) return USC_OK;
     return usc_case_ask(c, USC_WANT_RUN, c->want.k + 1, keep_run);
 }
 
@@ -351,11 +360,9 @@ usc_status usc_case_keep_hull(usc_case *c, usc_error *err)
     if (h == NULL || !usc_case_load(c)) return USC_OK; /* the driver tells */
     h->few = c->n < USC_FEW_NUMBERS;
     h->at = usc_case_room(c, c->n, sizeof *h->at);
-    h->step_at = usc_case_room(c, c->n, sizeof *h->step_at);
-    h->steps = usc_case_room(c, c->n, sizeof *h->steps);
     h->typical = usc_judge_typical(&walk, c->n);
     h->least = usc_values_size(c->r, NULL, c->n);
-    if (c->work.failed || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
+    if (h->at == NULL || (c->y != NULL && !keep_widened(c, c->y, USC_RERUN_OTHERWISE)))
         return USC_OK;
     h->n_runs = 1;
     return usc_case_ask(c, USC_WANT_RUN, 0, keep_run);

@@ -87,12 +87,27 @@ static usc_status check_list(const usc_case *c, int64_t *n, usc_error *err)
     return usc_tensor_numel(places, n, err);
 }
 
+static bool has_list(const usc_case *c)
+{
+    return usc_case_given(c, USC_GIVEN_AS_ASKED) && c->given.a != NULL &&
+           c->given.b != NULL;
+}
+
+/* Marks the places of a list of n at which the device is what the list has there. */
+static void mark_listed(usc_case *c, int64_t n,
+                        bool is(const usc_case *, int64_t, double))
+{
+    const int64_t *places = c->given.a->data;
+    const double *values = c->given.b->data;
+    for (int64_t k = 0; k < n; k++)
+        if (places[k] >= 0 && places[k] < c->n && is(c, places[k], values[k]))
+            c->marks[places[k]] = 1;
+}
+
 static usc_status take_steps(usc_case *c, usc_error *err)
 {
     int64_t n = 0;
-    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
-        c->given.b == NULL)
-        return look_at_runs(c);
+    if (!has_list(c)) return look_at_runs(c);
     const usc_status st = check_list(c, &n, err);
     c->marks = usc_case_room(c, c->n, 1);
     if (st != USC_OK || c->marks == NULL) return st;
@@ -101,11 +116,7 @@ static usc_status take_steps(usc_case *c, usc_error *err)
         usc_case_keep_steps(c);
         return look_nearby(c);
     }
-    const int64_t *places = c->given.a->data;
-    const double *values = c->given.b->data;
-    for (int64_t k = 0; k < n; k++)
-        if (places[k] >= 0 && places[k] < c->n && met(c, places[k], values[k]))
-            c->marks[places[k]] = 1;
+    mark_listed(c, n, met);
     for (int64_t i = 0; i < c->n; i++)
         c->n_before += c->marks[i];
     if (c->n_before == 0) return look_nearby(c);
@@ -295,16 +306,10 @@ static bool is_led(const usc_case *c, int64_t i, double run)
 static usc_status take_run_steps(usc_case *c, usc_error *err)
 {
     int64_t n = 0;
-    if (!usc_case_given(c, USC_GIVEN_AS_ASKED) || c->given.a == NULL ||
-        c->given.b == NULL)
-        return weigh_runs(c, err);
+    if (!has_list(c)) return weigh_runs(c, err);
     const usc_status st = check_list(c, &n, err);
     if (st != USC_OK) return st;
-    const int64_t *places = c->given.a->data;
-    const double *values = c->given.b->data;
-    for (int64_t k = 0; k < n; k++)
-        if (places[k] >= 0 && places[k] < c->n && is_led(c, places[k], values[k]))
-            c->marks[places[k]] = 1;
+    mark_listed(c, n, is_led);
     return weigh_runs(c, err);
 }
 

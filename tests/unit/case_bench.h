@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-enum { N = 3000, MOST_ASKED = 200 };
+enum { N = 3000, MOST_ASKED = 200, LED = 3 };
 
 /* What answers: operands of an operator that scales, and what it was asked. */
 typedef struct bench {
@@ -29,6 +29,8 @@ typedef struct bench {
         excepts;  /* UNREAD, UNWRITTEN, REFERENCE: what it leaves open is marked */
     double chain; /* runs of the callable are off by so much of a result; 0: none */
     double steps; /* the call's own steps give so much of its results; 0: none */
+    double led;   /* a run puts the first elements by so much; 0: there is none */
+    bool listed;  /* which a list says, as a pack has it */
     uint8_t marks[N];
     usc_tensor marked;
     const char *dtype; /* that the operator gives, or NULL */
@@ -106,6 +108,24 @@ static inline usc_given own_step(bench *b, int k)
     return (usc_given){.form = USC_GIVEN_AS_ASKED, .a = &b->moved[0]};
 }
 
+/* One run, that puts the first elements elsewhere; or a list of these alone. */
+static inline usc_given led(bench *b, const usc_want *want)
+{
+    static int64_t places[LED];
+    const bool list = want->kind == USC_WANT_RUN_STEPS;
+    if (b->led == 0 || want->k > 0 || list != b->listed)
+        return (usc_given){.form = USC_GIVEN_NONE};
+    for (int i = 0; i < N; i++)
+        b->read[i] = b->f.r[i] * (i < LED ? b->led : 1);
+    for (int i = 0; i < LED; i++)
+        places[i] = i;
+    b->moved[0] = view(b->read, USC_F64, list ? LED : N);
+    b->moved[1] = view(places, USC_I64, LED);
+    return (usc_given){.form = USC_GIVEN_AS_ASKED,
+                       .a = &b->moved[list],
+                       .b = list ? &b->moved[0] : NULL};
+}
+
 /* Between -1 and 1, by chance. */
 static inline double chance(int i, int k)
 {
@@ -152,6 +172,8 @@ static inline usc_given answer(bench *b, const usc_want *want)
     if (b->rich && answers_all(b, want, &more)) return more;
     if (want->kind == USC_WANT_READING) return reading(b, want->k);
     if (want->kind == USC_WANT_OWN_STEP) return own_step(b, want->k);
+    if (want->kind == USC_WANT_RUN || want->kind == USC_WANT_RUN_STEPS)
+        return led(b, want);
     if (want->kind == USC_WANT_CHAIN) return chain(b, want->k);
     if (want->kind == USC_WANT_UNREAD || want->kind == USC_WANT_UNWRITTEN)
         return excepting(b, want->kind);

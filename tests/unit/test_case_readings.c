@@ -137,6 +137,37 @@ static void what_own_steps_give_passes_and_nothing_beyond(void **state)
     free_bench(&b);
 }
 
+/* Elements that lie just where a run puts them pass; one step beside they do not, nor
+ * where there is no run. A list of a pack admits what runs of a check do. */
+static void what_a_run_puts_elsewhere_passes_and_nothing_beside(void **state)
+{
+    (void)state;
+    static const struct {
+        usc_dtype dtype;
+        double step;
+    } rows[] = {{USC_F32, 0x1p-18}, {USC_BF16, 0x1p-7}, {USC_F16, 0x1p-10}};
+    static const double factors[] = {1.25, 1.5, 0.5};
+    char text[256];
+    for (int k = 0; k < 3; k++)
+        for (int f = 0; f < 3; f++)
+            for (int listed = 0; listed < 2; listed++)
+                for (int beside = 0; beside < 3; beside++) {
+                    bench b = make_bench(rows[k].dtype);
+                    const double by =
+                        beside == 0 ? 1 : 1 + (2 * beside - 3) * rows[k].step;
+                    b.listed = listed;
+                    for (int i = 0; i < LED; i++)
+                        fixture_set(&b.f, i, b.f.r[i] * factors[f] * by);
+                    assert_true(
+                        usc_verdict_flagged(judged(&b, text, sizeof text).verdict));
+                    b.led = factors[f];
+                    const usc_finding said = judged(&b, text, sizeof text);
+                    assert_int_equal(usc_verdict_flagged(said.verdict), beside > 0);
+                    if (beside == 0) assert_int_equal(said.excused[USC_EXCUSE_STEP], LED);
+                    free_bench(&b);
+                }
+}
+
 /* Errors as runs have them pass. As many that are twice as large, that have one sign or
  * are the same share everywhere do not, nor one that no run is near. */
 static void what_a_callable_rounds_between_its_operators_passes(void **state)
@@ -219,6 +250,7 @@ int main(void)
         cmocka_unit_test(readings_are_not_mixed),
         cmocka_unit_test(what_nobody_writes_may_hold_anything),
         cmocka_unit_test(what_own_steps_give_passes_and_nothing_beyond),
+        cmocka_unit_test(what_a_run_puts_elsewhere_passes_and_nothing_beside),
         cmocka_unit_test(what_a_callable_rounds_between_its_operators_passes),
         cmocka_unit_test(what_the_cpu_refuses_is_undefined_and_no_pass),
         cmocka_unit_test(where_something_hidden_reaches_nan_is_as_good_and_nothing_else),
