@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run left, by path: tensors of nests of lists, tuples and dicts, written arguments; as they are
-compared, on the CPU and plain.."""
+compared, on the CPU and plain."""
 
 from __future__ import annotations
 
@@ -61,22 +61,23 @@ def _quantized(tensor, path):
     ]
 
 
+def results_of(call: Call, result: Any) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """What a call returned, by path: what is new, and what its schema says is an argument that it wrote."""
+    returns = call.schema.returns if call.schema else []
+    if len(returns) == 1 and is_write(returns[0]):
+        return {}, dict(flatten(result))
+    new, written = {}, {}
+    if returns and isinstance(result, tuple) and len(returns) == len(result):
+        for i, (r, value) in enumerate(zip(returns, result)):
+            (written if is_write(r) else new).update(_leaves(value, f"out[{i}]"))
+        return new, written
+    return dict(flatten(result)), {}
+
+
 def outputs_of(call: Call, bound: Bound, result: Any) -> dict[str, torch.Tensor]:
     """What a run left: its results and its written arguments, by path. A result that the
     schema says is a written argument is that argument and stands once."""
-    returns = call.schema.returns if call.schema else []
-    if len(returns) == 1 and is_write(returns[0]):
-        leaves = []
-    elif returns and isinstance(result, tuple) and len(returns) == len(result):
-        leaves = [
-            leaf
-            for i, (r, value) in enumerate(zip(returns, result))
-            if not is_write(r)
-            for leaf in _leaves(value, f"out[{i}]")
-        ]
-    else:
-        leaves = flatten(result)
-    out = dict(leaves)
+    out, _ = results_of(call, result)
     for path in call.written():
         out[path] = bound.tensors[path]
     return out

@@ -12,8 +12,8 @@ import torch
 
 from ..calls.callable import as_numbers, same_bytes, storage_bytes
 from ..calls.nested import TensorAt, mapped
-from ..calls.replay import Bound, is_write
-from ..calls.call_results import flatten, plain
+from ..calls.replay import Bound
+from ..calls.call_results import plain, results_of
 from ..executors.device import Answer, trespass
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
     """The device's outputs and written arguments under the paths of the call."""
-    given = {p: plain(t).clone() for p, t in as_numbers(call, dict(flatten(outputs))).items()}
-    again = {p: given.pop(p) for p in [p for p in given if _again(call, p)]}
+    new, again = results_of(call, outputs)
+    given = {p: plain(t).clone() for p, t in as_numbers(call, new).items()}
     wrong = ""
     if mutated is None:
         call.mutated = {}
@@ -44,17 +44,11 @@ def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
     return Answer(given, wrong, before)
 
 
-def _again(call, path):
-    """Whether that result is a written argument by the operator's schema, which stands among these."""
-    returns = call.schema.returns if call.schema else ()
-    return any(is_write(r) and path.startswith(f"out[{i}]") for i, r in enumerate(returns))
-
-
 def _elsewhere(call, again, left):
     """Of results that are written arguments: one that is not what any of these was left as."""
     kept = [plain(left[p]) for p in call.written() if p in left]
     for path, result in again.items():
-        if not any(same_bytes(t, result) for t in kept):
+        if not any(same_bytes(t, plain(result)) for t in kept):
             return f"{path} is not the argument that it wrote"
     return ""
 
