@@ -237,9 +237,9 @@ def sources_of(call: Call | OperatorCall) -> list[Source]:
     own = registered.registered(call.op)
     if own is not None:
         return [Source(own, held=True, partial=True)]
-    schema = call.schema or getattr(call.function, "_schema", None)  # a callable that is one operator has it, too
-    built_in = formulas.find(call.op) if schema is not None else None
+    built_in = formulas.find(call.op) if call.schema is not None else None
     if built_in is not None:
+        schema = call.schema
         return [Source(lambda *a, **k: built_in(schema, a, k), held=False, steady=True, partial=True)]
     if space_of(call.op) not in ("", *STANDARD):
         return [Source(cpu_kernel(call), held=True, own=True)]
