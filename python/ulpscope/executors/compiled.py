@@ -5,6 +5,7 @@ device that torch knows by name. Knows nothing of references and verdicts."""
 from __future__ import annotations
 
 import operator
+import os
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..calls.foreign import theirs
+from ..calls.mounts import runs_nothing, way_on
 from ..calls.nested import substitute
 from ..calls.replay import Bound, Call, Unsupported, base_name, is_write
 from ..calls.torch_private import (
@@ -226,9 +228,6 @@ def first_line(problem: BaseException) -> str:
     problem = getattr(problem, "inner_exception", None) or problem
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     closed = re.search(r"(/\S+)/[^/\s]+: failed to map segment from shared object", lines[0] if lines else "")
-    if closed:
-        return (
-            f"nothing can be loaded from {closed[1]}, which is mounted noexec; set TORCHINDUCTOR_CACHE_DIR to a folder "
-            "from which programs run"
-        )
+    if closed and os.path.isdir(closed[1]) and runs_nothing(closed[1]):
+        return way_on(closed[1], "TORCHINDUCTOR_CACHE_DIR")
     return lines[0][:200] if lines else type(problem).__name__

@@ -29,7 +29,8 @@ from pathlib import Path
 from typing import Any
 
 from .. import _core
-from .shared_objects import broken, runs_nothing, too_old
+from ..calls.mounts import runs_nothing, way_on
+from .shared_objects import broken, too_old
 
 PACKAGE = Path(__file__).parent.parent
 _FLAGS = ["-O1", "-DNDEBUG", "-DAT_PER_OPERATOR_HEADERS", "-fPIC", "-fvisibility=hidden", "-w"]
@@ -37,11 +38,6 @@ _PARALLEL = 2
 _SAID_EVERY_S = 5  # in a log; who looks on is told sooner
 _SHOWN_EVERY_S = 2
 _STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
-
-
-_NOEXEC = (
-    "no library can be loaded from {}, which is mounted noexec; set ULPSCOPE_CACHE to a folder from which programs run"
-)
 
 
 before_modes: list = []  # called before a mode puts kernels in front of all others, by who must stand behind those
@@ -132,7 +128,7 @@ def loadable(library: Path) -> bool:
         return False
     try:
         if runs_nothing(library.parent):
-            raise GlueError(_NOEXEC.format(library.parent))
+            raise GlueError(way_on(library.parent, "ULPSCOPE_CACHE"))
         return not broken(library)
     except PermissionError:
         raise GlueError(
@@ -180,7 +176,7 @@ def build(name: str, say: Callable[[str], Any] | None = None) -> Path:
             "folder that can be written"
         ) from None
     if runs_nothing(folder):
-        raise GlueError(_NOEXEC.format(folder))
+        raise GlueError(way_on(folder, "ULPSCOPE_CACHE"))
     # Ranks and workers that start together build once.
     say = say or _say
     with held as lock:

@@ -28,11 +28,6 @@ def broken(path: Path) -> str:
     return "is cut short" if sections + each * n > size else ""
 
 
-def runs_nothing(folder: Path) -> bool:
-    """Whether a folder lies where no library can be loaded from: mounted noexec."""
-    return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
-
-
 def too_old(version: str) -> str:
     """What to say of a torch before the first that is served; "" of one that is."""
     found = re.match(r"(\d+)\.(\d+)", version)
