@@ -187,12 +187,10 @@ def run(*words):
     )  # 2: some are not judged
 
 
-def causeless(sentence, other):
-    """A sentence without the cause that follows what another one says: `... (2 of 8 elements differ): CAUSE`."""
-    said, _, left = other.partition("; not judged: ")
-    if left and sentence.startswith(said) and sentence.endswith(other[len(said) :]):
-        return other
-    return other if sentence.startswith(other) else sentence
+def says_alike(one, other):
+    """Whether a sentence is another one, but for a cause: `... (2 of 8 elements differ): CAUSE; not judged: ...`."""
+    said, mark, left = other.partition("; not judged: ")
+    return one.startswith(said) and one.endswith(mark + left)
 
 
 def known(bits):
@@ -204,8 +202,7 @@ def differ(one, other):
     """What two answers do not have in common; "" where they are the same. A cause may follow a sentence of `one`."""
     if one.verdict != other.verdict:
         return "verdict"
-    one_said, other_said = (NUMBER.sub("", said.sentence) for said in (one, other))
-    if causeless(one_said, other_said) != other_said:
+    if not says_alike(*(NUMBER.sub("", said.sentence) for said in (one, other))):
         return "sentence"
     if one.notes != other.notes:
         return "notes"
