@@ -368,7 +368,8 @@ def main() -> int:
             not_set_up.append(name)
             continue
         told = json.loads(TOLD.read_text()) if TOLD.exists() else {}  # rows may run beside each other
-        told[name] = {"date": datetime.date.today().isoformat(), "found": row}
+        today = datetime.date.today().isoformat()  # of all of a row: what stays is no newer by it
+        told[name] = {"date": told.get(name, {}).get("date", today) if options.only else today, "found": row}
         told = {n: told[n] for n in ROWS if n in told}
         TOLD.write_text(json.dumps(told, indent=1) + "\n")
         PAGE.write_text(page(told))
