@@ -88,7 +88,8 @@ usc_status usc_case_keep_float(usc_case *c, usc_error *err)
     bool same = c->y != NULL;
     for (int64_t i = 0; i < c->n && same; i++)
         same = c->r[i] == c->y[i] || (isnan(c->r[i]) && isnan(c->y[i]));
-    usc_case_keep_tensor(c, &of->reference, same ? &c->yardstick : &c->truth);
+    if (same) usc_case_keep_sum(c, &of->reference, c->r); /* whose zeros have its signs */
+    else usc_case_keep_tensor(c, &of->reference, &c->truth);
     if (!same && c->y != NULL) usc_case_keep_tensor(c, &of->yardstick, &c->yardstick);
     if (usc_dtype_info_of(c->device.dtype)->size >= sizeof(float)) return after_native(c);
     return usc_case_ask(c, USC_WANT_NATIVE, 0, take_native);

@@ -112,7 +112,6 @@ static usc_status take_steps(usc_case *c, usc_error *err)
     c->marks = usc_case_room(c, c->n, 1);
     if (st != USC_OK || c->marks == NULL) return st;
     if (c->kept != NULL) {
-        if (n == 0) return leave(c); /* no steps nearby either */
         usc_case_keep_steps(c);
         return look_nearby(c);
     }

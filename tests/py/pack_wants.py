@@ -447,6 +447,19 @@ IN_PLACE = {
     "in place: filled": (FILLED, in_place(torch.masked_fill), "pass"),
     "in place: filled otherwise": (FILLED, in_place(lambda x, m, v: x.masked_fill(~m, v)), "wrong"),
 }
+HUGE = ((normal(40, 64, seed=48) * 2e36).bfloat16(),)
+FAR = (normal(40, 64, seed=49) * 1e36,)
+FAR_OUT = {
+    "far out: sines": (("aten::sin", HUGE), torch.sin, "pass"),
+    "far out: sines of neighbours": (("aten::sin", HUGE), lambda x: torch.sin(x).roll(1, -1), "wrong"),
+    "far out: zeros below zero": (("aten::gelu", FAR), torch.nn.functional.gelu, "pass"),
+    "far out: a stale row": (("aten::gelu", FAR), lambda x: stale(torch.nn.functional.gelu(x)), "wrong"),
+}
+
+
+def stale(y):
+    """The last row is the one before."""
+    return torch.cat([y[:-1], y[-2:-1]])
 
 
 def cut_off(x):
@@ -454,7 +467,7 @@ def cut_off(x):
     return (x.view(torch.int32) >> 16 << 16).view(torch.float32).bfloat16()
 
 
-OWN.update(NARROWER | IN_PLACE)
+OWN.update(NARROWER | IN_PLACE | FAR_OUT)
 OWN.update(ROWS | READINGS | HIDDEN | UNWRITTEN | REFUSED | CARRIED | STEPS_OF_TORCH | TOGETHER | INSIDE | SHARES)
 CASES = {
     **{f"quantized: {k}": v[:2] for k, v in QUANTIZED.items()},
