@@ -96,7 +96,7 @@ USC_API void usc_judge_close(usc_judge *judge);
 
 /**
  * Adds replay k: the float64 and float32 results on one perturbed input (usc_perturb).
- * Accumulates S, N, exactness and "a value that another replay produced".
+ * Accumulates S, N and exactness.
  *
  * Shapes:  as in usc_judge_open. Nothing is kept of the arguments.
  * Errors:  USC_E_SHAPE, USC_E_DTYPE, USC_E_NOMEM.

@@ -145,7 +145,7 @@ static unsigned flush_explains(const usc_block *b, const finding *f)
     return out | (same ? USC_FLUSHED_IN : 0);
 }
 
-/* Appeal: what other replays or the CPU itself also produced counts as no error. */
+/* Appeal: what the CPU itself also produced counts as no error. */
 static void forgive(const usc_block *b, finding *f)
 {
     const usc_view *v = b->p->view;
@@ -158,9 +158,7 @@ static void forgive(const usc_block *b, finding *f)
             f->score = 0;
         if (f->score > v->t_max && isfinite(f->d)) {
             const double y = f->y_raw, reach = 16 * b->p->params.unit * fabs(y);
-            const bool seen = j->flags != NULL && (j->flags[f->index] & USC_SEEN) != 0;
-            if (seen || (isfinite(y) && distance(&b->p->params, f->d, y) <= reach))
-                f->score = 0;
+            if (isfinite(y) && distance(&b->p->params, f->d, y) <= reach) f->score = 0;
         }
         if (f->d == f->y) f->score = 0;
     }

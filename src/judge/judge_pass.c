@@ -215,7 +215,7 @@ static bool screen_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
         o.rk = usc_walk_load(&j->rk, at, count, &s->k_room, s->k);
         o.yk = usc_walk_raw(&j->yk, at, count, &s->k_room);
     } else {
-        const usc_scales x = usc_judge_scales(j, s, false, at, count, NULL, o.r);
+        const usc_scales x = usc_judge_scales(j, s, false, at, count, o.r);
         o.s = x.s;
         o.n = x.n;
     }
@@ -248,7 +248,7 @@ static double judge_block(const usc_pass *p, usc_judge_scratch *s, int64_t at,
     usc_block b = {.p = p, .s = s, .at = at, .count = count};
     b.d = usc_walk_load(&j->d, at, b.count, &s->room, s->d);
     b.r = usc_walk_load(&j->r, at, b.count, &s->room, s->r);
-    b.scales = usc_judge_scales(j, s, p->view->exact, at, count, b.d, b.r);
+    b.scales = usc_judge_scales(j, s, p->view->exact, at, count, b.r);
     if (p->view->forgive != 0) settle_forgiven(&b);
     usc_score_sums sums;
     score_block(&b, &sums);

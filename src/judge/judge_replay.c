@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the replays add up to: S, N and the flags of every element, kept from the second
+// What the replays add up to: S and N of every element, kept from the second
 // replay on. Of a first one that came with its look only the operands are kept; a block's
 // S and N are then computed when they are asked for. Neighbour: judge_pass.c, which asks.
 #include "base/float_env.h"
@@ -48,14 +48,19 @@ static usc_status take_accumulators(usc_judge *j, usc_error *err)
 /* Where the sums of a block lie. */
 typedef struct sums_at {
     void *s, *n;
-    uint8_t *flags;
 } sums_at;
 
 static sums_at stored_at(const usc_judge *j, int64_t at)
 {
     const size_t offset = (size_t)at * (j->wide ? sizeof(double) : sizeof(float));
-    return (sums_at){(unsigned char *)j->s + offset, (unsigned char *)j->n_acc + offset,
-                     j->flags + at};
+    return (sums_at){(unsigned char *)j->s + offset, (unsigned char *)j->n_acc + offset};
+}
+
+static bool add_block(const usc_judge *j, const double *r, const double *rk,
+                      const double *yk, size_t count, const sums_at *to)
+{
+    return j->wide ? usc_judge_accumulate_wide(r, rk, yk, count, to->s, to->n)
+                   : j->kernels->accumulate(r, rk, yk, count, to->s, to->n);
 }
 
 static void clear_block(const usc_judge *j, const sums_at *to, size_t count)
@@ -63,7 +68,6 @@ static void clear_block(const usc_judge *j, const sums_at *to, size_t count)
     const size_t size = j->wide ? sizeof(double) : sizeof(float);
     memset(to->s, 0, count * size);
     memset(to->n, 0, count * size);
-    memset(to->flags, 0, count);
 }
 
 typedef struct replay_work {
@@ -75,16 +79,15 @@ typedef struct replay_work {
 static bool accumulate_block(usc_judge *j, usc_judge_scratch *s, const replay_work *w,
                              int64_t at, size_t count)
 {
-    const double *d = usc_walk_load(&j->d, at, count, &s->room, s->d);
     const double *r = usc_walk_load(&j->r, at, count, &s->room, s->r);
     const double *rk = usc_walk_load(&w->rk, at, count, &s->room, s->k);
     const double *yk = usc_walk_load(&w->yk, at, count, &s->room, s->y);
     const sums_at to = stored_at(j, at);
-    if (j->n_replays == 1) clear_block(j, &to, count);
-    if (j->wide)
-        return usc_judge_accumulate_wide(&j->params, d, r, rk, yk, count, to.s, to.n,
-                                         to.flags);
-    return j->kernels->accumulate(&j->params, d, r, rk, yk, count, to.s, to.n, to.flags);
+    if (j->n_replays == 1) {
+        clear_block(j, &to, count);
+        memset(j->flags + at, 0, count);
+    }
+    return add_block(j, r, rk, yk, count, &to);
 }
 
 static void accumulate_chunks(void *ctx, int thread, int64_t first, int64_t last)
@@ -164,31 +167,29 @@ static void put(const usc_judge *j, void *to, int64_t i, double x)
         ((float *)to)[i] = (float)(stored > most ? most : stored);
 }
 
-/* A block as two replays, up and down, for what these may give as well; then S and N
- * themselves: an element may lie at the very edge of a bin of scores. */
+/* Whether replays to both sides lose nothing in float32. */
+static bool loses_nothing(double r, double s, double n)
+{
+    for (int sign = 1; sign >= -1; sign -= 2) {
+        const double rk = r + sign * (s * USC_DELTA), yk = rk + n * 0x1p-24;
+        if (rk != yk && !(isnan(rk) && isnan(yk))) return false;
+    }
+    return true;
+}
+
 static bool set_block(usc_judge *j, const double *s, const double *n, int64_t at,
                       size_t count)
 {
     usc_judge_scratch *room = &j->scratch[0];
-    const double *d = usc_walk_load(&j->d, at, count, &room->room, room->d);
     const double *r = usc_walk_load(&j->r, at, count, &room->r_room, room->r);
-    const sums_at to = stored_at(j, at);
     bool exact = true;
-    clear_block(j, &to, count);
-    for (int sign = 1; sign >= -1; sign -= 2) {
-        for (size_t i = 0; i < count; i++) {
-            room->k[i] = r[i] + sign * (s[at + (int64_t)i] * USC_DELTA);
-            room->y[i] = room->k[i] + n[at + (int64_t)i] * 0x1p-24;
-        }
-        exact &= j->wide ? usc_judge_accumulate_wide(&j->params, d, r, room->k, room->y,
-                                                     count, to.s, to.n, to.flags)
-                         : j->kernels->accumulate(&j->params, d, r, room->k, room->y,
-                                                  count, to.s, to.n, to.flags);
-    }
-    for (size_t i = 0; i < count; i++) {
-        const bool any = isfinite(r[i]);
-        put(j, j->s, at + (int64_t)i, any ? s[at + (int64_t)i] : (double)NAN);
-        put(j, j->n_acc, at + (int64_t)i, any ? n[at + (int64_t)i] : (double)NAN);
+    for (size_t k = 0; k < count; k++) {
+        const int64_t i = at + (int64_t)k;
+        const bool any = isfinite(r[k]);
+        exact &= loses_nothing(r[k], s[i], n[i]);
+        put(j, j->s, i, any ? s[i] : (double)NAN);
+        put(j, j->n_acc, i, any ? n[i] : (double)NAN);
+        j->flags[i] = 0;
     }
     return exact;
 }
@@ -213,7 +214,7 @@ usc_status usc_judge_set_sums(usc_judge *judge, const double *s, const double *n
 }
 
 usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact,
-                            int64_t at, size_t count, const double *d, const double *r)
+                            int64_t at, size_t count, const double *r)
 {
     static const double nothing[USC_JUDGE_BLOCK];
     if (exact || j->n_replays == 0) return (usc_scales){nothing, nothing}; /* S = N = 0 */
@@ -221,15 +222,10 @@ usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact
         const sums_at from = stored_at(j, at);
         return (usc_scales){from.s, from.n};
     }
-    const sums_at to = {&s->s, &s->n, s->flags};
+    const sums_at to = {&s->s, &s->n};
     const double *rk = usc_walk_load(&j->rk, at, count, &s->k_room, s->k);
     const double *yk = usc_walk_load(&j->yk, at, count, &s->k_room, s->y);
     clear_block(j, &to, count);
-    if (j->wide)
-        (void)usc_judge_accumulate_wide(&j->params, d, r, rk, yk, count, to.s, to.n,
-                                        to.flags);
-    else
-        (void)j->kernels->accumulate(&j->params, d, r, rk, yk, count, to.s, to.n,
-                                     to.flags);
+    (void)add_block(j, r, rk, yk, count, &to);
     return (usc_scales){to.s, to.n};
 }

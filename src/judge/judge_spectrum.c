@@ -94,7 +94,7 @@ static double count_scales(usc_judge *j, const usc_score_params *p, int64_t at, 
     usc_judge_scratch *room = &j->scratch[0];
     const size_t count = block_size(j, at);
     const double *r = usc_walk_load(&j->r, at, count, &room->room, room->r);
-    const usc_scales x = usc_judge_scales(j, room, false, at, count, r, r);
+    const usc_scales x = usc_judge_scales(j, room, false, at, count, r);
     double squares = 0;
     for (size_t i = 0; i < count; i++) {
         if (!isfinite(r[i])) continue;
@@ -128,7 +128,7 @@ static void yardstick_block(const usc_pass *pass, int64_t at, usc_score_sums *su
     usc_judge_scratch *s = &j->scratch[0];
     const size_t count = block_size(j, at);
     const double *r = usc_walk_load(&j->r, at, count, &s->room, s->r);
-    const usc_scales x = usc_judge_scales(j, s, pass->view->exact, at, count, r, r);
+    const usc_scales x = usc_judge_scales(j, s, pass->view->exact, at, count, r);
     usc_block b = {.p = pass, .s = s, .at = at, .count = count};
     usc_block_load_yardstick(&b);
     if (j->wide)

@@ -65,7 +65,6 @@ typedef struct usc_judge_scratch {
     double rel[USC_JUDGE_BLOCK]; /* score relative to max(|R|, N); 0: matches */
     usc_counters rel_counts;
     usc_block_sums s, n; /* of the first replay while they are not stored */
-    uint8_t flags[USC_JUDGE_BLOCK];
     usc_walk_room room, r_room, k_room;
     usc_tally tally;
 } usc_judge_scratch;
@@ -86,7 +85,7 @@ struct usc_judge {
     bool exact;      /* Y = R so far, on every replay */
     void *s, *n_acc; /* float or, where wide, double */
     uint8_t *flags;
-    bool lazy;                  /* one replay came, and s, n_acc, flags are not stored: */
+    bool lazy;                  /* one replay came, and s, n_acc are not stored: */
     usc_walk rk, yk;            /* its operands */
     usc_judge_scratch *scratch; /* n_threads of them */
     double *chunk_sums;
@@ -120,7 +119,7 @@ bool usc_judge_equal(usc_judge *j, const usc_walk *a, const usc_walk *b);
 /** Bytes of the stored S, and of N. */
 size_t usc_judge_acc_size(const usc_judge *j);
 
-/** Takes room for S, N and flags, and stores those of a lazy first replay. */
+/** Takes room for S, N and flags, and stores S and N of a lazy first replay. */
 usc_status usc_judge_store(usc_judge *j, usc_error *err);
 
 /** S and N of a block as they are stored: floats or, where wide, doubles. */
@@ -134,9 +133,9 @@ static inline double usc_judge_stored(const usc_judge *j, const void *sums, int6
     return j->wide ? ((const double *)sums)[i] : (double)((const float *)sums)[i];
 }
 
-/** The scales of a block whose D and R are loaded; uses the scratch's k and y. */
+/** The scales of a block whose R is loaded; uses the scratch's k and y. */
 usc_scales usc_judge_scales(const usc_judge *j, usc_judge_scratch *s, bool exact,
-                            int64_t at, size_t count, const double *d, const double *r);
+                            int64_t at, size_t count, const double *r);
 
 /** Kernel parameters for a view. */
 usc_score_params usc_judge_params(const usc_judge *j, const usc_view *view);

@@ -79,11 +79,10 @@ void usc_judge_score_wide(const usc_score_params *p, const double *d, const doub
     wide_score(p, d, r, s, n, count, score, sums);
 }
 
-bool usc_judge_accumulate_wide(const usc_score_params *p, const double *d,
-                               const double *r, const double *rk, const double *yk,
-                               size_t count, double *s, double *n, uint8_t *flags)
+bool usc_judge_accumulate_wide(const double *r, const double *rk, const double *yk,
+                               size_t count, double *s, double *n)
 {
-    return wide_accumulate(p, d, r, rk, yk, count, s, n, flags);
+    return wide_accumulate(r, rk, yk, count, s, n);
 }
 
 /* Quarter octaves: the exponent, and where the significand lies among 2^(1/4), 2^(2/4),

@@ -85,7 +85,7 @@ typedef struct usc_screened {
 typedef struct usc_weigh_rule {
     double t_fast, t_max; /* an element fails above t_fast, is wrong above t_max */
     double below;         /* |D| up to this is zero where R = 0 */
-    bool excuse;          /* not exact: what Y or another replay gave is no error */
+    bool excuse;          /* not exact: what Y gave is no error */
     unsigned forgive;     /* elements with one of these flags score 0 */
     bool mark_flush;      /* set USC_FLUSHED_* where flushing explains an element */
     bool half; /* float16, float8: lost subnormals are counted, not explained */
@@ -113,11 +113,10 @@ typedef struct usc_judge_kernels {
                   usc_score_sums *sums);
     /* Histogram bin of each score, USC_BIN_MATCH for zero. */
     void (*bin)(const double *score, size_t count, uint8_t *bins);
-    /* Adds replay (rk, yk) to the accumulators s and n; sets bit `mark` of flags where d
-     * lies within 16 roundings of rk. False where yk differs from rk anywhere. */
-    bool (*accumulate)(const usc_score_params *p, const double *d, const double *r,
-                       const double *rk, const double *yk, size_t count, float *s,
-                       float *n, uint8_t *flags);
+    /* Adds replay (rk, yk) to the accumulators s and n. False where yk differs from rk
+     * anywhere. */
+    bool (*accumulate)(const double *r, const double *rk, const double *yk, size_t count,
+                       float *s, float *n);
     /* A quicker score and bin for blocks of ordinary elements whose scores are at most
      * out->max; NULL where there is none. `dtype` is how o->d is read: one of
      * usc_screens(), or float64 for all others, widened. Adds to *out. False, and *out as
@@ -138,9 +137,8 @@ typedef struct usc_judge_kernels {
 #define USC_STORED 0x1p-16
 #define USC_FOUR_BITS 0x1p-4 /* of |R|: an error beyond it leaves fewer than 4 bits */
 #define USC_DELTA 0x1p-20
-#define USC_SEEN 1u        /* flags: another replay produced this value */
-#define USC_FLUSHED_OUT 2u /* flags: a subnormal result that became zero */
-#define USC_FLUSHED_IN 4u  /* flags: what the flushed replay gives as well */
+#define USC_FLUSHED_OUT 1u /* flags: a subnormal result that became zero */
+#define USC_FLUSHED_IN 2u  /* flags: what the flushed replay gives as well */
 
 /* Flushing matters where it moves the result by more than so many roundings. */
 #define USC_FLUSH_SHOWS 16.0
@@ -178,8 +176,7 @@ const usc_judge_kernels *usc_judge_kernels_active(void);
 void usc_judge_score_wide(const usc_score_params *p, const double *d, const double *r,
                           const double *s, const double *n, size_t count, double *score,
                           usc_score_sums *sums);
-bool usc_judge_accumulate_wide(const usc_score_params *p, const double *d,
-                               const double *r, const double *rk, const double *yk,
-                               size_t count, double *s, double *n, uint8_t *flags);
+bool usc_judge_accumulate_wide(const double *r, const double *rk, const double *yk,
+                               size_t count, double *s, double *n);
 
 #endif

@@ -193,24 +193,11 @@ static inline __m128 longer(__m128 t, __m256d x)
     return _mm256_cvtpd_ps(_mm256_blendv_pd(_mm256_set1_pd((double)NAN), kept, known));
 }
 
-/* Sets USC_SEEN in the four flags whose bit of `mask` is set: the product puts bit k of
- * it into byte k. */
-static inline void mark_four(int mask, uint8_t *flags)
+static bool accumulate_avx2(const double *r, const double *rk, const double *yk,
+                            size_t count, float *s, float *n)
 {
-    uint32_t word;
-    memcpy(&word, flags, sizeof word);
-    word |= ((uint32_t)mask * 0x00204081u & 0x01010101u) * USC_SEEN;
-    memcpy(flags, &word, sizeof word);
-}
-
-static bool accumulate_avx2(const usc_score_params *p, const double *d, const double *r,
-                            const double *rk, const double *yk, size_t count, float *s,
-                            float *n, uint8_t *flags)
-{
-    const vectors v = spread(p);
     const __m256d s_unit = _mm256_set1_pd(USC_STORED / USC_DELTA);
     const __m256d n_unit = _mm256_set1_pd(USC_STORED * 0x1p24);
-    const __m256d sixteen = _mm256_set1_pd(16 * p->unit);
     int exact = 15;
     size_t i = 0;
     for (; i + 4 <= count; i += 4) {
@@ -223,16 +210,9 @@ static bool accumulate_avx2(const usc_score_params *p, const double *d, const do
                                            _mm256_cmp_pd(b, b, _CMP_UNORD_Q));
         const __m256d same = _mm256_or_pd(_mm256_cmp_pd(a, b, _CMP_EQ_OQ), nans);
         exact &= _mm256_movemask_pd(same);
-        const __m256d reach = _mm256_mul_pd(sixteen, size_of(a));
-        const __m256d near = distance(&v, _mm256_loadu_pd(d + i), a);
-        const __m256d seen =
-            _mm256_and_pd(_mm256_cmp_pd(reach, _mm256_set1_pd(DBL_MAX), _CMP_LE_OQ),
-                          _mm256_cmp_pd(near, reach, _CMP_LE_OQ));
-        const int mask = _mm256_movemask_pd(seen);
-        if (mask != 0) mark_four(mask, flags + i);
     }
-    const bool rest = usc_judge_kernels_scalar.accumulate(
-        p, d + i, r + i, rk + i, yk + i, count - i, s + i, n + i, flags + i);
+    const bool rest = usc_judge_kernels_scalar.accumulate(r + i, rk + i, yk + i,
+                                                          count - i, s + i, n + i);
     return exact == 15 && rest;
 }
 

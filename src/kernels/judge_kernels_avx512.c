@@ -161,15 +161,6 @@ static USC_ALWAYS_INLINE __m256 longer(__m256 t, __m512d x)
         _mm512_mask_blend_pd(known, _mm512_set1_pd((double)NAN), kept));
 }
 
-/* Sets USC_SEEN in the eight flags whose bit of `mask` is set. */
-static USC_ALWAYS_INLINE void mark_eight(__mmask8 mask, uint8_t *flags)
-{
-    const __m128i seen =
-        _mm_and_si128(_mm_movm_epi8(mask), _mm_set1_epi8((char)USC_SEEN));
-    const __m128i old = _mm_loadl_epi64((const __m128i *)flags);
-    _mm_storel_epi64((__m128i *)flags, _mm_or_si128(old, seen));
-}
-
 /* Lanes in which a and b are equal, or both NaN. */
 static USC_ALWAYS_INLINE unsigned same(__m512d a, __m512d b)
 {
@@ -178,14 +169,11 @@ static USC_ALWAYS_INLINE unsigned same(__m512d a, __m512d b)
     return _mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ) | nans;
 }
 
-static bool accumulate_avx512(const usc_score_params *p, const double *d, const double *r,
-                              const double *rk, const double *yk, size_t count, float *s,
-                              float *n, uint8_t *flags)
+static bool accumulate_avx512(const double *r, const double *rk, const double *yk,
+                              size_t count, float *s, float *n)
 {
-    const vectors v = spread(p);
     const __m512d s_unit = _mm512_set1_pd(USC_STORED / USC_DELTA);
     const __m512d n_unit = _mm512_set1_pd(USC_STORED * 0x1p24);
-    const __m512d sixteen = _mm512_set1_pd(16 * p->unit);
     unsigned exact = 0xff;
     size_t i = 0;
     for (; i + 8 <= count; i += 8) {
@@ -197,15 +185,9 @@ static bool accumulate_avx512(const usc_score_params *p, const double *d, const 
         _mm256_storeu_ps(n + i,
                          longer(_mm256_loadu_ps(n + i), _mm512_mul_pd(dn, n_unit)));
         exact &= same(a, b);
-        const __m512d reach = _mm512_mul_pd(sixteen, size_of(a));
-        const __m512d near = distance(&v, _mm512_loadu_pd(d + i), a);
-        const __mmask8 seen =
-            (__mmask8)(_mm512_cmp_pd_mask(reach, _mm512_set1_pd(DBL_MAX), _CMP_LE_OQ) &
-                       _mm512_cmp_pd_mask(near, reach, _CMP_LE_OQ));
-        if (seen != 0) mark_eight(seen, flags + i);
     }
-    const bool rest = usc_judge_kernels_scalar.accumulate(
-        p, d + i, r + i, rk + i, yk + i, count - i, s + i, n + i, flags + i);
+    const bool rest = usc_judge_kernels_scalar.accumulate(r + i, rk + i, yk + i,
+                                                          count - i, s + i, n + i);
     return exact == 0xff && rest;
 }
 

@@ -104,7 +104,7 @@ static USC_ALWAYS_INLINE four load(const constants *c, const usc_weigh_operands 
     return f;
 }
 
-/* What other replays or the CPU itself also produced counts as no error. */
+/* What the CPU itself also produced counts as no error. */
 static USC_ALWAYS_INLINE void forgive(const constants *c, four *f, __m256d y,
                                       __m256d y_raw)
 {
@@ -113,8 +113,7 @@ static USC_ALWAYS_INLINE void forgive(const constants *c, four *f, __m256d y,
                                         _mm256_cmp_pd(f->d_size, c->below, _CMP_LE_OQ));
     const __m256d reach =
         _mm256_mul_pd(_mm256_mul_pd(_mm256_set1_pd(16), c->unit), size_of(y_raw));
-    const __m256d seen =
-        _mm256_or_pd(flagged(f->flags, USC_SEEN), lies_near(c, f, y_raw, reach));
+    const __m256d seen = lies_near(c, f, y_raw, reach);
     const __m256d above = _mm256_cmp_pd(f->score, c->t_max, _CMP_GT_OQ);
     __m256d gone = _mm256_or_pd(small, _mm256_and_pd(above, seen));
     gone = _mm256_or_pd(gone, _mm256_cmp_pd(f->d, y, _CMP_EQ_OQ));

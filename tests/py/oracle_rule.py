@@ -207,10 +207,9 @@ def excuse(c: Case, t_max: float) -> None:
     live = c.R[c.R.isfinite() & (c.R != 0)].abs()
     nothing = UNIT * t_max * 2.0**-26 * rank(live, 0.5)
     c.score[(c.R == 0) & (c.D.abs() <= nothing)] = 0
-    for v in [c.Y] + [r for r, _ in c.o.replays]:
-        here = (c.score > t_max) & c.D.isfinite() & v.isfinite()
-        near = distance(c.D[here], v[here], c.dtype) <= 16 * UNIT * v[here].abs()
-        c.score[here] = torch.where(near, torch.zeros_like(v[here]), c.score[here])
+    here = (c.score > t_max) & c.D.isfinite() & c.Y.isfinite()
+    near = distance(c.D[here], c.Y[here], c.dtype) <= 16 * UNIT * c.Y[here].abs()
+    c.score[here] = torch.where(near, torch.zeros_like(c.Y[here]), c.score[here])
     c.score[c.D == c.rounded] = 0
 
 

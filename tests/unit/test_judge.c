@@ -258,7 +258,7 @@ static void test_a_value_that_the_cpu_produces_is_no_error(void **state)
     fixture_free(&f);
 }
 
-static void test_a_jump_of_another_replay_explains_a_value(void **state)
+static void test_a_jump_of_another_replay_explains_nothing(void **state)
 {
     (void)state;
     fixture f = fixture_make(USC_F32, 64);
@@ -266,7 +266,7 @@ static void test_a_jump_of_another_replay_explains_a_value(void **state)
     usc_judge *judge = NULL;
     assert_int_equal(fixture_open(&f, &judge), USC_OK);
     double saved = f.r[5];
-    /* S stays small: the replay's reference jumps, and S with it, so make it NaN first */
+    /* what steps admit is for a case to ask, which knows them from slopes */
     double *rk = malloc(64 * sizeof *rk);
     memcpy(rk, f.r, 64 * sizeof *rk);
     rk[5] = saved * 3;
@@ -274,7 +274,7 @@ static void test_a_jump_of_another_replay_explains_a_value(void **state)
     assert_int_equal(usc_judge_replay(judge, &jump, &jump, NULL), USC_OK);
     usc_judgement v;
     assert_int_equal(fixture_appeal(&f, judge, &v), USC_OK);
-    assert_int_equal(v.verdict, USC_VERDICT_PASS);
+    assert_int_equal(v.verdict, USC_VERDICT_WRONG);
     usc_judge_close(judge);
     free(rk);
     fixture_free(&f);
@@ -470,7 +470,7 @@ int main(void)
         cmocka_unit_test(test_a_last_bit_is_no_flushing),
         cmocka_unit_test(test_float16_flushing_is_reduced),
         cmocka_unit_test(test_a_value_that_the_cpu_produces_is_no_error),
-        cmocka_unit_test(test_a_jump_of_another_replay_explains_a_value),
+        cmocka_unit_test(test_a_jump_of_another_replay_explains_nothing),
         cmocka_unit_test(test_exact_operators_get_no_tolerance),
         cmocka_unit_test(test_errors_within_one_output_ulp_are_never_wrong),
         cmocka_unit_test(test_few_elements_with_some_bits_are_reduced),

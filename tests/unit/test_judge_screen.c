@@ -68,13 +68,11 @@ static bool screen(const screen_case *c, bool first, usc_screened *out)
 static void store_first(screen_case *c)
 {
     static double yk[N];
-    static uint8_t flags[N];
     for (int i = 0; i < N; i++)
         yk[i] = (double)c->yk[i];
     memset(c->s, 0, sizeof c->s);
     memset(c->n, 0, sizeof c->n);
-    (void)usc_judge_kernels_scalar.accumulate(&c->params, c->d, c->r, c->rk, yk, N, c->s,
-                                              c->n, flags);
+    (void)usc_judge_kernels_scalar.accumulate(c->r, c->rk, yk, N, c->s, c->n);
     c->params.s_factor = c->params.n_factor = 1 / USC_STORED;
 }
 

@@ -37,7 +37,6 @@ static int64_t counted(const usc_screened *s, int bin)
 typedef struct wide_case {
     double d[N], r[N], rk[N], yk[N], s[N], n[N];
     float yk_narrow[N];
-    uint8_t flags[N];
 } wide_case;
 
 /* A float64 output that is a few roundings off, and its first replay. */
@@ -62,8 +61,7 @@ static bool counts_agree(const contender *by, wide_case *c, bool stored)
     static usc_screened found;
     memset(c->s, 0, sizeof c->s);
     memset(c->n, 0, sizeof c->n);
-    (void)usc_judge_accumulate_wide(&params, c->d, c->r, c->rk, c->yk, N, c->s, c->n,
-                                    c->flags);
+    (void)usc_judge_accumulate_wide(c->r, c->rk, c->yk, N, c->s, c->n);
     usc_score_sums sums = {0};
     usc_judge_score_wide(&params, c->d, c->r, c->s, c->n, N, scores, &sums);
     usc_judge_kernels_scalar.bin(scores, N, bins);
