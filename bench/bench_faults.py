@@ -348,6 +348,51 @@ def by_worker(kind: str, folder: Path) -> bool:
     return run.returncode == 1
 
 
+LOST = ("sim::load:storage_lost:nth=1", "sim::load:storage_lost:nth=6")  # a weight, a moment of the optimizer
+RESUMES = """
+import sys, torch, ulpscope.sim
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(24, 32), torch.nn.GELU(), torch.nn.Linear(32, 4)).to("sim")
+optimizer = torch.optim.AdamW(model.parameters())
+def step():
+    optimizer.zero_grad()
+    model(torch.linspace(-1, 1, 192).reshape(8, 24).to("sim")).square().mean().backward()
+    optimizer.step()
+if sys.argv[1] == "save":
+    step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, sys.argv[2])
+else:
+    state = torch.load(sys.argv[2], map_location="sim")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    step()
+"""
+
+
+def resumed(folder: Path, faults: tuple[str, ...]) -> list[bool]:
+    """Whether `ulpscope diff` tells a step behind a state that was loaded, with each fault, from one without; the first
+    is of two without."""
+    script, state = folder / "resumes.py", folder / "state.pt"
+    script.write_text(RESUMES)
+    subprocess.run([sys.executable, str(script), "save", str(state)], check=True, capture_output=True)
+    ours = [sys.executable, "-m", "ulpscope"]
+    for name, fault in {"right": "", "again": "", **{str(i): f for i, f in enumerate(faults)}}.items():
+        subprocess.run(
+            [*ours, "capture", "--steps", "0", "-o", str(folder / name), "--"]
+            + [sys.executable, str(script), "load", str(state)],
+            env={**os.environ, "ULPSCOPE_SIM_FAULTS": fault},
+            check=True,
+            capture_output=True,
+        )
+    found = []
+    for name in ("again", *map(str, range(len(faults)))):
+        run = subprocess.run([*ours, "diff", str(folder / "right"), str(folder / name)], capture_output=True, text=True)
+        if run.returncode not in (0, 1):
+            sys.exit(run.stdout + run.stderr)
+        found.append(run.returncode == 1)
+    return found
+
+
 # ---- the page --------------------------------------------------------------------------------
 
 
@@ -386,6 +431,10 @@ def all_kinds() -> dict[str, tuple[str, int, int]]:
         subprocess.run([*capture, str(script)], check=True, capture_output=True)
         for kind in BY_CHECK_ALONE:
             found[kind] = ("`check` of a trace", int(by_worker(kind, folder)), 1)
+        lost = resumed(folder, LOST)
+        if lost[0]:
+            sys.exit("two runs that resume the same state differ")
+        found["storage_lost"] = ("`diff` of two runs that resume", sum(lost), len(LOST))
     for kind in sim.fault_kinds():
         if kind == "autocast_narrow":
             found[kind] = ("`check`", int(narrow_is_found()), 1)

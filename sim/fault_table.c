@@ -227,17 +227,28 @@ bool usc_sim_fault_concerns(const char *op)
     return found;
 }
 
-bool usc_sim_fault_early(const char *op, int64_t stream)
+/* Whether a kind fires on what is no operator; counted as applied. */
+static bool fires(usc_sim_fault_kind kind, const char *op, int64_t stream)
 {
     usc_sim_fault *hits;
     const usc_sim_call call = {.op = op, .stream = stream, .dtype = USC_DTYPE_NONE};
     const size_t n = usc_sim_fault_select(&call, &hits);
-    bool early = false;
+    bool any = false;
     for (size_t i = 0; i < n; i++) {
-        if (hits[i].kind != USC_SIM_FAULT_EARLY) continue;
-        early = true;
+        if (hits[i].kind != kind) continue;
+        any = true;
         usc_sim_fault_note(hits[i].id, true);
     }
     free(hits);
-    return early;
+    return any;
+}
+
+bool usc_sim_fault_early(const char *op, int64_t stream)
+{
+    return fires(USC_SIM_FAULT_EARLY, op, stream);
+}
+
+bool usc_sim_fault_storage_lost(void)
+{
+    return fires(USC_SIM_FAULT_STORAGE_LOST, "sim::load", -1);
 }

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from torch.optim import optimizer as _optimizer
 
 from .calls.older import zip_equal
@@ -73,9 +74,21 @@ def use(lib: ctypes.CDLL, changed: Callable[[], None]) -> None:
     lib.usc_sim_fault_info_of.restype = ctypes.POINTER(_Info)
     lib.usc_sim_fault_set_step.argtypes = lib.usc_sim_fault_set_rank.argtypes = [ctypes.c_int64]
     lib.usc_sim_fault_step.restype = ctypes.c_int64
+    lib.usc_sim_fault_storage_lost.restype = ctypes.c_bool
     lib.usc_sim_bug.argtypes = [ctypes.c_size_t] + 3 * [ctypes.POINTER(ctypes.c_char_p)]
     lib.usc_sim_bug.restype = ctypes.c_bool
     lib.usc_sim_fault_set_rank(int(os.environ.get("RANK", "0")) if os.environ.get("RANK", "0").isdigit() else 0)
+
+
+def _lost(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage | None:
+    """Of a storage that is loaded: one that was never written, where that is planted; else none, and torch goes on."""
+    if location.partition(":")[0] != "sim" or not _lib.usc_sim_fault_storage_lost():
+        return None
+    return torch.UntypedStorage(storage.nbytes(), device=location)
+
+
+# Once, right before torch's own for this device, 23: torch cannot sort two of one priority.
+torch.serialization.register_package(22.5, lambda storage: None, _lost)
 
 
 class Fault:

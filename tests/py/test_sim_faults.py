@@ -22,7 +22,13 @@ _spec.loader.exec_module(bench)
 
 # One call tells nothing of them: draws that repeat need two, and subnormals may be flushed.
 UNSEEN = {"offset_kept", "flush_subnormals"}
-BY_OTHERS = {"early", "autocast_narrow", *bench.BY_CHECK_ALONE, *(k for k in sim.fault_kinds() if "rank" in k)}
+BY_OTHERS = {
+    "early",
+    "storage_lost",
+    "autocast_narrow",
+    *bench.BY_CHECK_ALONE,
+    *(k for k in sim.fault_kinds() if "rank" in k),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +57,20 @@ def test_collectives_that_go_wrong():
     rank_kinds = [k for k in sim.fault_kinds() if k.startswith("rank")]
     found = bench.wrong_on_ranks({"": "", **{k: f"simccl::*:{k}" for k in rank_kinds}})
     assert found.pop("") == 0 and all(found.values()), found
+
+
+def test_a_storage_that_is_lost_in_a_file_shows_in_the_next_step(tmp_path):
+    """A weight, and a moment of the optimizer that no operator before the step reads."""
+    assert bench.resumed(tmp_path, bench.LOST) == [False, True, True]
+    x = torch.arange(8.0)
+    kept = x.to("sim")  # so that its memory is nobody else's
+    torch.save(kept, tmp_path / "x")
+    torch.full((8,), -1.0, device="sim")
+    with sim.plant("sim::load:storage_lost") as planted:
+        assert not same(torch.load(tmp_path / "x").cpu(), x)
+        assert same(torch.load(tmp_path / "x", map_location="cpu"), x)
+        assert planted.fired()[0]["calls"] == 1
+    assert same(torch.load(tmp_path / "x").cpu(), x)
 
 
 @pytest.mark.parametrize("bug", bench.OF_BUG)

@@ -16,7 +16,7 @@ typedef enum usc_sim_stage {
     USC_SIM_STAGE_KERNEL, /* in place of or around the computation: the glue does it */
     USC_SIM_STAGE_NATIVE, /* the device's own kernel computes it otherwise: numerics.h */
     USC_SIM_STAGE_OUTPUT, /* on the results and on arguments that were written */
-    USC_SIM_STAGE_TIME,   /* on what orders streams: "sim::wait_event" and its like */
+    USC_SIM_STAGE_TIME,   /* on what orders streams, "sim::wait_event", or loads a file */
     USC_SIM_STAGE_RANKS,  /* on what ranks exchange: ccl.h does it, and no operator */
 } usc_sim_stage;
 
@@ -158,6 +158,8 @@ typedef enum usc_sim_on {
     X(EARLY, "early", TIME, NONE, "", 0, "", 0,                                          \
       "goes on without waiting: of sim::wait_event, wait_stream, record_stream, "        \
       "synchronize, copy")                                                               \
+    X(STORAGE_LOST, "storage_lost", TIME, NONE, "", 0, "", 0,                            \
+      "a storage that torch.load brings onto the device is never written: of sim::load") \
     X(RANK_LOST, "rank_lost", RANKS, NONE, "rank", 1, "", 0,                             \
       "a collective goes on without what this rank gave")                                \
     X(RANK_TWICE, "rank_twice", RANKS, NONE, "rank", 0, "instead", 1,                    \
@@ -308,6 +310,9 @@ USC_API bool usc_sim_fault_concerns(const char *op);
 
 /** Whether `early` fires on what orders streams, "sim::wait_event". */
 USC_API bool usc_sim_fault_early(const char *op, int64_t stream);
+
+/** Whether `storage_lost` fires on a storage that is loaded from a file, "sim::load". */
+USC_API bool usc_sim_fault_storage_lost(void);
 
 /** Counts that fault `id` was applied to a call, and whether any bit changed. */
 USC_API void usc_sim_fault_note(int64_t id, bool changed);
