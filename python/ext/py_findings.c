@@ -341,6 +341,7 @@ static PyType_Slot findings_slots[] = {
     {Py_tp_methods, findings_methods},
     {Py_sq_length, (void *)findings_length},
     {Py_sq_item, (void *)findings_item},
+    {Py_tp_iter, (void *)PySeqIter_New}, // as `for` would do anyway, and said to who asks whether it can
     {0, NULL},
 };
 

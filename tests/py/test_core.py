@@ -3,9 +3,11 @@
 traces refused with a sentence. (Traces are written in C: tests/py/test_trace_format.py
 reads one without the extension and with it.)"""
 
+import ast
 import math
 import re
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,29 @@ def test_stub_names_each_exception():
     for name in dir(_core):
         if name.endswith("Error"):
             assert f"class {name}(" in stub
+
+
+def test_stub_names_all_that_the_module_has():
+    stub = ast.parse((HEADER.parents[2] / "python/ulpscope/_core.pyi").read_text())
+
+    def names(of):
+        lists = [node.targets if isinstance(node, ast.Assign) else [node] for node in of.body]
+        return {getattr(n, "name", None) or getattr(getattr(n, "target", n), "id", "") for part in lists for n in part}
+
+    def lacking(has, of):
+        return {n for n in vars(has) if not n.startswith("_") and n not in names(of)}
+
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    assert not lacking(_core, stub)
+    for name, of in classes.items():
+        if not issubclass(getattr(_core, name), tuple):  # has those of every named tuple
+            assert not lacking(getattr(_core, name), of), name
+
+
+def test_findings_are_gone_through():
+    one, two = (_core.Finding(path, "pass") for path in ("out[0]", "out[1]"))
+    assert [f.path for f in iter(_core.Findings([one, two]))] == ["out[0]", "out[1]"]
+    assert isinstance(_core.Findings(), Iterable)
 
 
 def test_missing_trace_is_one_sentence(tmp_path):
