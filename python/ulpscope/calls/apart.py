@@ -24,7 +24,7 @@ aten = torch.ops.aten
 INTEGERS = {torch.qint8: torch.int8, torch.quint8: torch.uint8, torch.qint32: torch.int32}
 
 
-class Apart(dict):
+class Apart(dict[str, Any]):
     """An argument as the tensors that it is made of, by name."""
 
 
@@ -34,7 +34,7 @@ def apart(
     """The call with such arguments taken apart; the function puts them together again."""
     makers = []
 
-    def taken(value):
+    def taken(value: Any) -> Any:
         kind = _kind_of(value)
         if kind is None:
             return value
@@ -47,10 +47,10 @@ def apart(
         return function, args, kwargs
 
     @functools.wraps(function, updated=())
-    def together(*args, **kwargs):
+    def together(*args: Any, **kwargs: Any) -> Any:
         left = iter(makers)
 
-        def joined(value):
+        def joined(value: Any) -> Any:
             if isinstance(value, Apart):
                 make = next(left)
                 if any(part is None for part in value.values()):
@@ -66,17 +66,17 @@ def apart(
     return together, args, kwargs
 
 
-def _kind_of(value):
+def _kind_of(value: Any) -> Callable[[torch.Tensor], tuple[dict[str, Any], Callable[..., Any]]] | None:
     """What takes an argument apart; None where it is left as it is."""
     if not isinstance(value, torch.Tensor):
         return None
     return _quantized_parts if value.is_quantized else KINDS.get(value.layout)
 
 
-def _quantized_parts(tensor):
+def _quantized_parts(tensor: torch.Tensor) -> tuple[dict[str, Any], Callable[..., Any]]:
     scale, zero_point, axis = scales_of(tensor)
 
-    def make(integers, factor):
+    def make(integers: torch.Tensor, factor: torch.Tensor) -> torch.Tensor:
         scales = scale * float(factor)
         if axis is None:
             return quantized_tensor(integers, scales, zero_point)
@@ -85,7 +85,7 @@ def _quantized_parts(tensor):
     return {"integers": tensor.int_repr(), "factor": torch.ones(())}, make
 
 
-def _coordinates(tensor):
+def _coordinates(tensor: torch.Tensor) -> tuple[dict[str, Any], Callable[..., Any]]:
     """As it is: what stands there twice counts twice."""
     make = sparse_maker("sparse_coo coalesced" if tensor.is_coalesced() else "sparse_coo", tensor.shape)
     indices, values = coordinates(tensor)
@@ -105,7 +105,7 @@ def sparse_maker(form: str, size: Sequence[int]) -> Callable[..., torch.Tensor]:
     )
 
 
-def _compressed(tensor):
+def _compressed(tensor: torch.Tensor) -> tuple[dict[str, Any], Callable[..., Any]]:
     rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
     ends = tensor.crow_indices() if rows else tensor.ccol_indices()
     places = tensor.col_indices() if rows else tensor.row_indices()
@@ -120,35 +120,37 @@ KINDS |= dict.fromkeys((torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, to
 # ---- in float64 ----------------------------------------------------------------------
 
 
-def _along(values, axis, tensor):
+def _along(values: Any, axis: int | None, tensor: torch.Tensor) -> Any:
     """Numbers of one axis in a shape that spreads over a tensor."""
     if axis is None:
         return values
     return values.double().reshape([-1 if d == axis else 1 for d in range(tensor.dim())])
 
 
-def _dequantized(tensor):
+def _dequantized(tensor: torch.Tensor) -> torch.Tensor:
     scale, zero_point, axis = scales_of(tensor)
     offset = tensor.int_repr().double() - _along(zero_point, axis, tensor)
     return offset * _along(scale, axis, tensor)
 
 
-def _rounded(x, scale, zero_point, dtype):
+def _rounded(x: torch.Tensor, scale: Any, zero_point: Any, dtype: torch.dtype) -> torch.Tensor:
     """Integers of the dtype: to nearest, ties to even, held within its range."""
     integers = INTEGERS[dtype]
     limits = torch.iinfo(integers)
     return ((x / scale).round() + zero_point).clamp(limits.min, limits.max).to(integers)
 
 
-def _quantized(x, scale, zero_point, dtype):
+def _quantized(x: torch.Tensor, scale: Any, zero_point: Any, dtype: torch.dtype) -> torch.Tensor:
     scale, zero_point = float(scale), int(zero_point)
     integers = _rounded(x, scale, zero_point, dtype)
     return quantized_tensor(integers, scale, zero_point)
 
 
-def _quantized_by_channel(x, scales, zero_points, axis, dtype):
-    places = (_along(p, axis % x.dim(), x) for p in (scales, zero_points))
-    integers = _rounded(x, *places, dtype)
+def _quantized_by_channel(
+    x: torch.Tensor, scales: torch.Tensor, zero_points: torch.Tensor, axis: int, dtype: torch.dtype
+) -> torch.Tensor:
+    spread, zeros = (_along(p, axis % x.dim(), x) for p in (scales, zero_points))
+    integers = _rounded(x, spread, zeros, dtype)
     return quantized_channels(integers, scales, zero_points, axis)
 
 

@@ -7,7 +7,7 @@ trace's row of the forward call beside that of the backward one. Serves `session
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ import torch
 
 from .read_call import arguments_of, call_from, value_of
 from .nested import tensors_in
+from .replay import is_composite
 
 if TYPE_CHECKING:
     from .callable import Composite
+    from .replay import Call
 
 
 def forward_of(row: dict[str, Any]) -> int | None:
@@ -25,7 +27,8 @@ def forward_of(row: dict[str, Any]) -> int | None:
     any other row."""
     if "::" in row["op"] or row["phase"] != "backward" or not row.get("state"):
         return None
-    return json.loads(row["state"]).get("forward")
+    found: int | None = json.loads(row["state"]).get("forward")
+    return found
 
 
 def backward_call(
@@ -49,12 +52,13 @@ def backward_call(
     # A dump without results does not tell what its functions write.
     roles = {t["role"] for t in forward["tensors"]}
     writes = "mutated" in roles or "out" not in roles
-    node = {}
+    node: dict[str, Any] = {}
     call = call_from(
         merged, read_blob, stand_in, lambda function: _derived(function, asked, writes, node), (arguments, {})
     )
     if json.loads(row["state"]).get("gradients") == "node":
         _of_arguments(call, asked, node)
+    assert is_composite(call)  # the row of a function
     # A replay draws anew, and what came in hangs on what the captured run drew; autocast shares
     # one cast of a weight among its users, in which their gradients are added up.
     if call.random or call.autocast:
@@ -62,15 +66,15 @@ def backward_call(
     return call
 
 
-def _taken(row, below):
+def _taken(row: dict[str, Any], below: Callable[[str], str]) -> tuple[list[Any], dict[str, Any]]:
     return arguments_of(row, lambda kind, text, path: value_of(kind, text, below(path)))
 
 
-def _below(path):
+def _below(path: str) -> str:
     return path.replace("args", "args[0]", 1) if path.startswith("args") else path.replace("kwargs", "args[1]", 1)
 
 
-def _below_grads(path):
+def _below_grads(path: str) -> str:
     return path.replace("args", "args[2]", 1)
 
 
@@ -85,7 +89,9 @@ MOVES = {
 }
 
 
-def _inputs_of(outputs, leaves):
+def _inputs_of(
+    outputs: list[torch.Tensor], leaves: dict[str, torch.Tensor | None]
+) -> list[tuple[str, list[Any]] | None]:
     """Of the only node of autograd that gave all outputs: for each of its inputs the path of the
     leaf, and the nodes that only move its gradient there; None for an input that is no leaf, or
     one to which other ways lead as well."""
@@ -95,31 +101,33 @@ def _inputs_of(outputs, leaves):
     paths = {id(leaf): path for path, leaf in leaves.items() if leaf is not None}
     inputs = [at for at, _ in nodes.pop().next_functions]
     ways = [path for at in inputs for path in _leaves_below(at, paths)]
-    found = []
+    found: list[tuple[str, list[Any]] | None] = []
     for at in inputs:
         moves = []
         while at is not None and at.name() in MOVES:
             moves.append(at)
             at = at.next_functions[0][0]
         path = paths.get(id(getattr(at, "variable", None)))
-        found.append((path, moves) if ways.count(path) == 1 else None)
+        found.append((path, moves) if path is not None and ways.count(path) == 1 else None)
     return found
 
 
-def _leaves_below(node, paths):
+def _leaves_below(node: Any, paths: dict[int, str]) -> set[str]:
     """Paths of the leaves to which a node's gradient goes on."""
-    found, seen, ahead = set(), set(), [node]
+    found: set[str] = set()
+    seen, ahead = set(), [node]
     while ahead:
         at = ahead.pop()
         if at is None or at in seen:
             continue
         seen.add(at)
-        found.add(paths.get(id(getattr(at, "variable", None))))
+        if id(getattr(at, "variable", None)) in paths:
+            found.add(paths[id(at.variable)])
         ahead.extend(below for below, _ in at.next_functions)
-    return found - {None}
+    return found
 
 
-def _of_arguments(call, asked, node):
+def _of_arguments(call: Call, asked: list[str], node: dict[str, Any]) -> None:
     """Makes what was captured of the node's inputs that of the arguments: an argument has a
     gradient from the trace where one input of the node is that argument."""
     inputs = node.get("inputs", [])
@@ -128,10 +136,10 @@ def _of_arguments(call, asked, node):
         at = [i for i, found in enumerate(inputs) if found and found[0] == path]
         if len(at) == 1 and f"out[{at[0]}]" in call.results:
             places[f"out[{j}]"] = at[0]
-    sees, read = call.results, call.live
+    sees, read = call.results, call.live or (lambda path, role: None)
     call.results = {path: replace(sees[f"out[{i}]"], path=path) for path, i in places.items()}
 
-    def live(path, role):
+    def live(path: str, role: str) -> torch.Tensor | None:
         if role != "out" or path not in places:
             return read(path, role) if role != "out" else None
         i = places[path]
@@ -147,12 +155,12 @@ def _of_arguments(call, asked, node):
     call.live = live
 
 
-def _derived(forward, asked, writes, node):
+def _derived(forward: Callable[..., Any], asked: list[str], writes: bool, node: dict[str, Any]) -> Callable[..., Any]:
     """What gives the gradients of the arguments at the paths `asked`, in their order; notes in
     `node` what its first run tells of the node that gave the results."""
 
-    def run(args, kwargs, grads):
-        leaves = {path: None for path in asked}
+    def run(args: Any, kwargs: Any, grads: Any) -> tuple[torch.Tensor | None, ...]:
+        leaves: dict[str, torch.Tensor | None] = {path: None for path in asked}
         with torch.enable_grad():
             args = _with_leaves(args, "args[0]", leaves, writes)
             kwargs = _with_leaves(kwargs, "args[1]", leaves, writes)
@@ -173,7 +181,7 @@ def _derived(forward, asked, writes, node):
     return run
 
 
-def _all_tensors(result):
+def _all_tensors(result: Any) -> Iterator[torch.Tensor]:
     if isinstance(result, dict):
         result = list(result.values())
         for item in result:
@@ -182,14 +190,14 @@ def _all_tensors(result):
         yield from tensors_in(result)
 
 
-def _with_leaves(value, path, leaves, writes):
+def _with_leaves(value: Any, path: str, leaves: dict[str, torch.Tensor | None], writes: bool) -> Any:
     """Arguments with leaves of a graph where gradients are asked for; what the function may write
     is a copy."""
     if isinstance(value, torch.Tensor):
         if path not in leaves:
             return value.clone() if writes else value
-        leaves[path] = value.detach().requires_grad_()
-        return leaves[path].clone() if writes else leaves[path]
+        leaves[path] = leaf = value.detach().requires_grad_()
+        return leaf.clone() if writes else leaf
     if isinstance(value, dict):
         return {k: _with_leaves(v, f"{path}.{k}", leaves, writes) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -25,10 +25,11 @@ from .raw_bytes import fit
 from .nested import tensors_in
 from .replay import BadCall, base_name, bind_exact
 from .call_results import outputs_of
-from .torch_private import graph_task
+from .torch_private import OpOverload, graph_task
 
 if TYPE_CHECKING:
     from .callable import Composite
+    from .replay import Call, View
 
 LOW = (torch.float16, torch.bfloat16)
 
@@ -50,7 +51,7 @@ def under(function: Callable[..., Any], kinds: dict[str, torch.dtype]) -> Callab
     """The function under autocast for these device types."""
 
     @functools.wraps(function, updated=())
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
             for kind, dtype in kinds.items():
                 stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
@@ -62,15 +63,18 @@ def under(function: Callable[..., Any], kinds: dict[str, torch.dtype]) -> Callab
 class Casts(Mode):
     """What autocast does in a run: notes storages that it rounds, counts results in 16 bits."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.rounded, self.n_low = {}, 0  # address of a storage -> dtype
+        self.rounded: dict[int, torch.dtype] = {}  # address of a storage -> dtype
+        self.n_low = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         out = theirs(func, *args, **(kwargs or {}))
         if not any(t.dtype in LOW for t in tensors_in(out)):
             return out
-        source = args[0] if args else None
+        source: Any = args[0] if args else None
         if base_name(func.name())[1] == "_to_copy":
             if source.dtype == torch.float32:
                 self.rounded[source.untyped_storage().data_ptr()] = out.dtype
@@ -115,12 +119,12 @@ def settle(call: Composite, device: Any = None) -> None:
     call.low = False  # these roundings are done
 
 
-def _fits(t, dtype):
+def _fits(t: torch.Tensor, dtype: torch.dtype) -> bool:
     """Whether all numbers of a wider tensor are numbers of a dtype."""
     return t.dtype == torch.float32 and bool(((t.to(dtype).float() == t) | t.isnan()).all())
 
 
-def _round(call, view, dtype):
+def _round(call: Call, view: View, dtype: torch.dtype) -> None:
     raw = call.storages[view.storage].clone()
     seen = fit(raw, view.dtype).as_strided(view.sizes, view.strides, view.offset)
     seen.copy_(seen.to(dtype).to(view.dtype))

@@ -21,7 +21,7 @@ def flatten(result: Any, path: str = "out") -> list[tuple[str, torch.Tensor]]:
     return _leaves(result, f"{path}[0]")
 
 
-def _leaves(value, path):
+def _leaves(value: Any, path: str) -> list[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         if value.is_quantized:
             return _quantized(value, path)
@@ -50,7 +50,7 @@ def scales_of(tensor: torch.Tensor) -> tuple[Any, Any, int | None]:
     return tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points(), tensor.q_per_channel_axis()
 
 
-def _quantized(tensor, path):
+def _quantized(tensor: torch.Tensor, path: str) -> list[tuple[str, torch.Tensor]]:
     """The integers of a quantized tensor, and what turns them into numbers."""
     tensor = tensor.detach()
     scale, zero_point, _ = scales_of(tensor)
@@ -66,7 +66,8 @@ def results_of(call: Call, result: Any) -> tuple[dict[str, torch.Tensor], dict[s
     returns = call.schema.returns if call.schema else []
     if len(returns) == 1 and is_write(returns[0]):
         return {}, dict(flatten(result))
-    new, written = {}, {}
+    new: dict[str, torch.Tensor] = {}
+    written: dict[str, torch.Tensor] = {}
     if returns and isinstance(result, tuple) and len(returns) == len(result):
         for i, (r, value) in enumerate(zip(returns, result)):
             (written if is_write(r) else new).update(_leaves(value, f"out[{i}]"))

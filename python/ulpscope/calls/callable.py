@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -34,6 +34,10 @@ from .replay import BadCall, Bound, Call, View, base_name, bind_exact, draws_ran
 from .call_results import flatten, outputs_of, plain
 from .torch_private import OpOverload, graph_task, packet_name
 from .verdicts import clause
+from .contents import Contents
+
+if TYPE_CHECKING:
+    from .indices import Choice
 
 DOUBLE = (torch.float64, torch.complex128)
 TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -44,32 +48,34 @@ STEPS_KEPT = 64  # index choices remembered of one run
 class Composite(Call):
     """A call of a Python callable."""
 
-    composite = True
-    native: dict = None  # its outputs on the CPU in the dtypes given, None where it raises
+    composite: ClassVar[bool] = True
+    native: dict[str, torch.Tensor] | None = None  # its outputs on the CPU in the dtypes given, None where it raises
     problem: str = ""  # what it raised
-    choices: dict = field(default_factory=dict)  # path -> Choice, of its index outputs
+    choices: dict[str, Choice] = field(default_factory=dict)  # path -> Choice, of its index outputs
     steps: int = 0  # operators that it calls
     rounds: bool = True  # one of them may round its result
-    names: frozenset = frozenset()  # bare ones of these operators
-    made_by: dict = field(default_factory=dict)  # path -> those in front of an output
+    names: frozenset[str] = frozenset()  # bare ones of these operators
+    made_by: dict[str, frozenset[str]] = field(default_factory=dict)  # path -> those in front of an output
     low: bool = False  # one of them gives 16-bit numbers
     keeps_low: bool = False  # and is held to that
     chained: bool = False  # it is given such numbers or runs under autocast, and calls several operators
     random: bool = False  # one of them draws random numbers
-    only: tuple | None = None  # (bare name, arguments) where it calls one operator
+    only: tuple[str, Arguments] | None = None  # (bare name, arguments) where it calls one operator
     gives: bool = False  # and returns what that gives, as it lies
     differentiates: bool = False  # it computes gradients
-    differentiated: set = field(default_factory=set)  # storages of which it asks them, if known
-    draw: tuple | None = None  # the operator whose draws its outputs are, see drawn_by
-    numbers: dict = field(default_factory=dict)  # path -> dtype in effect, see as_numbers
+    differentiated: set[int] = field(default_factory=set)  # storages of which it asks them, if known
+    draw: tuple[str, Arguments, dict[str, str]] | None = None  # the operator whose draws its outputs are, see drawn_by
+    numbers: dict[str, torch.dtype] = field(default_factory=dict)  # path -> dtype in effect, see as_numbers
     returned: str = ""  # what it returns where that holds no number at all, see nothing_in
-    answers: list | None = None  # what it asked of its dtypes, see _meaning
+    answers: list[tuple[str, Any]] | None = None  # what it asked of its dtypes, see _meaning
     any_float: bool = False  # results may have another float dtype than the reference's
-    touched: set | None = None  # storages that it may write; None where only its word is there for it
-    autocast: dict = field(default_factory=dict)  # device type -> dtype, under which it ran
-    within: object = None  # what makes `function` of the one that ran under autocast, and that one
+    touched: set[int] | None = None  # storages that it may write; None where only its word is there for it
+    autocast: dict[str, torch.dtype] = field(default_factory=dict)  # device type -> dtype, under which it ran
+    within: tuple[Callable[..., Any], Callable[..., Any]] | None = (
+        None  # what makes `function` of the one that ran under autocast, and that one
+    )
 
-    launched: object = None  # what runs on a device where `function` is a registered reference of it
+    launched: Callable[..., Any] | None = None  # what runs on a device where `function` is a registered reference of it
 
     def on(self, place: Callable[[str], Any]) -> Callable[..., Any]:
         return self._cast(self.launched or self.function, place)
@@ -78,12 +84,13 @@ class Composite(Call):
         """What to call on the CPU."""
         return self._cast(self.function, lambda captured: "cpu")
 
-    def _cast(self, function, place):
+    def _cast(self, function: Callable[..., Any], place: Callable[[str], Any]) -> Callable[..., Any]:
         if not self.autocast:
             return function
         kinds = {torch.device(place(kind)).type: dtype for kind, dtype in self.autocast.items()}
-        make, function = self.within or (lambda given: given, function)
-        return make(under(function, kinds))
+        make, function = self.within or ((lambda given: given), function)
+        made: Callable[..., Any] = make(under(function, kinds))
+        return made
 
 
 class Log(Mode):
@@ -91,18 +98,22 @@ class Log(Mode):
 
     MOVES = {"clone", "detach", "lift_fresh", "empty_like", "empty", "contiguous"}
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.steps, self.rounds, self.random, self.differentiates = 0, False, False, False
         self.doubles = False  # something was computed in float64
         self.low = False  # or in 16 bits
         self.whole = False  # something may have been read around an argument
         self.lineage = Lineage()  # bare names of operators
-        self.chosen, self.drawn, self.operators = [], [], []
-        self.forms = []  # of what the last of these gave
-        self.touched = set()  # where storages begin that its operators write
+        self.chosen: list[tuple[Choice, torch.Tensor]] = []
+        self.drawn: list[tuple[str, Arguments, list[Any]]] = []
+        self.operators: list[tuple[str, Arguments]] = []
+        self.forms: list[Any] = []  # of what the last of these gave
+        self.touched: set[int] = set()  # where storages begin that its operators write
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         out = theirs(func, *args, **(kwargs or {}))
         returns = func._schema.returns
         makes = not any(r.alias_info for r in returns)
@@ -129,7 +140,7 @@ class Log(Mode):
             self._note(name, arguments, out, rounded)
         return out
 
-    def _note(self, name, arguments, out, rounded):
+    def _note(self, name: str, arguments: Arguments, out: Any, rounded: bool) -> None:
         choice = chosen_by(name, arguments)
         leaves = out if isinstance(out, (tuple, list)) else (out,)
         if choice is None or len(leaves) <= INDEX_OPS[name]:
@@ -155,11 +166,13 @@ class Dropouts(TorchFunctionMode):
         "dropout3d",
     }
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.drawn = []
+        self.drawn: list[tuple[str, Arguments, list[Any]]] = []
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name not in self.NAMES or not args:
@@ -171,7 +184,7 @@ class Dropouts(TorchFunctionMode):
         return out
 
 
-def _copies(out):
+def _copies(out: Any) -> list[torch.Tensor]:
     return [
         t.detach().clone() for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)
     ]
@@ -201,9 +214,11 @@ def drawn_by(
 class Maker:
     """Turns arguments into a Call's: tensors as views of copied storages."""
 
-    def __init__(self):
-        self.views, self.storages, self._numbers = {}, {}, {}
-        self._seen = []  # alive, so that an address stands for one storage
+    def __init__(self) -> None:
+        self.views: dict[str, View] = {}
+        self.storages = Contents()
+        self._numbers: dict[tuple[str, Any], int] = {}
+        self._seen: list[torch.Tensor] = []  # alive, so that an address stands for one storage
 
     def argument(self, value: Any, path: str, name: str) -> Any:
         """The argument with TensorAt in place of its tensors."""
@@ -216,7 +231,7 @@ class Maker:
             return rebuilt(value, lambda i, v: self.argument(v, f"{path}[{i}]", name))
         return DeviceAt("cpu") if isinstance(value, torch.device) else value
 
-    def _tensor(self, tensor, path, name):
+    def _tensor(self, tensor: torch.Tensor, path: str, name: str) -> None:
         if tensor.layout != torch.strided or tensor.is_nested:
             kind = "nested" if tensor.is_nested else str(tensor.layout)
             raise BadCall(
@@ -311,11 +326,11 @@ def call_of(function: Callable[..., Any], args: Sequence[Any] = (), kwargs: dict
     return call
 
 
-def _tensors(args, kwargs):
+def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Every tensor among arguments with its path."""
-    found = []
+    found: list[tuple[str, torch.Tensor]] = []
 
-    def walk(value, path):
+    def walk(value: Any, path: str) -> None:
         if isinstance(value, torch.Tensor):
             found.append((path, value))
         elif isinstance(value, dict):
@@ -332,12 +347,12 @@ def _tensors(args, kwargs):
     return found
 
 
-def _state(module):
+def _state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
-def _module_call(module):
-    def run(state, *args, **kwargs):
+def _module_call(module: torch.nn.Module) -> Callable[..., Any]:
+    def run(state: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         return torch.func.functional_call(module, state, args, kwargs)
 
     return run
@@ -381,7 +396,7 @@ def learn(call: Composite) -> None:
                 call.choices[path] = choice
 
 
-def _number_dtypes(call, result, doubles):
+def _number_dtypes(call: Composite, result: Any, doubles: bool) -> dict[str, torch.dtype]:
     """path -> dtype of every Python float and complex number among results, and of every
     quantized tensor's scales. They have none of their own: what a float16 kernel computed
     fits into float16. Empty where something was computed in float64 or there is nothing to
@@ -404,7 +419,7 @@ def as_numbers(call: Call, outputs: dict[str, torch.Tensor]) -> dict[str, torch.
     """Outputs with those that are Python numbers, or were computed in 16 bits and widened, in the
     dtype that they have in effect."""
 
-    def fits(t, dtype):
+    def fits(t: torch.Tensor, dtype: torch.dtype) -> bool:
         return t.dtype in DOUBLE or (t.dtype == torch.float32 and dtype in LOW)
 
     return {
@@ -417,11 +432,11 @@ def nothing_in(result: Any) -> str:
     return "" if result is None else f"returns {type(result).__name__}, without a tensor in it"
 
 
-def is_of_torch(function: Callable) -> bool:
+def is_of_torch(function: Callable[..., Any]) -> bool:
     """Whether a callable is torch's own code, which writes by its operators only, each of which shows."""
     code = getattr(function, "__code__", None)
     if code is not None:
-        return code.co_filename.startswith(TORCH)
+        return bool(code.co_filename.startswith(TORCH))
     return isinstance(function, BuiltinFunctionType) and (getattr(function, "__module__", "") or "").startswith("torch")
 
 
@@ -431,11 +446,11 @@ def _written_by(func: OpOverload, arguments: Arguments) -> list[torch.Tensor]:
     return [t for name in named for t in tensors_in(arguments.get(name)) if t.layout == torch.strided]
 
 
-def _writes(func):
+def _writes(func: OpOverload) -> bool:
     return any(is_write(a) for a in func._schema.arguments)
 
 
-def changed(call: Composite, bound: Bound) -> list[str]:
+def changed(call: Call, bound: Bound) -> list[str]:
     """Paths of the arguments whose content a run changed."""
     return [p for p, t in bound.tensors.items() if not same_bytes(t, held_argument(call, p))]
 
@@ -446,7 +461,7 @@ def _at_home(call: Composite, bound: Bound, name: str, arguments: Arguments) -> 
     written = {view.storage for view in call.mutated.values()}
     homes = {base.untyped_storage().data_ptr(): s for s, base in bound.bases.items() if s not in written}
 
-    def home(value):
+    def home(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.is_conj() or value.is_neg():
             return value
         storage = homes.get(value.untyped_storage().data_ptr())
@@ -458,7 +473,7 @@ def _at_home(call: Composite, bound: Bound, name: str, arguments: Arguments) -> 
     return name, Arguments({k: mapped(value, home) for k, value in arguments.items()})
 
 
-def form_of(tensor: torch.Tensor) -> tuple | None:
+def form_of(tensor: torch.Tensor) -> tuple[int, int, tuple[int, ...], tuple[int, ...]] | None:
     """Where a tensor lies and how; None of one that lies nowhere."""
     if tensor.layout != torch.strided:
         return None

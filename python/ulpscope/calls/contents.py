@@ -10,47 +10,54 @@ import contextlib
 import ctypes
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from .. import _core
 
 LARGE = 1 << 26  # bytes of a storage, from which it is read when it is needed
 CHUNK = 1 << 26  # bytes that are looked at together
 
 
-class Contents(dict):
+class Contents(dict[int, torch.Tensor]):
     """Storage -> uint8 tensor with its bytes, which nobody may write. What `later` was told of
     is read when it is asked for."""
 
-    def __init__(self, *given):
+    def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._far = {}  # storage -> (bytes, function: first byte, tensor to fill)
+        self._far: dict[
+            int, tuple[int, Callable[[int, torch.Tensor], None]]
+        ] = {}  # storage -> (bytes, function: first byte, tensor to fill)
         if given and isinstance(given[0], Contents):
             self._far = dict(given[0]._far)
 
     def copy(self) -> Contents:
         return Contents(self)
 
-    def __reduce__(self):  # what goes to another process goes there whole
+    def __reduce__(
+        self,
+    ) -> tuple[type[Contents], tuple[dict[int, torch.Tensor]]]:  # what goes to another process goes there whole
         return Contents, ({storage: self[storage] for storage in {**self, **self._far}},)
 
     def later(self, storage: int, size: int, fill: Callable[[int, torch.Tensor], None]) -> None:
         """Says how a storage of `size` bytes is read: `fill(first, tensor)`."""
         self._far[storage] = size, fill
 
-    def __contains__(self, storage):
+    def __contains__(self, storage: object) -> bool:
         return super().__contains__(storage) or storage in self._far
 
-    def __missing__(self, storage):
+    def __missing__(self, storage: int) -> torch.Tensor:
         found = self._read(storage, 0, self._far[storage][0])
         super().__setitem__(storage, found)
         return found
 
-    def __setitem__(self, storage, content):
+    def __setitem__(self, storage: int, content: torch.Tensor) -> None:
         self._far.pop(storage, None)
         super().__setitem__(storage, content)
 
-    def _read(self, storage, first, last):
+    def _read(self, storage: int, first: int, last: int) -> torch.Tensor:
         out = torch.empty(last - first, dtype=torch.uint8)
         self._far[storage][1](first, out)
         return out
@@ -61,7 +68,7 @@ class Contents(dict):
 
     def size(self, storage: int) -> int:
         """Its bytes."""
-        return self._far[storage][0] if storage in self._far else self[storage].numel()
+        return self._far[storage][0] if storage in self._far else int(self[storage].numel())
 
     def part(self, storage: int, first: int, last: int) -> torch.Tensor:
         """Bytes `first` to `last` of a storage; not for writing."""
@@ -93,10 +100,10 @@ class Contents(dict):
 class Reader:
     """Reads blobs of a trace: called as a function it maps one, `fill` copies a part of it."""
 
-    def __init__(self, trace):
+    def __init__(self, trace: _core.Trace) -> None:
         self._trace = trace
 
-    def __call__(self, blob):
+    def __call__(self, blob: int) -> memoryview:
         return self._trace.blob(blob)
 
     def fill(self, blob: int, first: int, tensor: torch.Tensor) -> None:
@@ -123,8 +130,8 @@ class Brief:
     """What stands for the content of a tensor: equal where dtype, shape and all bits are."""
 
     dtype: torch.dtype
-    shape: tuple
-    order: tuple  # of the dimensions, in which the elements are taken
+    shape: tuple[int, ...]
+    order: tuple[int, ...]  # of the dimensions, in which the elements are taken
     digest: str
 
     def is_of(self, tensor: torch.Tensor) -> bool:

@@ -12,16 +12,20 @@ import contextlib
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .torch_private import indexing_by_tensors
 
+if TYPE_CHECKING:
+    from types import ModuleType
+
 HOME = "torch.nn.attention.flex_attention"
 _lock = threading.Lock()
 _depth = 0
-_before = {}  # name -> what the module has outside
+_before: dict[str, Any] = {}  # name -> what the module has outside
 
 
 @contextlib.contextmanager
@@ -39,7 +43,7 @@ def in_the_open() -> Iterator[None]:
         _leave(home)
 
 
-def _enter(home):
+def _enter(home: ModuleType) -> None:
     global _depth
     with _lock:
         _depth += 1
@@ -51,7 +55,7 @@ def _enter(home):
                 setattr(home, name, value)
 
 
-def _leave(home):
+def _leave(home: ModuleType) -> None:
     global _depth
     with _lock:
         _depth -= 1
@@ -59,7 +63,7 @@ def _leave(home):
             setattr(home, *_before.popitem())
 
 
-def _inside():
+def _inside() -> dict[str, Any]:
     return {
         "flex_attention_hop": _attention,
         "_validate_device": lambda *tensors: None,
@@ -67,7 +71,17 @@ def _inside():
     }
 
 
-def _attention(query, key, value, score_mod, block_mask, scale, kernel_options, score_buffers=(), mask_buffers=()):
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    score_mod: Callable[..., Any],
+    block_mask: Any,
+    scale: float,
+    kernel_options: dict[str, Any],
+    score_buffers: tuple[torch.Tensor, ...] = (),
+    mask_buffers: tuple[torch.Tensor, ...] = (),
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Output, log-sum-exp and largest score, the last two in powers of 2. A query that sees nothing has 0 and
     -Inf. Asks nothing of its dtype, so that it is the same formula in every one."""
     n_shared = query.shape[1] // key.shape[1]
@@ -84,7 +98,7 @@ def _attention(query, key, value, score_mod, block_mask, scale, kernel_options, 
     return weights @ value, lse / math.log(2), scores.amax(-1) / math.log(2)
 
 
-def _at_places(function, n_before, n_behind):
+def _at_places(function: Callable[..., Any], n_before: int, n_behind: int) -> Callable[..., Any]:
     """A function of one score's place as one of all: of batches, heads, queries and keys."""
     for axis in (3, 2, 1, 0):
         places = [0 if i == axis else None for i in range(4)]

@@ -14,7 +14,10 @@ import opcode
 import os
 import sysconfig
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LIBRARY = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
@@ -60,7 +63,7 @@ def set_aside() -> Iterator[None]:
         foreign(problem)
 
 
-noted = []  # what searches went on after
+noted: list[str] = []  # what searches went on after
 
 
 def note(words: str) -> None:
@@ -75,13 +78,15 @@ class tried:
 
     __slots__ = ("told",)
 
-    def __init__(self, told=note):
+    def __init__(self, told: Callable[[str], object] = note) -> None:
         self.told = told
 
-    def __enter__(self):
+    def __enter__(self) -> tried:
         return self
 
-    def __exit__(self, kind, problem, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
         if not isinstance(problem, Exception):
             return False
         if is_ours(problem):
@@ -139,13 +144,15 @@ class unhurt:
 
     __slots__ = ("told", "failed")
 
-    def __init__(self, told=None):
+    def __init__(self, told: Callable[[BaseException], object] | None = None) -> None:
         self.told, self.failed = told, False
 
-    def __enter__(self):
+    def __enter__(self) -> unhurt:
         return self
 
-    def __exit__(self, kind, problem, traceback):
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
         if not isinstance(problem, Exception) or (os.environ.get(STRICT) and is_ours(problem)):
             return False
         self.failed = True
@@ -154,25 +161,25 @@ class unhurt:
         return True
 
 
-def _innermost(tb, before=None):
+def _innermost(tb: TracebackType | None, before: TracebackType | None = None) -> TracebackType | None:
     """The last entry of a traceback, or the one before another."""
     found = None
-    while tb is not before:
+    while tb is not None and tb is not before:
         found, tb = tb, tb.tb_next
     return found
 
 
-def _is_here(name):
+def _is_here(name: str) -> bool:
     return name.startswith(HERE + os.sep)
 
 
-def _is_library(name):
+def _is_library(name: str) -> bool:
     if name.startswith("<frozen "):
         return True
     return name.startswith(LIBRARY) and not any(part in name for part in INSTALLED)
 
 
-def _raises(at):
+def _raises(at: TracebackType) -> bool:
     """Whether the entry of a traceback is at a `raise`, which an assert ends in as well."""
     code = at.tb_frame.f_code
     line = linecache.getline(code.co_filename, at.tb_lineno)

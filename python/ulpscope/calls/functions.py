@@ -40,7 +40,7 @@ PASSED_THROUGH = (torch.Tensor.backward, torch.autograd.backward, torch.autograd
 @functools.cache
 def known() -> dict[Any, str]:
     """Function -> name, of all that torch shows."""
-    found = {}
+    found: dict[Any, str] = {}
     for space in SPACES:
         module = functools.reduce(lambda m, part: getattr(m, part, None), filter(None, space.split(".")), torch)
         prefix = f"torch.{space}." if space else "torch."
@@ -53,7 +53,7 @@ def known() -> dict[Any, str]:
     return found
 
 
-def _add(found, function, prefix, name):
+def _add(found: dict[Any, str], function: Any, prefix: str, name: str) -> None:
     if not isinstance(function, Hashable):  # torch hands out none of those
         return
     # F._threshold is F.threshold: of two names in one place the public one
@@ -126,10 +126,14 @@ METHODS = {
     "unique_consecutive",
 }  # those of torch.Tensor that are Python
 NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
-registered = {}  # name -> function, of the program's own: `program.operators`
-references = {}  # name of an operator or a function -> what computes it: `executors.registered`
-handing = []  # (op, path) -> "", or why not: writes a reference to a file for another process
-written = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"
+registered: dict[str, Callable[..., Any]] = {}  # name -> function, of the program's own: `program.operators`
+references: dict[
+    str, Callable[..., Any]
+] = {}  # name of an operator or a function -> what computes it: `executors.registered`
+handing: list[
+    Callable[[str, str], str]
+] = []  # (op, path) -> "", or why not: writes a reference to a file for another process
+written: dict[Any, set[str]] = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"
 
 
 @functools.cache
@@ -138,7 +142,7 @@ def by_name() -> dict[str, Callable[..., Any]]:
     return {name: f for f, name in known().items() if name not in NO_COMPUTATION and _computes(f)}
 
 
-def _computes(function):
+def _computes(function: Any) -> bool:
     kind = type(function)
     if kind in (types.MethodDescriptorType, types.WrapperDescriptorType, types.GetSetDescriptorType):
         return True
@@ -157,5 +161,5 @@ def find(name: str) -> Callable[..., Any] | None:
     if name.startswith("torch.ops."):
         space, _, rest = name.removeprefix("torch.ops.").partition(".")
         return operator(f"{space}::{rest}")
-    found = by_name().get(name)
+    found: Any = by_name().get(name)
     return found.__get__ if type(found) is types.GetSetDescriptorType else found

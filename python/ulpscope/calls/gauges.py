@@ -6,13 +6,14 @@ compared. Of torch it needs products and `linalg.svd` of small matrices, in floa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .indices import name_of_one
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from .replay import Call
 
 ALIKE = 64.0  # values no further apart than so many roundings of the largest are one value
@@ -22,7 +23,7 @@ ALIKE = 64.0  # values no further apart than so many roundings of the largest ar
 class Gauge:
     """Results of a decomposition, by number."""
 
-    vectors: tuple  # (result, whether its rows are the vectors, conjugated): what turns together
+    vectors: tuple[tuple[int, bool], ...]  # (result, whether its rows are the vectors, conjugated): what turns together
     values: int | None = None
     ordered: bool = True
     null: bool = False  # vectors of value 0 turn in each result for themselves
@@ -48,7 +49,9 @@ def in_gauge_of(
 ) -> dict[str, torch.Tensor]:
     """The outputs of a call with their vectors turned as near to those of a reference as the
     decomposition leaves free; as they are where it is none, or where they cannot be."""
-    gauge = GAUGES.get(name_of_one(call)) if truth and call.views else None
+    if not truth or not call.views:
+        return outputs
+    gauge = GAUGES.get(name_of_one(call))
     if gauge is None:
         return outputs
     view = next(iter(call.views.values()))
@@ -58,8 +61,10 @@ def in_gauge_of(
         return outputs
     dims, out = len(view.sizes), dict(outputs)
     mine, its = ([_vectors(of[p], dims, rows) for p, (_, rows) in zip(paths, gauge.vectors)] for of in (outputs, truth))
-    spectrum = _numbers(truth[values[0]], dims - 1) if values else None
-    spectrum = spectrum.reshape(-1, spectrum.shape[-1]) if values else None
+    spectrum: Any = None  # of a decomposition without values
+    if values:
+        spectrum = _numbers(truth[values[0]], dims - 1)
+        spectrum = spectrum.reshape(-1, spectrum.shape[-1])
     if not gauge.ordered:
         order = _order(_numbers(outputs[values[0]], dims - 1).reshape(spectrum.shape), spectrum)
         out[values[0]] = _taken(outputs[values[0]], order, dims - 1)
@@ -75,7 +80,7 @@ def in_gauge_of(
     return out
 
 
-def _comparable(a, b):
+def _comparable(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
     return (
         a is not None
         and b is not None
@@ -85,25 +90,25 @@ def _comparable(a, b):
     )
 
 
-def _numbers(t, dims):
+def _numbers(t: torch.Tensor, dims: int) -> torch.Tensor:
     """In float64, complex where a last axis of pairs is beyond `dims`."""
     return torch.view_as_complex(t.double().contiguous()) if t.dim() > dims else t.double()
 
 
-def _vectors(t, dims, rows):
+def _vectors(t: torch.Tensor, dims: int, rows: bool) -> torch.Tensor:
     """A matrix of vectors in columns for each matrix of a batch."""
     t = _numbers(t, dims)
     t = t.mH if rows else t
     return t.reshape(-1, *t.shape[-2:]).clone()
 
 
-def _back(t, like, dims, rows):
+def _back(t: torch.Tensor, like: torch.Tensor, dims: int, rows: bool) -> torch.Tensor:
     t = t.mH if rows else t
     t = torch.view_as_real(t.resolve_conj().contiguous()) if like.dim() > dims else t
     return t.reshape(like.shape).to(like.dtype)
 
 
-def _order(mine, its):
+def _order(mine: torch.Tensor, its: torch.Tensor) -> torch.Tensor:
     """For each value of a reference the place of the nearest one that is not taken yet."""
     far = (mine.unsqueeze(-2) - its.unsqueeze(-1)).abs()
     order = torch.empty(its.shape, dtype=torch.int64)
@@ -113,14 +118,16 @@ def _order(mine, its):
     return order
 
 
-def _taken(t, order, dims):
+def _taken(t: torch.Tensor, order: torch.Tensor, dims: int) -> torch.Tensor:
     """Values in an order, in the form in which they were."""
     flat = _numbers(t, dims).reshape(order.shape).gather(-1, order)
     flat = torch.view_as_real(flat) if t.dim() > dims else flat
     return flat.reshape(t.shape).to(t.dtype)
 
 
-def _turn(null, mine, its, spectrum, tiny, k):
+def _turn(
+    null: bool, mine: list[torch.Tensor], its: list[torch.Tensor], spectrum: Any, tiny: torch.Tensor | None, k: int
+) -> None:
     """Turns vectors of `mine` in place: together those that belong together, the first `k`. `tiny`: how far apart
     values may be that are one; None where no two are. With `null` vectors of value 0 turn for themselves."""
     phases = _phase(sum((a.conj() * b).sum(-2)[:, :k] for a, b in zip(mine, its))).unsqueeze(-2)
@@ -134,7 +141,7 @@ def _turn(null, mine, its, spectrum, tiny, k):
     for i in _to_rotate(null, mine, spectrum, tiny, k):
         here, there, alone = [a[i] for a in mine], [b[i] for b in its], []
         for group in _groups(spectrum[i], tiny[i]) if tiny is not None else []:
-            if null and spectrum[i][group[0]].abs() <= tiny[i]:
+            if tiny is not None and null and spectrum[i][group[0]].abs() <= tiny[i]:
                 alone += group
             elif len(group) > 1:
                 _rotate(here, there, group)
@@ -142,21 +149,22 @@ def _turn(null, mine, its, spectrum, tiny, k):
             _rotate([a], [b], [*alone, *range(k, a.shape[-1])])
 
 
-def _to_rotate(null, mine, spectrum, tiny, k):
+def _to_rotate(null: bool, mine: list[torch.Tensor], spectrum: Any, tiny: torch.Tensor | None, k: int) -> Sequence[int]:
     """Which matrices have more to turn than phases: values that are alike, or null, or vectors beyond them."""
     if any(a.shape[-1] > k for a in mine):
         return range(len(mine[0]))
     if tiny is None:
         return []
     some = (spectrum.diff(dim=-1).abs() <= tiny).any(-1)
-    return (some | (spectrum.abs() <= tiny).any(-1) if null else some).nonzero()[:, 0].tolist()
+    found: list[int] = (some | (spectrum.abs() <= tiny).any(-1) if null else some).nonzero()[:, 0].tolist()
+    return found
 
 
-def _phase(inner):
+def _phase(inner: torch.Tensor) -> torch.Tensor:
     return torch.where(inner == 0, torch.ones_like(inner), torch.sgn(inner))
 
 
-def _groups(values, tiny):
+def _groups(values: torch.Tensor, tiny: torch.Tensor) -> list[list[int]]:
     """Places of values that are one value, those beside each other; of one alone, too."""
     near = (values.diff().abs() <= tiny).tolist()
     groups = [[0]]
@@ -165,7 +173,7 @@ def _groups(values, tiny):
     return groups
 
 
-def _rotate(mine, its, group):
+def _rotate(mine: list[torch.Tensor], its: list[torch.Tensor], group: list[int]) -> None:
     """Turns the vectors of a group by the rotation that brings all of them nearest."""
     if not group:
         return
@@ -180,7 +188,7 @@ def _rotate(mine, its, group):
             a[:, group] = t
 
 
-def _better(turned, given):
+def _better(turned: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     """Whether squares of distances are smaller by more than the turn itself rounds."""
     return turned < given / 4
 
@@ -208,6 +216,6 @@ def with_noise(call: Call, outputs: dict[str, torch.Tensor]) -> dict[str, torch.
     return out
 
 
-def _noisy(t, size):
+def _noisy(t: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     signs = 1 - 2 * (torch.arange(t.numel()) % 2).reshape(t.shape)
     return t + 0.5 * torch.finfo(t.dtype).eps * size * signs.to(t.dtype)

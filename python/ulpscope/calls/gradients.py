@@ -26,7 +26,7 @@ def differentiated(check: Any) -> Any:
         fn, reference = with_gradients(check.fn, twice), with_gradients(module, twice)
         return replace(check, fn=fn, reference=reference, given=check)
 
-    def stated(state, *args, **kwargs):
+    def stated(state: dict[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
         return torch.func.functional_call(module, state, args, kwargs)
 
     stated.__name__ = name_of(module)
@@ -36,7 +36,7 @@ def differentiated(check: Any) -> Any:
     return replace(check, fn=fn, reference=reference, state=(_detached(module),), given=check)
 
 
-def _detached(module):
+def _detached(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     pairs = [*module.named_parameters(), *module.named_buffers()]
     return {name: tensor.detach() for name, tensor in pairs}
 
@@ -48,16 +48,16 @@ def with_gradients(fn: Callable[..., Any], twice: bool = False, own: Iterable[st
     if getattr(fn, "differentiated", False):
         return fn
 
-    def run(*args, **kwargs):
-        leaves = []
+    def run(*args: Any, **kwargs: Any) -> Any:
+        leaves: list[torch.Tensor] = []
 
-        def leaf(value):
+        def leaf(value: Any) -> Any:
             if isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex()):
                 leaves.append(value.detach().requires_grad_())
                 return leaves[-1]
             return value
 
-        state = ()
+        state: tuple[()] | tuple[dict[str, Any]] = ()
         if own is not None:
             state, args = ({k: leaf(v) if k in own else v for k, v in args[0].items()},), args[1:]
         args, kwargs = mapped(args, leaf), mapped(kwargs, leaf)
@@ -77,7 +77,7 @@ def with_gradients(fn: Callable[..., Any], twice: bool = False, own: Iterable[st
     return run
 
 
-def _second(gradients, leaves):
+def _second(gradients: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     """The gradients of gradients. One that hangs on nothing, as of what is linear, has none; a cotangent
     of its own keeps what a mistake in the first one would hide."""
     first = [g for g in gradients if g.requires_grad]
@@ -87,7 +87,7 @@ def _second(gradients, leaves):
     return [g for g in torch.autograd.grad(first, leaves, given, allow_unused=True) if g is not None]
 
 
-def _with_grad(result):
+def _with_grad(result: Any) -> list[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         return [result] if result.requires_grad else []
     if isinstance(result, dict):

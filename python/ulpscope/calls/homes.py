@@ -10,12 +10,15 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .foreign import foreign, set_aside
 from .torch_private import take_back
+
+if TYPE_CHECKING:
+    from types import CodeType, ModuleType
 
 # Modules of torch and of its sister packages that register operators when they are imported.
 OPERATOR_HOMES = {
@@ -34,7 +37,7 @@ OPERATOR_HOMES = {
 }
 
 
-def _operator(name, module):
+def _operator(name: str, module: str | None) -> Any:
     """The operator of that name after `module` was imported; None where it is unknown then."""
     space, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
@@ -50,17 +53,20 @@ def _operator(name, module):
 def operator(name: str) -> Callable[..., Any] | None:
     """The operator `ns::op.overload`, or None where nobody is known to bring it."""
     for module in (None, *OPERATOR_HOMES.get(name.partition("::")[0], ())):
-        found = _operator(name, module)
+        found: Callable[..., Any] | None = _operator(name, module)
         if found is not None:
             return found
-    return _by_its_schema(name)
+    bare: Callable[..., Any] | None = _by_its_schema(name)
+    return bare
 
 
-told = {}  # operator of the captured program -> its schema
-_defined = []  # libraries with operators that are defined by their schema alone; these go with them
+told: dict[str, str] = {}  # operator of the captured program -> its schema
+_defined: list[
+    torch.library.Library
+] = []  # libraries with operators that are defined by their schema alone; these go with them
 
 
-def _by_its_schema(name):
+def _by_its_schema(name: str) -> Any:
     """An operator that nobody brings here, of which the schema is told; None."""
     if name not in told:
         return None
@@ -70,7 +76,7 @@ def _by_its_schema(name):
     return _operator(name, None)
 
 
-def _make_way():
+def _make_way() -> None:
     """Takes back the operators that stand here by their schema alone, before what may bring them itself."""
     for library in _defined:
         take_back(library)
@@ -81,7 +87,7 @@ class _Source(importlib.machinery.SourceFileLoader):
     """Compiles a file anew: bytecode that is kept beside it stands for what it was up to a second ago, where
     somebody edits and tries in turn, and is nothing that we may leave in a user's folder."""
 
-    def get_code(self, fullname):
+    def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
@@ -103,6 +109,7 @@ def import_it(module: str) -> None:
     if _that_ran(module) is not None:
         return  # what registers operators runs once only
     spec = importlib.util.spec_from_file_location(name, module, loader=_Source(name, module))
+    assert spec is not None and spec.loader is not None  # of a file, by a loader
     sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(sys.modules[name])
@@ -111,7 +118,7 @@ def import_it(module: str) -> None:
         raise
 
 
-def _installed_as(path):
+def _installed_as(path: str) -> str:
     """The name of a file that belongs to an installed package: its folder on the path would have its neighbours stand
     for other packages (`integrations/executorch.py` for executorch). "" of any other file."""
     folder, file = os.path.split(os.path.abspath(path))
@@ -123,7 +130,7 @@ def _installed_as(path):
     return ".".join(parts) if installed and len(parts) > 1 else ""
 
 
-def _that_ran(path):
+def _that_ran(path: str) -> ModuleType | None:
     """The module that this file became, under whatever name: one of a package, or the program; None."""
     name, real = os.path.basename(path), os.path.realpath(path)
     for module in list(sys.modules.values()):
@@ -133,17 +140,18 @@ def _that_ran(path):
     return None
 
 
-def _import_by_name(name):
+def _import_by_name(name: str) -> None:
     """As Python does; a file that ran under another name is that module."""
     spec = None if name in sys.modules else importlib.util.find_spec(name)
-    ran = _that_ran(spec.origin) if spec is not None and (spec.origin or "").endswith(".py") else None
+    origin = (spec.origin if spec is not None else None) or ""
+    ran = _that_ran(origin) if origin.endswith(".py") else None
     if ran is None:
         importlib.import_module(name)
     else:
         sys.modules[name] = ran
 
 
-def _file(module):
+def _file(module: str) -> str:
     """One name for a file, whatever path is said for it; the name of a module as it is."""
     return os.path.realpath(module) if module.endswith((".py", ".so")) else module
 
@@ -159,7 +167,7 @@ def folder_beside(modules: Iterable[str]) -> str | None:
     return None
 
 
-failed = {}  # module of a captured program -> why it cannot be imported here
+failed: dict[str, str] = {}  # module of a captured program -> why it cannot be imported here
 
 
 def import_modules(recorded: Iterable[str], named: Iterable[str], package: str | None = None) -> None:

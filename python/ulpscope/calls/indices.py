@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .arguments import Arguments, arguments_of
-from .replay import Call, base_name, bind_exact
+from .replay import Call, base_name, bind_exact, is_composite
 
 # Operators that return indices, and which of their results these are.
 INDEX_OPS = {
@@ -60,7 +60,7 @@ class Choice:
 
 def name_of_one(call: Call) -> str:
     """Bare name of the one operator that a call is, "" where a callable is more than one."""
-    if call.composite:
+    if is_composite(call):
         return call.only[0] if call.only else ""
     return base_name(call.op)[1] if call.schema is not None else ""
 
@@ -68,7 +68,7 @@ def name_of_one(call: Call) -> str:
 def operator_of(call: Call) -> tuple[str, Arguments]:
     """Bare name and arguments of the one operator that a call is; ("", {}) where a callable
     is more than one."""
-    if call.composite:
+    if is_composite(call):
         return call.only or ("", Arguments())
     if call.schema is None:
         return "", Arguments()
@@ -89,14 +89,14 @@ def chosen_by(name: str, arguments: Arguments, slack: float = 0.0) -> Choice | N
 
 def choice_of(call: Call, path: str) -> Choice | None:
     """The Choice behind index output `path`, or None."""
-    if call.composite:
+    if is_composite(call):
         return call.choices.get(path)
     if INDEX_OPS.get(name_of_one(call)) != _place(path):
         return None
     return chosen_by(*operator_of(call))
 
 
-def _place(path):
+def _place(path: str) -> int | None:
     """Which result a path is: 1 for "out[1]"."""
     inner = path.removeprefix("out[").removesuffix("]")
     return int(inner) if inner.isdigit() and path != inner else None
@@ -147,7 +147,7 @@ def window_of(choice: Choice) -> list[list[int]]:
     ]
 
 
-def _each(choice, name, d, default):
+def _each(choice: Choice, name: str, d: int, default: Any) -> Any:
     value = choice.arguments.get(name)
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return default

@@ -28,7 +28,8 @@ def overload_of(function: Callable[..., Any]) -> Callable[..., Any]:
     else the callable itself."""
     function = getattr(function, "_opoverload", function)
     if isinstance(function, OpOverloadPacket) and len(function.overloads()) == 1:
-        return getattr(function, function.overloads()[0])
+        one: Callable[..., Any] = getattr(function, function.overloads()[0])
+        return one
     return function
 
 
@@ -41,17 +42,18 @@ def kernel_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The kernel of an extension's operator on the CPU, as a function into which every mode sees; None where it
     has none of its own. Modes of functions stay as they are within: torch hands them an operator that is called
     by its key as if it had been called as a whole."""
-    if not is_extension(function) or not any(map(function.has_kernel_for_dispatch_key, OWN)):
+    overload: Any = function
+    if not is_extension(function) or not any(map(overload.has_kernel_for_dispatch_key, OWN)):
         return None
     opened = getattr(torch.library, "get_kernel", None)
     if opened is None:  # a torch before it
         return lambda *args, **kwargs: _by_key(function, args, kwargs)
-    kernel = opened(function._name.removesuffix(".default"), "CPU")
+    kernel = opened(overload._name.removesuffix(".default"), "CPU")
     keys = DispatchKeySet(KEY.CPU)
     return lambda *args, **kwargs: kernel.call_boxed(keys, *args, **kwargs)
 
 
-def _by_key(function, args, kwargs):
+def _by_key(function: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = next(k for k in OWN if function.has_kernel_for_dispatch_key(k))
     with DisableTorchFunction():
         return run_at(function, key, args, kwargs)

@@ -6,6 +6,7 @@ results, so that each of several outputs is held to the operators in front of it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -19,7 +20,7 @@ TORCHS = ("aten", "prims")
 def _begin(tensor: torch.Tensor) -> int:
     """Where its storage begins; 0 where it has none."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        return int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):
         return 0
 
@@ -28,11 +29,13 @@ class Lineage:
     """Marks by storage."""
 
     def __init__(self) -> None:
-        self.all: set = set()
-        self._marks: dict[int, frozenset] = {}
+        self.all: set[str] = set()
+        self._marks: dict[int, frozenset[str]] = {}
         self._lost = False  # a number left the tensors, and may be in anything
 
-    def note(self, func: OpOverload, args: tuple, kwargs: dict, out: object, marks: Iterable = ()) -> None:
+    def note(
+        self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: object, marks: Iterable[str] = ()
+    ) -> None:
         """An operator ran, and leaves these marks on what it gives and writes."""
         given = [t for value in (*args, *kwargs.values()) for t in tensors_in(value)]
         made = list(tensors_in(out))
@@ -43,17 +46,19 @@ class Lineage:
             place = _begin(tensor)
             self._marks[place] = every if place else every.union(self._marks.get(0, ()))
 
-    def of(self, tensor: torch.Tensor) -> frozenset:
+    def of(self, tensor: torch.Tensor) -> frozenset[str]:
         """The marks on a tensor; all there are where nobody knows."""
         known = None if self._lost else self._marks.get(_begin(tensor))
         return frozenset(self.all) if known is None else known
 
 
-def _written(func: OpOverload, args: tuple, kwargs: dict, given: list) -> list:
+def _written(
+    func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[torch.Tensor]
+) -> list[torch.Tensor]:
     """Tensors among the arguments that it writes, or may write unsaid."""
     if func.namespace not in TORCHS:
         return given
-    found = []
+    found: list[torch.Tensor] = []
     for i, a in enumerate(func._schema.arguments):
         if is_write(a) or a.name.startswith("running_"):
             found += tensors_in(args[i] if i < len(args) else kwargs.get(a.name))

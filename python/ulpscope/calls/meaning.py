@@ -28,51 +28,66 @@ WORKED = (torch.float64, torch.float32)  # the dtypes of replays
 
 
 @functools.cache
-def _rms_eps(dtype):
+def _rms_eps(dtype: torch.dtype) -> float:
     """The eps of an rms_norm that is given none, as this torch has it: of numbers so small
     that nothing else is left under the root. torch has taken it from the dtype of the
     tensor and from the one that it computes in."""
     if dtype == torch.float64:
-        return torch.finfo(dtype).eps
+        return float(torch.finfo(dtype).eps)
     try:
         x = torch.full((1,), 2.0**-14 if dtype == torch.float16 else 2.0**-40, dtype=dtype)
         seen = float(x) ** 2 * (1 / float(torch.rms_norm(x, [1])) ** 2 - 1)
     except Exception as problem:  # no rms_norm in this dtype, or none in this torch
         foreign(problem)
         seen = torch.finfo(torch.float32).eps
-    known = {torch.finfo(d).eps for d in (dtype, torch.float32)}
+    known: set[float] = {torch.finfo(d).eps for d in (dtype, torch.float32)}
     return min(known, key=lambda eps: abs(math.log(eps / seen)) if seen > 0 else eps)
 
 
-def _rank_share(matrix):
-    return torch.finfo(matrix.dtype).eps * max(matrix.shape[-2:])
+def _rank_share(matrix: torch.Tensor) -> float:
+    return float(torch.finfo(matrix.dtype).eps * max(matrix.shape[-2:]))
 
 
-def _is_zero(value):
+def _is_zero(value: Any) -> bool:
     return value is None or (not isinstance(value, torch.Tensor) and value == 0)
 
 
-def _norm_given(input, normalized_shape=None, weight=None, eps=None):
+def _norm_given(
+    input: torch.Tensor, normalized_shape: Any = None, weight: Any = None, eps: float | None = None
+) -> dict[str, Any]:
     return {} if eps is not None else {"eps": _rms_eps(input.dtype)}
 
 
-def _rank_given(input, tol=None, hermitian=False, *, atol=None, rtol=None, rcond=None, out=None):
+def _rank_given(
+    input: torch.Tensor,
+    tol: Any = None,
+    hermitian: bool = False,
+    *,
+    atol: Any = None,
+    rtol: Any = None,
+    rcond: Any = None,
+    out: Any = None,
+) -> dict[str, Any]:
     chosen = [v for v in (tol, rtol, rcond) if v is not None]
     return {} if chosen or not _is_zero(atol) else {"rtol": _rank_share(input)}
 
 
-def _lstsq_given(input, b=None, rcond=None, *, driver=None, out=None):
+def _lstsq_given(
+    input: torch.Tensor, b: Any = None, rcond: Any = None, *, driver: Any = None, out: Any = None
+) -> dict[str, Any]:
     return {} if rcond is not None else {"rcond": _rank_share(input)}
 
 
-def _bounds_given(input, nan=None, posinf=None, neginf=None, *, out=None):
+def _bounds_given(
+    input: torch.Tensor, nan: Any = None, posinf: Any = None, neginf: Any = None, *, out: Any = None
+) -> dict[str, Any]:
     limits = torch.finfo(input.dtype)
     given = {"posinf": (posinf, limits.max), "neginf": (neginf, limits.min)}
     return {name: value for name, (asked, value) in given.items() if asked is None}
 
 
 # Bare name -> (the names of its arguments in order, what fills those that were left out)
-FILLED = {
+FILLED: dict[str, tuple[tuple[str, ...], Callable[..., dict[str, Any]]]] = {
     "rms_norm": (("input", "normalized_shape", "weight", "eps"), _norm_given),
     "_fused_rms_norm": (("input", "normalized_shape", "weight", "eps"), _norm_given),
     "linalg_pinv": (("input", "rcond", "hermitian"), _rank_given),
@@ -104,7 +119,7 @@ def filled(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, 
 
 
 @functools.cache
-def _keywords(function):
+def _keywords(function: Callable[..., Any]) -> set[str]:
     return set(inspect.signature(function).parameters)
 
 
@@ -133,14 +148,14 @@ def resolved(call: Call, function: Callable[..., Any]) -> Callable[..., Any]:
     ours = call.op.startswith("aten::")  # another library's operator of that name is its own
     if call.schema is None or not ours or name not in FILLED or not call.views:
         return function
-    first = call.views.get(getattr(call.args[0] if call.args else None, "path", None))
+    first = call.views.get(getattr(call.args[0] if call.args else None, "path", ""))
     like = first and torch.empty(first.sizes, dtype=first.dtype, device="meta")
     values = filled(name, (like, *call.args[1:]), call.kwargs) if first else {}
     values = fitted(call.schema, values)
     if not values:
         return function
 
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = with_filled(name, args, kwargs, values)
         return theirs(function, *args, **kwargs)
 
@@ -158,7 +173,7 @@ def only_dtype(call: Call) -> torch.dtype | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _filling(func):
+def _filling(func: Callable[..., Any]) -> str:
     """The bare name of a function of torch that fills arguments; "" for others, also for an
     operator of another library that has such a name."""
     name = bare(getattr(func, "__name__", ""))
@@ -166,7 +181,7 @@ def _filling(func):
     return name if name in FILLED and whose.partition("::")[0] in ("", "aten") else ""
 
 
-def _asked(func, out):
+def _asked(func: Callable[..., Any], out: Any) -> str:
     """What is asked of a dtype by a function that gave this; "" where nothing is."""
     owner = getattr(func, "__self__", None)
     name = getattr(owner, "__name__", "") if getattr(func, "__name__", "") == "__get__" else ""
@@ -177,11 +192,13 @@ def _asked(func, out):
 class Meaning(TorchFunctionMode):
     """Notes, in the dtypes given, every answer that hangs on them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.answers = []  # (what was asked, the answer), in order
+        self.answers: list[tuple[str, Any]] = []  # (what was asked, the answer), in order
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = _filling(func)
         values = filled(name, args, kwargs) if name else {}
@@ -198,11 +215,11 @@ class Meant(TorchFunctionMode):
     """Gives the answers noted. From the first question on that was not asked then, a replay
     gives its own; where nothing could be noted (None), those of `dtype`, if there is one."""
 
-    def __init__(self, answers, dtype=None):
+    def __init__(self, answers: list[tuple[str, Any]] | None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
         self.answers, self.dtype, self.at = answers or [], None if answers is not None else dtype, 0
 
-    def _answer(self, asked, own):
+    def _answer(self, asked: str, own: Any) -> Any:
         """The next answer, the replay's own where another question was asked."""
         if self.dtype is not None:
             return self.dtype if asked == "dtype" and own in WORKED else own
@@ -212,13 +229,15 @@ class Meant(TorchFunctionMode):
         self.at += 1
         return self.answers[self.at - 1][1]
 
-    def _filled(self, name, args, kwargs):
+    def _filled(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self.dtype is None or not args or not isinstance(args[0], torch.Tensor):
             return filled(name, args, kwargs)
         like = torch.empty(args[0].shape, dtype=self.dtype, device="meta")
         return filled(name, (like, *args[1:]), kwargs)
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         name = _filling(func)
         values = self._filled(name, args, kwargs) if name else {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +16,7 @@ from .torch_private import (
     DisableTorchFunction,
     DispatchKeySet,
     ForceDispatchKeyGuard,
+    OpOverload,
     TorchDispatchMode,
     disable_dynamo,
     excluded_keys,
@@ -34,23 +35,25 @@ class Mode(TorchDispatchMode):
     """A TorchDispatchMode whose first operator does not load torch's compiler, which takes
     seconds, only to tell it not to compile the mode itself."""
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__torch_dispatch__" in cls.__dict__:
             cls.__torch_dispatch__ = _left_alone(cls.__torch_dispatch__)
 
     @classmethod
-    def _should_skip_dynamo(cls):
+    def _should_skip_dynamo(cls) -> bool:
         return False  # here, where torch would load it
 
 
-def _left_alone(dispatch):
+def _left_alone(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     """The dispatch, kept from torch's compiler in a thread that runs compiled code: elsewhere it
     is not there to be kept from, and doing so costs more than an operator."""
     disabled = disable_dynamo(dispatch)
 
     @functools.wraps(dispatch)
-    def run(mode, func, types, args=(), kwargs=None):
+    def run(
+        mode: Mode, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         seen = disabled if _compiler_looks_on() else dispatch
         with _conjugation_seen(args), _unheard():
             return seen(mode, func, types, args, kwargs)
@@ -58,7 +61,7 @@ def _left_alone(dispatch):
     return run
 
 
-def _compiler_looks_on():
+def _compiler_looks_on() -> bool:
     return frame_callback() is not None
 
 
@@ -71,7 +74,7 @@ def any_complex(args: Iterable[Any]) -> bool:
     return any(isinstance(a, torch.Tensor) and a.is_complex() for a in args)
 
 
-def _conjugation_seen(args):
+def _conjugation_seen(args: tuple[Any, ...]) -> contextlib.AbstractContextManager[Any]:
     """Within: what a kernel calls conjugates where a tensor says so. torch leaves that out under
     any mode, so that linalg.pinv of complex numbers, one operator that calls others, is wrong
     there (examples/found/torch_pinv_under_a_mode.py)."""
@@ -82,7 +85,7 @@ def _conjugation_seen(args):
     return ForceDispatchKeyGuard(included, left_out)
 
 
-def _unheard():
+def _unheard() -> contextlib.AbstractContextManager[Any]:
     """Within: modes of functions hear nothing, as below any function. vmap calls operators with them on the
     stack, and what a mode of ours asks of a tensor is no question of the program's."""
     return DisableTorchFunction() if n_function_modes() else NOTHING
@@ -92,12 +95,15 @@ class Asked(TorchFunctionMode):
     """Notes of which tensors a callable asks gradients, by where their storages begin, and whether anything in it
     runs under autocast."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.autocast = False
-        self.storages, self._leaves = set(), set()
+        self.storages: set[int] = set()
+        self._leaves: set[int] = set()
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         self.autocast = self.autocast or is_any_autocast_enabled()
         out = func(*args, **kwargs)
@@ -122,8 +128,8 @@ class Asked(TorchFunctionMode):
         }
 
 
-def _begin(tensor):
+def _begin(tensor: torch.Tensor) -> int:
     try:
-        return tensor.untyped_storage().data_ptr()
+        return int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError):  # a tensor without a storage
         return 0

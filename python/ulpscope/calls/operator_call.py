@@ -27,7 +27,7 @@ TENSORS = ("Tensor", "List[Tensor]")
 class OperatorCall(Call):
     """With what was learnt of it on the CPU, as `callable.Composite` has it."""
 
-    native: dict = None  # its outputs on the CPU in the dtypes given, None where it raises
+    native: dict[str, torch.Tensor] | None = None  # its outputs on the CPU in the dtypes given, None where it raises
     problem: str = ""  # what it raised
     random: bool = False
     returned: str = ""  # of a callable: what it returns that is no number
@@ -41,8 +41,8 @@ def operator_call(
 ) -> Call | None:
     """The call; None where the function is no operator, gives what is no tensor, is given tensors that a trace does
     not hold as they are, or writes arguments by its schema and nobody says how these were `left`."""
-    function, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
-    if function is None or is_autocast_on("cpu") or not _is_plain(function._schema, left):
+    overload, kwargs = _overload(getattr(function, "stands_for", function), args, kwargs or {}), kwargs or {}
+    if overload is None or is_autocast_on("cpu") or not _is_plain(overload._schema, left):
         return None
     if any(isinstance(a, torch.Tensor) and a.is_quantized for a in (*args, *kwargs.values())):
         return None
@@ -53,13 +53,13 @@ def operator_call(
     except BadCall:
         return None
     # Its name as sentences have it: a default overload goes without.
-    call = OperatorCall(0, name_of(function), args, kwargs, maker.views, storages=maker.storages, function=function)
+    call = OperatorCall(0, name_of(overload), args, kwargs, maker.views, storages=maker.storages, function=overload)
     call.random = draws_random(call)
     _learn(call)
     return call
 
 
-def _overload(function, args, kwargs):
+def _overload(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> OpOverload | None:
     """The overload that a callable is on these arguments; None where it is none."""
     function = overload_of(function)
     if isinstance(function, OpOverloadPacket):
@@ -67,7 +67,7 @@ def _overload(function, args, kwargs):
     return function if isinstance(function, OpOverload) else None
 
 
-def _is_plain(schema, left):
+def _is_plain(schema: Any, left: bool) -> bool:
     """Whether it gives new tensors alone; where it is known how it `left` its arguments, these as well."""
     writes = any(map(is_write, schema.arguments))
     return (
@@ -77,7 +77,7 @@ def _is_plain(schema, left):
     )
 
 
-def _learn(call):
+def _learn(call: OperatorCall) -> None:
     """Runs the call as it is and notes what it gives, and writes beside its schema."""
     bound = bind_exact(call, lambda captured: "cpu")
     try:

@@ -40,7 +40,7 @@ class Operator:
 
     kind: str  # all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, ...
     given: int  # the argument that is given
-    got: object  # the argument that is written; None: what the wait for its result finds
+    got: int | None  # the argument that is written; None: what the wait for its result finds
     root: int | None = None  # the argument that names the root
     lists: bool = False  # one tensor for each rank, instead of one that is cut
 
@@ -87,8 +87,8 @@ class RankSide:
     size: int  # of the group
     how: str = ""  # how values are reduced, "" where they are not
     root: int | None = None  # rank in the group
-    given: list | None = None  # tensors; None where one was not kept
-    splits: list | None = None  # rows for each rank, where they are not equal
+    given: list[Any] | None = None  # tensors; None where one was not kept
+    splits: list[int] | None = None  # rows for each rank, where they are not equal
 
     @property
     def operator(self) -> Operator:
@@ -108,11 +108,11 @@ class Ranks:
     """The traces of the ranks of one run: the one at `path` and, where it is a folder
     rank-N, those beside it."""
 
-    def __init__(self, path):
-        path = Path(path).resolve()
-        beside = path.parent.glob("rank-*") if re.fullmatch(r"rank-\d+", path.name) else []
-        others = sorted(p for p in beside if p != path and (p / "trace.db").exists())
-        self.indexes = [Index(_core.Trace(path), True)]
+    def __init__(self, path: str | Path) -> None:
+        here = Path(path).resolve()
+        beside = here.parent.glob("rank-*") if re.fullmatch(r"rank-\d+", here.name) else []
+        others = sorted(p for p in beside if p != here and (p / "trace.db").exists())
+        self.indexes = [Index(_core.Trace(here), True)]
         for folder in others:
             with suppress(_core.UlpscopeError):  # what cannot be read is missing
                 self.indexes.append(Index(_core.Trace(folder), False))
@@ -134,7 +134,7 @@ class Ranks:
                 if side.rank in found:
                     raise Missing(f"two traces say that they are rank {side.rank} of the group")
                 found[side.rank] = side
-        mine = next(s for s in found.values() if s.rank == group_of(row)[1])
+        mine = next(s for s in found.values() if s.rank == known_group(row)[1])
         return mine, found
 
     def got(self, row: dict[str, Any]) -> list[torch.Tensor]:
@@ -146,15 +146,17 @@ class Index:
     """Where the collectives of one trace are and, where all its calls are looked at (`whole`),
     who used their results later."""
 
-    def __init__(self, trace, whole):
+    def __init__(self, trace: _core.Trace, whole: bool) -> None:
         self.trace = trace
-        self.places = {}  # (step, group) -> sequences in order
-        self.uses = {}  # storage -> (sequence, operator, tensor of the row), in order
-        self.first = {}  # storage -> (sequence, what wrote it) where it was first seen
+        self.places: dict[tuple[int, str], list[int]] = {}  # (step, group) -> sequences in order
+        self.uses: dict[
+            int, list[tuple[int, str, dict[str, Any]]]
+        ] = {}  # storage -> (sequence, operator, tensor of the row), in order
+        self.first: dict[int, tuple[int, Any]] = {}  # storage -> (sequence, what wrote it) where it was first seen
         for sequence in trace.select() if whole else trace.select(ops=COLLECTIVES):
             self._note(trace.call(sequence))
 
-    def _note(self, row):
+    def _note(self, row: dict[str, Any]) -> None:
         if is_paired(row["op"]):
             group = group_of(row)
             if group is not None:
@@ -194,7 +196,7 @@ class Index:
             return [_kept(self.trace, item) for item in items]
         return [self._found_later(row, item) for item in _items(row, "in", at)]
 
-    def _waited(self, row, item):
+    def _waited(self, row: dict[str, Any], item: dict[str, Any]) -> torch.Tensor:
         """A functional collective's result as its wait left it."""
         for sequence, op, use in self.uses.get(item["storage"], ()):
             waited = base(op) == WAIT and use["role"] == "mutated"
@@ -202,7 +204,7 @@ class Index:
                 return _kept(self.trace, use)
         raise Missing("the trace holds no wait_tensor for its result: nobody knows when it stood")
 
-    def _found_later(self, row, item):
+    def _found_later(self, row: dict[str, Any], item: dict[str, Any]) -> torch.Tensor:
         """A result whose end capture did not see, as the first call found it that used it
         after: a program waits before it does. That call may be the backend's own copy out of
         a buffer that came from outside after the collective had begun."""
@@ -215,19 +217,19 @@ class Index:
             if not left and here:
                 return _kept(self.trace, here[0])
             source = next((t["storage"] for t in tensors if t["path"] == "args[1]"), None)
-            since, writer = self.first.get(source, (0, 0))
+            since, writer = self.first.get(source, (0, 0)) if source is not None else (0, 0)
             if left and base(op) == "aten::copy_" and since > row["sequence"] and not writer:
                 return _kept(self.trace, left[0])
             break
         raise Missing("its result was not seen: capture could not tell when it stood")
 
 
-def _same_view(a, b):
+def _same_view(a: dict[str, Any], b: dict[str, Any]) -> bool:
     names = ("dtype", "sizes", "strides", "offset")
     return all(a[n] == b[n] for n in names)
 
 
-def _items(row, role, argument):
+def _items(row: dict[str, Any], role: str, argument: int) -> list[dict[str, Any]]:
     """The rows of the tensors of one argument, in order."""
     prefix = f"args[{argument}]["  # of a tensor alone and of a list of them
     return [t for t in row["tensors"] if t["role"] == role and (t["path"] + "[").startswith(prefix)]
@@ -241,7 +243,7 @@ def content(trace: _core.Trace, item: dict[str, Any]) -> torch.Tensor | None:
     return plain(tensor_of(item, trace.blob))
 
 
-def _kept(trace, item):
+def _kept(trace: _core.Trace, item: dict[str, Any]) -> torch.Tensor:
     found = content(trace, item)
     if found is None:
         raise Missing("the content of its result was not captured")
@@ -260,11 +262,19 @@ def group_of(row: dict[str, Any]) -> tuple[str, int, int] | None:
     return None
 
 
-def _parsed(text):
+def known_group(row: dict[str, Any]) -> tuple[str, int, int]:
+    """`group_of` what tells it. Raises Missing of what does not."""
+    group = group_of(row)
+    if group is None:
+        raise Missing("the trace does not name its process group; capture it again")
+    return group
+
+
+def _parsed(text: Any) -> Any:
     return json.loads(text) if isinstance(text, str) and text else text or {}
 
 
-def _said(argument):
+def _said(argument: Any) -> str:
     """What the trace says of an argument that was not kept; "" of others."""
     return argument.text if isinstance(argument, _core.Value) and argument.kind == "other" else ""
 
@@ -272,7 +282,7 @@ def _said(argument):
 def side_of(trace: _core.Trace, row: dict[str, Any]) -> RankSide:
     """One rank's side of a collective, with what it gave. Of an operator that is not
     known only the name."""
-    side = RankSide(base(row["op"]), *group_of(row))
+    side = RankSide(base(row["op"]), *known_group(row))
     operator = OPERATORS.get(side.op)
     if operator is None:
         return side
@@ -286,11 +296,11 @@ def side_of(trace: _core.Trace, row: dict[str, Any]) -> RankSide:
     return side
 
 
-def _reduction(arguments, operator):
+def _reduction(arguments: list[Any], operator: Operator) -> str:
     """The name of the reduction among the arguments, lower case; "" where there is none."""
     if "reduce" not in operator.kind:
         return ""
     if operator.got is None:
-        return arguments[1].lower()
+        return str(arguments[1]).lower()
     marks = map(_said, arguments)
     return next((m.removeprefix("ReduceOp ") for m in marks if m.startswith("ReduceOp ")), "")

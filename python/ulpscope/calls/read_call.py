@@ -21,10 +21,10 @@ from .functions import references
 from .older import zip_equal
 from .raw_bytes import fit
 from .nested import DeviceAt, TensorAt, substitute
-from .replay import LAZY, BadCall, Call, View, seen_as
+from .replay import LAZY, BadCall, Call, View, is_composite, seen_as
 
 
-def _of_torch(kind, text):
+def _of_torch(kind: str, text: str) -> Any:
     found = getattr(torch, text.removeprefix("torch."), None)
     if not isinstance(found, getattr(torch, kind)):
         raise BadCall(f"{kind} {text} is unknown to this torch")
@@ -91,11 +91,12 @@ def call_from(
     `given`.
     """
     call = bare_call(row, given)
-    if call.composite:
+    if is_composite(call):
         home = {view.device.partition(":")[0] for view in call.views.values()}
         call.autocast = {kind: dtype for kind, dtype in autocast.kinds_of(row).items() if kind in home}
     if derive is not None:
-        call.within = derive, call.function
+        if is_composite(call):
+            call.within = derive, call.function
         call.function = derive(call.function)
     for item in row["tensors"]:
         if item["role"] == "in" and item["storage"] not in call.storages:
@@ -103,7 +104,7 @@ def call_from(
     if any(is_sparse(item) for item in row["tensors"] if item["role"] == "in"):
         return sparse_call(call, row)
     call.live = _live_reader(row, read_blob)
-    if call.composite:
+    if is_composite(call):
         learn(call)
     return call
 
@@ -123,7 +124,7 @@ def bare_call(row: dict[str, Any], given: tuple[list[Any], dict[str, Any]] | Non
         mutated={a["path"]: view_of(a) for a in row["tensors"] if a["role"] == "mutated"},
         row=row,
     )
-    if call.composite:
+    if is_composite(call):
         if call.op in references:
             call.launched, call.function = call.function, references[call.op]
         call.schema = None  # learnt by running
@@ -160,7 +161,7 @@ def sparse_call(call: Call, row: dict[str, Any]) -> Call:
     return made
 
 
-def _seen(call, view):
+def _seen(call: Call, view: View) -> torch.Tensor:
     elements = fit(call.storages[view.storage], view.dtype)
     return seen_as(elements.as_strided(view.sizes, view.strides, view.offset), view.form)
 
@@ -173,14 +174,15 @@ def bytes_of(buffer: bytes | memoryview) -> torch.Tensor:
 
 def is_far(item: dict[str, Any], read_blob: Callable[[int], Any]) -> bool:
     """Whether the storage of `item` is large, and one blob that can be read in parts."""
-    far = isinstance(read_blob, Reader) and item["storage_bytes"] >= contents.LARGE
-    return far and read_blob.has(item["blob"], item["storage_bytes"])
+    if not isinstance(read_blob, Reader) or item["storage_bytes"] < contents.LARGE:
+        return False
+    return read_blob.has(item["blob"], item["storage_bytes"])
 
 
 def stored(items: list[dict[str, Any]], item: dict[str, Any], read_blob: Callable[[int], Any]) -> torch.Tensor:
     """The bytes of the storage of `item`, in its full size. Of device memory a trace keeps the
     parts that calls used: those that `items` name are there, the rest is zero."""
-    if is_far(item, read_blob):
+    if isinstance(read_blob, Reader) and is_far(item, read_blob):
         raw = torch.empty(item["storage_bytes"], dtype=torch.uint8)
         read_blob.fill(item["blob"], 0, raw)
         return raw
@@ -216,7 +218,7 @@ def fill_storage(
         raise BadCall(f"the content of {item['path']} was not captured: {why}")
     for other in call.row["tensors"]:  # of what a view was made of, the view may be kept
         if other["blob"] and other["version"] == item["version"]:
-            if is_far(other, read_blob):
+            if isinstance(read_blob, Reader) and is_far(other, read_blob):
                 fill = partial(read_blob.fill, other["blob"])
                 call.storages.later(item["storage"], item["storage_bytes"], fill)
             else:
@@ -237,11 +239,11 @@ def fill_storage(
     call.made_up = True
 
 
-def _live_reader(row, read_blob):
+def _live_reader(row: dict[str, Any], read_blob: Callable[[int], Any]) -> Callable[[str, str], torch.Tensor | None]:
     """Reads what the captured run itself got for a result or a mutated argument."""
     blobs = {(a["role"], a["path"]): a for a in row["tensors"] if a["role"] != "in"}
 
-    def live(path, role):
+    def live(path: str, role: str) -> torch.Tensor | None:
         item = blobs.get((role, path))
         if item is None or not item["blob"]:
             return None
@@ -250,7 +252,7 @@ def _live_reader(row, read_blob):
     return live
 
 
-def _put_view(elements, view, values):
+def _put_view(elements: torch.Tensor, view: View, values: torch.Tensor) -> None:
     """Writes `values` through a view. Where it shows an element more than once (an expanded
     tensor), the element gets one of the values meant for it."""
     distinct = [min(size, 1) if stride == 0 else size for size, stride in zip_equal(view.sizes, view.strides)]

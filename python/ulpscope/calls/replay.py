@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -28,11 +28,18 @@ from .raw_bytes import fit
 from .shown import Shown
 from .torch_private import neg_view
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+    from .callable import Composite
+
 FUNCTIONAL = "_c10d_functional::"
 
 # Arguments that count or steer rather than being computed with: an optimizer's kernels
 # demand their dtype, and a perturbed step count is another step.
 LEFT_ALONE = {"state_steps", "found_inf", "grad_scale", "lr", "inv_scale"}
+
+
+NO_NUMBERS: dict[str, torch.dtype] = {}  # of an operator, whose schema says what is one
 
 
 class BadCall(Exception):
@@ -65,8 +72,8 @@ class View:
     role: str
     storage: int
     dtype: torch.dtype
-    sizes: tuple
-    strides: tuple
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
     offset: int
     device: str
     argument: str = ""  # the schema's name of the argument
@@ -92,7 +99,7 @@ class View:
         return is_row_major([size for _, size in order], [stride for stride, _ in order])
 
 
-def _form_of(view):
+def _form_of(view: View) -> str:
     """ "float32[2, 3]"."""
     return f"{str(view.dtype).removeprefix('torch.')}{list(view.sizes)}"
 
@@ -103,30 +110,32 @@ class Call(Shown):
 
     sequence: int
     op: str
-    args: list
-    kwargs: dict
-    views: dict = field(default_factory=dict)  # path -> View, before the call
-    results: dict = field(default_factory=dict)  # path -> View, what the call returned
-    mutated: dict = field(default_factory=dict)  # path -> View, as the call left them
+    args: list[Any]
+    kwargs: dict[str, Any]
+    views: dict[str, View] = field(default_factory=dict)  # path -> View, before the call
+    results: dict[str, View] = field(default_factory=dict)  # path -> View, what the call returned
+    mutated: dict[str, View] = field(default_factory=dict)  # path -> View, as the call left them
     storages: Contents = field(default_factory=Contents)  # storage -> uint8 tensor of its bytes
-    row: dict = field(default_factory=dict)  # what the trace says besides
-    live: object = None  # function: View of a result -> tensor on the CPU, or None
+    row: dict[str, Any] = field(default_factory=dict)  # what the trace says besides
+    live: Callable[[str, str], torch.Tensor | None] | None = (
+        None  # function: View of a result -> tensor on the CPU, or None
+    )
     made_up: bool = False  # contents were generated from statistics
-    function: object = None  # what `op` names, unless it was given
+    function: Any = None  # what `op` names, unless it was given
     whole: bool = False  # it may address what lies in a storage around its arguments
     composite: ClassVar[bool] = False  # whether it is a Python callable: `callable`
-    numbers: ClassVar[dict] = {}  # path -> dtype, of results that are Python floats
+    numbers = NO_NUMBERS  # path -> dtype, of results that are Python floats
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.function is None:
             self.function = resolve(self.op)
-        self.schema = getattr(self.function, "_schema", None)
+        self.schema: Any = getattr(self.function, "_schema", None)
         if not isinstance(self.storages, Contents):
             self.storages = Contents(self.storages)
         self.whole |= "::as_strided" in self.op
         self._name_arguments()
 
-    def _name_arguments(self):
+    def _name_arguments(self) -> None:
         names = [a.name for a in self.schema.arguments] if self.schema else []
         for path, view in self.views.items():
             head = path.split("]")[0].split("[")
@@ -135,10 +144,10 @@ class Call(Shown):
             elif len(head) > 1 and int(head[1]) < len(names):
                 view.argument = names[int(head[1])]
 
-    def _shown(self):
+    def _shown(self) -> str:
         return f"call #{self.sequence} {self.op}({', '.join(_form_of(v) for v in self.views.values())})"
 
-    def _titles_and_rows(self):
+    def _titles_and_rows(self) -> tuple[Sequence[str], Iterable[Sequence[Any]]]:
         rows = [("in", p, _form_of(v)) for p, v in self.views.items()] + [
             ("out", p, _form_of(v)) for p, v in self.results.items()
         ]
@@ -166,7 +175,8 @@ class Call(Shown):
 
     def on(self, place: Callable[[str], Any]) -> Callable[..., Any]:
         """What to call on a device; `place(captured device)` names it."""
-        return self.function
+        function: Callable[..., Any] = self.function
+        return function
 
     def value(self, name: str, default: Any = None) -> Any:
         """A non-tensor argument by its name in the schema."""
@@ -183,6 +193,11 @@ class Call(Shown):
 def is_write(argument: Any) -> bool:
     """Whether a schema argument or return is annotated as written."""
     return argument.alias_info is not None and argument.alias_info.is_write
+
+
+def is_composite(call: Call) -> TypeIs[Composite]:
+    """Whether it is a Python callable."""
+    return call.composite
 
 
 @cache
@@ -202,7 +217,7 @@ def unknown(name: str) -> BadCall:
     return _importable(f"operator {name} is unknown here")
 
 
-def _importable(what):
+def _importable(what: str) -> BadCall:
     """BadCall about something that a module of the user's brings."""
     why = not_imported()
     problem = BadCall(
@@ -240,10 +255,10 @@ def all_finite(x: torch.Tensor) -> bool:
 class Bound:
     """Arguments of one run: what to call with, and the tensors by path and storage."""
 
-    args: list
-    kwargs: dict
-    tensors: dict
-    bases: dict
+    args: list[Any]
+    kwargs: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    bases: dict[Any, torch.Tensor]
     grad: bool = False
 
     def run(self, function: Callable[..., Any]) -> Any:
@@ -279,7 +294,7 @@ def held_argument(call: Call, path: str) -> torch.Tensor:
     return seen_as(held.as_strided(view.sizes, view.strides, view.offset), view.form)
 
 
-def _apart(tensor, stride):
+def _apart(tensor: torch.Tensor, stride: int) -> torch.Tensor:
     """The tensor with this stride of its first axis, in memory of its own: what lies between is never touched."""
     rows = torch.empty(tensor.shape[1:], device="meta")
     room = torch.empty((len(tensor) - 1) * stride + rows.numel(), dtype=tensor.dtype, device=tensor.device)
@@ -287,7 +302,7 @@ def _apart(tensor, stride):
     return own.requires_grad_(tensor.requires_grad)
 
 
-def _copied(storages, storage, dtype, where):
+def _copied(storages: Contents, storage: int, dtype: torch.dtype, where: Any) -> torch.Tensor:
     """A copy of a storage on a device. What has to be read is the copy, or goes there in parts."""
     if not storages.is_far(storage):
         return fit(storages[storage], dtype).to(where, copy=True)
@@ -300,7 +315,7 @@ def _copied(storages, storage, dtype, where):
     return base
 
 
-def _seen(base, view, offset):
+def _seen(base: torch.Tensor, view: View, offset: int) -> torch.Tensor:
     """The tensor that `view` is of a flat base."""
     tensor = seen_as(base.as_strided(view.sizes, view.strides, offset), view.form)
     return tensor.requires_grad_() if view.requires_grad else tensor
@@ -313,7 +328,13 @@ def seen_as(tensor: torch.Tensor, form: str) -> torch.Tensor:
     return tensor
 
 
-def _bound(call, tensors, bases, dtype_of, device_of=None):
+def _bound(
+    call: Call,
+    tensors: dict[str, torch.Tensor],
+    bases: dict[Any, torch.Tensor],
+    dtype_of: Callable[..., Any] | None,
+    device_of: Callable[..., Any] | None = None,
+) -> Bound:
     return Bound(
         [substitute(a, tensors, dtype_of, device_of) for a in call.args],
         {k: substitute(a, tensors, dtype_of, device_of) for k, a in call.kwargs.items()},
@@ -358,7 +379,7 @@ class Segment:
 
 def segments(call: Call) -> dict[tuple[int, torch.dtype], Segment]:
     """Segments by (storage, dtype), in argument order."""
-    spans = {}
+    spans: dict[tuple[int, torch.dtype], tuple[int, int, bool]] = {}
     for view in call.views.values():
         key = (view.storage, view.dtype)
         first, last = view.extent()
@@ -436,7 +457,7 @@ def base_name(op: str) -> tuple[str, str]:
 
 def promises_nothing(call: Call) -> bool:
     """Whether the call promises nothing about the values it returns."""
-    only = call.only[0] if call.composite and call.only else base_name(call.op)[1]
+    only = call.only[0] if is_composite(call) and call.only else base_name(call.op)[1]
     return only in UNINITIALISED
 
 

@@ -42,9 +42,11 @@ class UnknownFile(UnreadFile):
 class FileContents:
     """What lies in a file: a value of the kind that arguments of a trace are, and its tensors."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.tensors, self.storages, self.places = [], [], {}
+        self.tensors: list[dict[str, Any]] = []
+        self.storages: list[Any] = []
+        self.places: dict[Any, int] = {}
 
     def value(self, x: Any) -> Any:
         if isinstance(x, torch.Tensor):

@@ -5,10 +5,14 @@ older one has for it. A name without any such way says so when it is used."""
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 
 from .torch_private import private_backend
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = ["accelerator", "autocast_dtype", "device_module", "event", "is_autocast_on", "is_compiling", "real_dtype"]
 
@@ -22,11 +26,11 @@ def _asks_the_compiler() -> bool:
 is_compiling = getattr(torch.compiler, "is_compiling", _asks_the_compiler)  # torch's own is known to its compiler
 
 
-def device_module(device: str | torch.device) -> object:
+def device_module(device: str | torch.device) -> ModuleType:
     """`torch.cuda` and its like."""
-    if hasattr(torch, "get_device_module"):
-        return torch.get_device_module(device)
-    return getattr(torch, torch.device(device).type)
+    here = hasattr(torch, "get_device_module")
+    found: ModuleType = torch.get_device_module(device) if here else getattr(torch, torch.device(device).type)
+    return found
 
 
 def accelerator() -> torch.device | None:
@@ -48,7 +52,7 @@ def event(device: torch.device) -> object:
 def is_autocast_on(device: str) -> bool:
     """Whether operators of a type of device run under autocast in this thread."""
     if hasattr(torch, "get_autocast_dtype"):
-        return torch.is_autocast_enabled(device)
+        return bool(torch.is_autocast_enabled(device))
     ask = {"cpu": "is_autocast_cpu_enabled", "xpu": "is_autocast_xpu_enabled", "cuda": "is_autocast_enabled"}.get(
         device
     )

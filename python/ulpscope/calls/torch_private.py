@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch._ops import OperatorBase, OpOverload, OpOverloadPacket, _OpNamespace
@@ -92,7 +93,7 @@ __all__ = [
 OpNamespace, disable_current_modes, disable_dynamo = _OpNamespace, _disable_current_modes, torch._disable_dynamo
 
 
-def _named(name):
+def _named(name: str) -> Callable[..., Any]:
     """A function of torch._C; where this torch has none of that name, that is raised when it is called."""
     return getattr(torch._C, name, None) or (lambda *args: getattr(torch._C, name)(*args))
 
@@ -114,23 +115,23 @@ skip_one_function_mode = getattr(torch._C, "_skip_one_hop_torch_function", None)
 class _Forced:
     """The keys of this thread, set one by one: for a torch without a guard that does it."""
 
-    def __init__(self, included, excluded):
+    def __init__(self, included: Any, excluded: Any) -> None:
         self._wanted = included, excluded
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self._before = included_keys(), excluded_keys()
         self._set(*self._wanted)
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self._set(*self._before)
 
     @staticmethod
-    def _set(included, excluded):
+    def _set(included: Any, excluded: Any) -> None:
         _change(torch._C._dispatch_tls_set_dispatch_key_included, included_keys(), included)
         _change(torch._C._dispatch_tls_set_dispatch_key_excluded, excluded_keys(), excluded)
 
 
-def _change(tell, now, wanted):
+def _change(tell: Callable[..., Any], now: Any, wanted: Any) -> None:
     for keys, on in ((now - wanted, False), (wanted - now, True)):
         while (key := keys.highestPriorityTypeId()) != DispatchKey.Undefined:
             tell(key, on)
@@ -140,12 +141,14 @@ def _change(tell, now, wanted):
 ForceDispatchKeyGuard = getattr(torch._C, "_ForceDispatchKeyGuard", _Forced)
 
 
-def key_named(name: str) -> DispatchKey:
+def key_named(name: str) -> torch._C.DispatchKey:
     """A key by its name; not each has a name in Python."""
-    return getattr(DispatchKey, name) if hasattr(DispatchKey, name) else torch._C._dispatch_key_parse(name)
+    has = hasattr(DispatchKey, name)
+    key: torch._C.DispatchKey = getattr(DispatchKey, name) if has else torch._C._dispatch_key_parse(name)
+    return key
 
 
-def run_at(function: OpOverload, key: DispatchKey, args: tuple, kwargs: dict) -> object:
+def run_at(function: OpOverload, key: torch._C.DispatchKey, args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
     """What an overload gives at one key, whatever the tensors' own keys are."""
     return function._op_dk(key, *args, **kwargs)
 
@@ -154,13 +157,14 @@ def default_device_mode() -> type:
     """The class of the mode behind `torch.device` as a context and `torch.set_default_device`."""
     from torch.utils._device import DeviceContext
 
-    return DeviceContext
+    mode: type = DeviceContext
+    return mode
 
 
 def key_for_device(device_type: str) -> str:
     """The name of the dispatch key that a type of device has."""
     if hasattr(torch._C, "_dispatch_key_for_device"):
-        return torch._C._dispatch_key_for_device(device_type)
+        return str(torch._C._dispatch_key_for_device(device_type))
     return "PrivateUse1" if device_type == private_backend() else device_type.upper()
 
 
@@ -213,7 +217,7 @@ def parsed_schema(text: str) -> torch.FunctionSchema:
     return torch._C.parse_schema(text)
 
 
-def python_operator(name: str) -> Callable | None:
+def python_operator(name: str) -> Callable[..., Any] | None:
     """The Python function behind an operator of `torch.library.custom_op` ("space::name"), or None."""
     try:
         from torch._library.custom_ops import OPDEFS
@@ -222,7 +226,7 @@ def python_operator(name: str) -> Callable | None:
     return getattr(OPDEFS.get(name), "_init_fn", None)
 
 
-def resolved(packet: OpOverloadPacket, args: tuple, kwargs: dict) -> OpOverload | None:
+def resolved(packet: OpOverloadPacket, args: Sequence[Any], kwargs: dict[str, Any]) -> OpOverload | None:
     """The overload of a packet that takes these arguments; None where none does."""
     if hasattr(torch._C, "_jit_resolve_packet"):
         try:
@@ -243,7 +247,9 @@ class _Met(TorchDispatchMode):
 
     function = None
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         self.function = self.function or func
         raise RuntimeError("met")
 
@@ -265,21 +271,23 @@ def packet_name(function: object) -> str | None:
 
 def is_zerotensor(tensor: torch.Tensor) -> bool:
     """Whether it has no storage at all."""
-    return tensor._is_zerotensor()
+    return bool(tensor._is_zerotensor())
 
 
-def decomposition_table() -> dict:
+def decomposition_table() -> dict[OpOverload, Callable[..., Any]]:
     """Operators and how torch takes them apart; loading it costs a tenth of a second."""
     from torch import _decomp
 
-    return _decomp.decomposition_table
+    table: dict[OpOverload, Callable[..., Any]] = _decomp.decomposition_table
+    return table
 
 
-def core_decompositions() -> dict:
+def core_decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Those that leave only operators of ATen's core set."""
     from torch._decomp import core_aten_decompositions
 
-    return core_aten_decompositions()
+    table: dict[OpOverload, Callable[..., Any]] = core_aten_decompositions()
+    return table
 
 
 def load_decompositions() -> None:
@@ -288,11 +296,12 @@ def load_decompositions() -> None:
     import torch._refs  # noqa: F401
 
 
-def operator_database() -> list:
+def operator_database() -> list[Any]:
     """torch's own samples of each operator. Whatever an import raises where its test helpers cannot be had."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return op_db
+    samples: list[Any] = op_db
+    return samples
 
 
 # ---- the compiler, which takes seconds to load ----
@@ -300,7 +309,7 @@ def operator_database() -> list:
 compiler_name = "torch._dynamo"
 
 
-def set_compiler(module: object) -> None:
+def set_compiler(module: Any) -> None:
     """Stands for torch's compiler in this process, None: nothing does, and torch loads it where it is asked for it."""
     if module is None:
         del sys.modules[compiler_name], torch._dynamo
@@ -319,36 +328,42 @@ def unknown_backend() -> type[Exception]:
     """What is raised for a backend that nobody registered."""
     from torch._dynamo.exc import InvalidBackend
 
-    return InvalidBackend
+    kind: type[Exception] = InvalidBackend
+    return kind
 
 
 def refused_by_compiler() -> type[Exception]:
     """The class of what torch's compiler raises for what it does not compile."""
     from torch._dynamo.exc import TorchDynamoException
 
-    return TorchDynamoException
+    kind: type[Exception] = TorchDynamoException
+    return kind
 
 
-def known_backends(exclude: tuple = ("debug", "experimental")) -> list[str]:
+def known_backends(exclude: tuple[str, ...] = ("debug", "experimental")) -> list[str]:
     """Names of torch.compile's backends but those of these kinds."""
     from torch._dynamo import list_backends
 
-    return list_backends(exclude)
+    names: list[str] = list_backends(exclude)
+    return names
 
 
-def register_backend(function: Callable, name: str) -> None:
+def register_backend(function: Callable[..., Any], name: str) -> None:
     """Makes a backend known to torch.compile."""
     from torch._dynamo import register_backend as register
 
     register(function, name=name)
 
 
-def with_backward(compiler: Callable) -> Callable:
+def with_backward(compiler: Callable[..., Any]) -> Callable[..., Any]:
     """A backend of torch.compile that has this one compile the forward and the backward, each as a graph of its own."""
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    return aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(compiler(graph, inputs)))
+    backend: Callable[..., Any] = aot_autograd(
+        fw_compiler=lambda graph, inputs: make_boxed_func(compiler(graph, inputs))
+    )
+    return backend
 
 
 def inductor_serves(device: str) -> bool:
@@ -363,7 +378,7 @@ def generated_kernels() -> int:
     """How many kernels inductor has generated in this process."""
     from torch._inductor import metrics
 
-    return metrics.generated_kernel_count
+    return int(metrics.generated_kernel_count)
 
 
 def in_this_process_only() -> None:
@@ -373,11 +388,12 @@ def in_this_process_only() -> None:
     torch._inductor.config.compile_threads = 1
 
 
-def indexing_by_tensors() -> contextlib.AbstractContextManager:
+def indexing_by_tensors() -> contextlib.AbstractContextManager[Any]:
     """Inside of it `x[i]` with a tensor without dimensions is an index, as flex attention's functions write it."""
     from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
 
-    return TransformGetItemToIndex()
+    mode: contextlib.AbstractContextManager[Any] = TransformGetItemToIndex()
+    return mode
 
 
 # ---- builds, devices, data, ranks ----
@@ -400,7 +416,8 @@ def data_loader_iterator() -> type:
     """What iterating over a DataLoader gives, of every kind."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-    return _BaseDataLoaderIter
+    kind: type = _BaseDataLoaderIter
+    return kind
 
 
 def default_store() -> object:

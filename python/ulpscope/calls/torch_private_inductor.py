@@ -5,6 +5,7 @@ nothing that torch does not load: Inductor is imported where it is asked for."""
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import torch
 
@@ -58,24 +59,25 @@ def inductor_takes_for_cpu(device_type: str) -> None:
     from torch._inductor.virtualized import V
 
     node = scheduler.BaseSchedulerNode
-    is_cpu = getattr(node, "is_cpu", None)
-    backend = getattr(utils, "get_current_backend", None)
+    is_cpu: Any = getattr(node, "is_cpu", None)
+    backend: Any = getattr(utils, "get_current_backend", None)
 
-    def is_cpu_or_this(self: object) -> bool:
+    def is_cpu_or_this(self: Any) -> bool:
         device = self.get_device()
-        return is_cpu(self) or (device is not None and device.type == device_type)
+        return bool(is_cpu(self)) or (device is not None and device.type == device_type)
 
     def backend_or_cpus(kind: str | None = None) -> str:
         kind = kind or V.graph.get_current_device_or_throw().type
-        return backend("cpu" if kind == device_type else kind)
+        found: str = backend("cpu" if kind == device_type else kind)
+        return found
 
-    in_two_steps = getattr(lowering, "use_two_step_variance", None)
+    in_two_steps: Any = getattr(lowering, "use_two_step_variance", None)
 
-    def in_two_steps_or_cpus(x: object, *args: object, **kwargs: object) -> bool:
+    def in_two_steps_or_cpus(x: Any, *args: object, **kwargs: object) -> bool:
         if x.get_device().type != device_type:
-            return in_two_steps(x, *args, **kwargs)
+            return bool(in_two_steps(x, *args, **kwargs))
         with config.patch(unroll_reductions_threshold=config.cpp.use_two_step_variance_threshold):
-            return in_two_steps(x, *args, **kwargs)
+            return bool(in_two_steps(x, *args, **kwargs))
 
     if in_two_steps is not None and hasattr(config.cpp, "use_two_step_variance_threshold"):
         lowering.use_two_step_variance = in_two_steps_or_cpus
@@ -96,7 +98,7 @@ def fake_convolutions_as_cpus(device_type: str) -> None:
     if theirs is None:  # an older torch has another place for it
         return
 
-    def moved(mode: object, value: object, device: object) -> object:
+    def moved(mode: Any, value: object, device: object) -> object:
         if not isinstance(value, torch.Tensor):
             return value
         with mode:

@@ -4,7 +4,7 @@ win. Serves `judges.answers`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,9 @@ from .foreign import foreign
 from .indices import name_of_one, operator_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from .replay import Call
+    from .arguments import Arguments
 
 WRITES = {
     "scatter",
@@ -46,9 +48,9 @@ def updates(call: Call, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tenso
         return None
 
 
-def _updates(name, arguments, device):
+def _updates(name: str, arguments: Arguments, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     ids = torch.arange(device.numel()).view(device.shape)
-    index = arguments.get("index")
+    index: Any = arguments.get("index")
     if name.startswith("scatter"):
         dim, source = arguments["dim"], arguments.get("src", arguments.get("value"))
         source = torch.as_tensor(source, dtype=device.dtype)
@@ -59,26 +61,27 @@ def _updates(name, arguments, device):
     if name.startswith("put"):
         return _single(index.reshape(-1) % device.numel(), arguments["source"].reshape(-1))
     if name.startswith("index_copy"):
-        indices = [None] * (arguments["dim"] % device.dim()) + [index]
+        indices: list[torch.Tensor | None] = [*[None] * (arguments["dim"] % device.dim()), index]
         return _by_rows(ids, indices, arguments["source"])
     return _by_rows(ids, arguments["indices"], arguments["values"])
 
 
-def _single(places, values):
+def _single(places: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Every element by itself."""
     values = values.expand(places.shape).reshape(-1, 1)
     places = places.reshape(-1, 1)
     return places, values, places[:, 0]
 
 
-def _by_rows(ids, indices, values):
+def _by_rows(
+    ids: torch.Tensor, indices: list[torch.Tensor | None], values: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """What `x[indices] = values` writes."""
-    spread = []
+    spread: list[torch.Tensor | None] = []
     for i in indices:
-        masks = i is not None and i.dtype in (torch.bool, torch.uint8)
-        spread += i.nonzero(as_tuple=True) if masks else [i]
+        spread += i.nonzero(as_tuple=True) if i is not None and i.dtype in (torch.bool, torch.uint8) else [i]
     indexed = [d for d, i in enumerate(spread) if i is not None]
-    shape = torch.broadcast_shapes(*(spread[d].shape for d in indexed))
+    shape = torch.broadcast_shapes(*(i.shape for i in spread if i is not None))
     places = ids[tuple(slice(None) if i is None else i for i in spread)]
     values = values.expand(places.shape)
     # Neighbouring indices leave their axes where they are, others come first.
@@ -87,7 +90,7 @@ def _by_rows(ids, indices, values):
     axes = list(range(first, first + len(shape)))
     rest = [d for d in range(places.dim()) if d not in axes]
     n = torch.Size(shape).numel()
-    rows = lambda t: t.permute(axes + rest).reshape(n, -1)  # noqa: E731
+    rows: Callable[[torch.Tensor], torch.Tensor] = lambda t: t.permute(axes + rest).reshape(n, -1)  # noqa: E731
     places, values = rows(places), rows(values)
     # A row is known by its first element; one without elements is no place.
     return places, values, places[:, 0] if places.shape[1] else places.new_empty(0)
