@@ -105,7 +105,7 @@ _HOMES = {
 _MODULES = ("fuzzing", "reference", "testing")
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     """Loads what needs torch when it is asked for: the programs of this package begin without."""
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
@@ -122,5 +122,5 @@ def __getattr__(name):
     return found
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted([*__all__, "__version__", "__doc__", "__name__", "__file__", "__path__"])

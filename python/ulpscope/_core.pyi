@@ -13,6 +13,7 @@ verdicts: tuple[tuple[str, bool], ...]
 class UlpscopeError(RuntimeError):
     status: str
     where: int
+    advice: str
 
 class NomemError(UlpscopeError): ...
 class ShapeError(UlpscopeError): ...
@@ -391,6 +392,7 @@ class Reroute:
         output: str = "",
         level: int = 1,
         length: int = 50,
+        modules: str | None = None,
     ) -> Reroute: ...
     def leave(self) -> None: ...
     def module(self, path: str, class_name: str) -> int: ...
@@ -419,7 +421,7 @@ class Capture:
         ops: str | None = None,
         debug: bool = False,
         ring_size: int = 0,
-        frames: Sequence[str] = ...,
+        frames: Sequence[tuple[str, bool]] = ...,
         limit: int = 0,
         aten: bool = True,
         births: Births | None = None,
@@ -468,7 +470,7 @@ def product_settle(
     n_inner: int,
     unit: float,
     suspect: tuple[float, float, float, float],
-    again: tuple[float, float, float],
+    again: tuple[float, ...],
 ) -> int: ...
 
 class Watch:

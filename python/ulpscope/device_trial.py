@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +69,7 @@ class Training:
         return loss.detach()
 
 
-def module_of(device: str) -> object:
+def module_of(device: str) -> Any:
     """`torch.cuda` and its like; an empty one where a device has none."""
     return getattr(torch, torch.device(device).type, object())
 

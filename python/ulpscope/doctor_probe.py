@@ -174,7 +174,7 @@ def look_at_import(name: str) -> None:
     import_it(name)
 
 
-QUESTIONS = {
+QUESTIONS: dict[str, Callable[..., Any]] = {
     "torch": look_at_torch,
     "core": look_at_core,
     "glue": look_at_glue,

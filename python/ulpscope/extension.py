@@ -186,7 +186,7 @@ class BuildExtension(cpp_extension.BuildExtension):
         for name, names in shared.items():
             _check_shared(Path(self.get_ext_fullpath(name)), names)
 
-    def _lower(self, extension) -> set[str]:
+    def _lower(self, extension: Extension) -> set[str]:
         own = [d for d in extension.include_dirs if not d.startswith(str(glue.PACKAGE))]
         folder = Path(self.build_temp).absolute() / "lowered" / extension.name
         lowering = Lowering(folder, [d for d in own if "site-packages" not in d])
@@ -220,7 +220,7 @@ def _module_source(folder: Path) -> str:
 # ---- at once
 
 
-def _build_folder(name: str, races: bool, sources: Sequence[str | os.PathLike]) -> Path:
+def _build_folder(name: str, races: bool, sources: Sequence[str | os.PathLike[str]]) -> Path:
     """A folder of its own for each torch and for each place that the sources lie in: copies have one name."""
     places = sorted({str(Path(source).resolve().parent) for source in sources})
     key = repr((glue._torch_build(), glue.fits(), _warp(), races, places))
@@ -242,7 +242,7 @@ def _parsed(lowering: Lowering, lowered: list[str], given: list[str], races: boo
     own = [flag for flag in _flags(races) if "ULPSCOPE_SIM" not in flag]
     if races or not heads.harmless([flag for flag in given if flag not in own]):
         return []
-    files = [Path(path) for path in [*lowered, *lowering.headers.values()]]
+    files = [*map(Path, lowered), *lowering.headers.values()]
     texts = [path.read_text("utf-8", "replace") for path in files if path.is_file()]
     return heads.flags(heads.wanted(texts), own)
 
@@ -307,7 +307,8 @@ def load(
         raise ExtensionError(f"the extension {name} does not compile: {glue._first_error(str(problem))}") from problem
     _check_shared(folder / f"{name}.so", _shared_names(lowering, lowered))
     sim_faults.look_again()
-    return module
+    loaded: ModuleType | str = module
+    return loaded
 
 
 def load_inline(

@@ -67,7 +67,7 @@ def _words(folder: Path, name: str, includes: list[str], sources: list[str]) -> 
     flags = [*extension._flags(False), f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
     libraries = [f"-l{name}" for name in ("c10", "torch_cpu", "torch", "torch_python")]
     link = [*(f"-L{path}" for path in extension.library_paths()[1:]), *libraries]
-    lists = {
+    lists: dict[str, Sequence[object]] = {
         "sources": [*lowered, extension._module_source(folder)],
         "depends": [*sources, *lowering.headers],
         "includes": [*includes, *extension.include_paths(), sysconfig.get_paths()["include"]],

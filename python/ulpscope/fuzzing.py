@@ -11,8 +11,9 @@
 `torch` is torch, whose functions take generators too. docs/how-to/test-a-kernel.md.
 """
 
-from .fuzzer.programs import DEVICE, call, layer, tensor
+from .fuzzer.programs import call, layer, tensor
 from .fuzzer.programs import TORCH as torch
+from .fuzzer.steps import DEVICE
 from .fuzzer.two_sides import fuzz
 from .fuzzer.generators import (
     Generator,

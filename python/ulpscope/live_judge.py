@@ -30,25 +30,25 @@ from .worker import speakable
 class Lines:
     """What the program says, taken in by a thread: it may end while a call is judged."""
 
-    def __init__(self, folder):
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.queue = queue.SimpleQueue()
+        self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.parent = os.getppid()
         threading.Thread(target=self._listen, daemon=True).start()
         threading.Thread(target=self._watch, daemon=True).start()
 
-    def _listen(self):
+    def _listen(self) -> None:
         for line in sys.stdin:
             self.queue.put(json.loads(line))
         self._gone()
 
-    def _watch(self):
+    def _watch(self) -> None:
         """A child of the program may hold the other end open when that is gone."""
         while os.getppid() == self.parent:
             time.sleep(1)
         self._gone()
 
-    def _gone(self):
+    def _gone(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         os._exit(0)
 
@@ -56,7 +56,7 @@ class Lines:
 class PlaceInWork:
     """What is in work, for the program to read where this process is gone."""
 
-    def __init__(self, folder, limit):
+    def __init__(self, folder: str, limit: float) -> None:
         self.number = os.open(os.path.join(folder, "judge.at"), os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
         self.limit, self.size = limit, 0
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -79,7 +79,7 @@ class PlaceInWork:
 class Out:
     """Lines to the program, on what was standard output: operators may print."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.number = os.dup(1)
         os.dup2(2, 1)
 

@@ -57,7 +57,7 @@ def ulpscope_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
             raise pytest.UsageError(f"{request.node.nodeid}: the ulpscope marker knows {', '.join(KEYS)}, not {what}")
         defaults.update(mark.kwargs)
 
-    def check(fn, reference, *args, **kwargs):
+    def check(fn: Callable[..., Any], reference: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         given = {key: kwargs.pop(key) for key in KEYS if key in kwargs and key != "device"}
         how = {**defaults, **given}
@@ -71,10 +71,11 @@ def ulpscope_check(request: pytest.FixtureRequest) -> Callable[..., Any]:
 class ResultRecorder:
     """Collects the judged calls of a session and writes OUT/result.db at its end."""
 
-    def __init__(self, config):
+    def __init__(self, config: pytest.Config) -> None:
         self.out = config.getoption("--ulpscope-report")
         self.worker = getattr(config, "workerinput", None) is not None
-        self.rows, self.test, self.failed = [], "", ""
+        self.rows: list[Any] = []
+        self.test = self.failed = ""
         self.start = time.monotonic()
 
     @pytest.hookimpl(tryfirst=True)
@@ -119,7 +120,8 @@ class ResultRecorder:
 
         LISTENERS.remove(self.hear)
         if self.worker:
-            session.config.workeroutput[SENT] = self.rows
+            config: Any = session.config  # with what pytest-xdist puts there
+            config.workeroutput[SENT] = self.rows
             return
         try:
             self.write(session.config)

@@ -20,7 +20,7 @@ from .calls import functions as _functions
 from .executors.registered import find, register, registered
 
 
-def _hand(op, path):
+def _hand(op: str, path: str) -> str:
     """Writes the reference of an operator for the process that judges beside this one."""
     from .session import handed
 

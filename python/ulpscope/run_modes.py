@@ -18,12 +18,13 @@ import threading
 from math import isnan
 from multiprocessing import process
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import _core
 from .calls.foreign import INSTALLED, unhurt
 from .program import capture, cuda_as, hooks, observing, reroute
-from .program.live import NO_ROOM, live_check
+from .program.live import live_check
+from .program.live_process import NO_ROOM
 from .program.nan import nan_tracker
 from .program.waiting import Waiting
 from .watching.watch_found import FoundWatches
@@ -38,7 +39,7 @@ class Nan:
     it has seen, `n_found`, `said`, sentences on what it found and of how much of it they tell,
     and `kept`, a folder with more."""
 
-    def __init__(self, options):
+    def __init__(self, options: dict[str, str]) -> None:
         self.mode = nan_tracker(
             ops=options.get("ops"),
             steps=options.get("steps"),
@@ -64,7 +65,7 @@ class Nan:
         return [birth.sentence + _own_line(birth.stack) for birth in births], len(births)
 
 
-def _own_line(stack):
+def _own_line(stack: Any) -> str:
     """Where in the program: the innermost line of a stack that is of no installed package."""
     for file, line, function in stack:
         if not file.startswith("<") and not any(f"/{part}/" in file for part in INSTALLED):
@@ -75,7 +76,7 @@ def _own_line(stack):
 class _Checked(live_check):
     """Waits at its end: what is said then is said for good."""
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: Any) -> Literal[False]:
         super().__exit__(*raised)
         told = Waiting()
         if sys.stderr.isatty():  # logs are the program's
@@ -91,7 +92,7 @@ class Check:
     """`--check`, as `Nan`. All verdicts go to OUT. `left`: what was not judged, a line, and how many
     calls that neither `--allow` accepts nor `--budget` left out."""
 
-    def __init__(self, options):
+    def __init__(self, options: dict[str, str]) -> None:
         self.out = options.get("out", "ulpscope-out")
         self.allowed = options.get("allow")  # a pattern; "*": all
         self.budget = "budget" in options
@@ -122,7 +123,7 @@ class Check:
         return Path(self.out) / mode.out.relative_to(mode.output) if mode.out else ""
 
     def said(self, most: int) -> tuple[list[str], int]:
-        alike = {}
+        alike: dict[Any, list[Any]] = {}
         for finding in self.mode.so_far():
             key = finding.op, finding.phase, finding.verdict, finding.output, finding.cause
             alike.setdefault(key, []).append(finding)
@@ -139,13 +140,13 @@ class Check:
         open_ = [n for _, why, n in others if not (self.budget and why == NO_ROOM or _core.unjudged_told(why))]
         return line, sum(open_)
 
-    def _accepts(self, op):
+    def _accepts(self, op: str) -> bool:
         if self.allowed is None or not op:
             return self.allowed == "*"
         return _core.match_pattern(self.allowed, op)
 
 
-def _placed(findings):
+def _placed(findings: list[Any]) -> str:
     """The sentence on the worst of some that are alike, with where they were."""
     worst = min(findings, key=lambda f: float("-inf") if isnan(f.effective_bits) else f.effective_bits)
     steps = sorted({f.step for f in findings})
@@ -158,9 +159,9 @@ def _placed(findings):
     return f"{', '.join(where)}: {worst.sentence}{calls}"
 
 
-def _steps(steps):
+def _steps(steps: list[int]) -> str:
     """ "step 3", "steps 0-4,7", of rising numbers."""
-    spans = []
+    spans: list[list[int]] = []
     for step in steps:
         if spans and step == spans[-1][1] + 1:
             spans[-1][1] = step
@@ -174,7 +175,7 @@ def _steps(steps):
 class Watched:
     """`--watch`, as `Nan`. What was watched goes to a file where one is asked for."""
 
-    def __init__(self, options):
+    def __init__(self, options: dict[str, str]) -> None:
         self.mode = FoundWatches(options.get("watch"), options.get("watch_log"), options.get("tensorboard"))
 
     @property
@@ -196,14 +197,14 @@ class Watched:
         return [event.sentence for event in told], len(alarms) - len(again) + len(told)
 
 
-def _left(one):
+def _left(one: Any) -> tuple[str, int]:
     """What a mode did not judge or watch, a line, and how many calls of it decide the exit code."""
     if isinstance(one.mode, FoundWatches):
         return one.mode.not_watched(), 0
     return one.left() if isinstance(one, Check) else ("", 0)
 
 
-def _unmatched(one):
+def _unmatched(one: Any) -> str:
     """Globs of `ops` that no operator met, as text."""
     return ", ".join(getattr(one.mode, "scope", None) and one.mode.scope.unmatched or [])
 
@@ -242,15 +243,15 @@ def pretend(device: str) -> None:
 class ModesRun:
     """The modes of this process."""
 
-    def __init__(self, reports):
+    def __init__(self, reports: str) -> None:
         self.reports = Path(reports)
         self.names, self.options = read_options(reports)
-        self.modes = {}
-        self.rerouted = []
-        self.owner = None
-        self.ranks = None
-        self.steps = None
-        self.told = {}  # what was found as it was told last
+        self.modes: dict[str, Any] = {}
+        self.rerouted: list[Any] = []
+        self.owner: int | None = None
+        self.ranks: hooks.JoinedRanks | None = None
+        self.steps: hooks.Steps | None = None
+        self.told: dict[str, Any] = {}  # what was found as it was told last
         self.died = False  # the program ends by itself, and not well
 
     def enter(self) -> None:
@@ -272,7 +273,7 @@ class ModesRun:
         atexit.register(self.leave)
         self._watch_exit()
 
-    def _from_environment(self):
+    def _from_environment(self) -> list[Any]:
         """The modes that variables ask for, entered."""
         entered = reroute.from_environment()
         observed = observing.observe.from_environment()
@@ -284,10 +285,11 @@ class ModesRun:
     def watch_children(self, started: bool) -> None:
         """A child that multiprocessing started does one thing: where that is fetching batches
         it enters no mode. `started`: this process is such a child itself."""
-        original = process.BaseProcess._bootstrap
+        base: Any = process.BaseProcess
+        original = base._bootstrap
 
         @functools.wraps(original)
-        def bootstrap(child, *args, **kwargs):
+        def bootstrap(child: Any, *args: Any, **kwargs: Any) -> Any:
             self.forked()
             target = getattr(child, "_target", None)
             if getattr(target, "__name__", "") != "_worker_loop":
@@ -295,7 +297,7 @@ class ModesRun:
                     self.enter()
             return original(child, *args, **kwargs)
 
-        process.BaseProcess._bootstrap = bootstrap
+        base._bootstrap = bootstrap
 
     def forked(self) -> None:
         """This process is the child of one that was in the modes: they are not its own."""
@@ -310,13 +312,13 @@ class ModesRun:
         self.modes, self.told = {}, {}
         self.died = False
 
-    def _watch_exit(self):
+    def _watch_exit(self) -> None:
         """A program that leaves by os._exit runs no handlers: then it runs ours. Of a SystemExit
         handlers do not learn whether all went well: the extension looks at it."""
         original = os._exit
 
         @functools.wraps(original)
-        def exit_now(status):
+        def exit_now(status: int) -> None:
             self.died |= status != 0
             if os.getpid() == self.owner and (self.modes or self.rerouted):
                 ending = threading.Thread(target=self.leave, daemon=True)
@@ -324,18 +326,20 @@ class ModesRun:
                 ending.join(EXIT_S)
             original(status)
 
-        os._exit = exit_now
+        place: Any = os
+        place._exit = exit_now
         leave = sys.exit
 
         @functools.wraps(leave)
-        def exit_later(*args):
+        def exit_later(*args: Any) -> None:
             try:
                 leave(*args)
             except SystemExit:  # before Python 3.12 it becomes an object only where it is looked at
                 raise
 
-        sys.exit = exit_later
-        _core.watch_exit(threading.main_thread().ident)
+        other: Any = sys
+        other.exit = exit_later
+        _core.watch_exit(threading.main_thread().ident or 0)
 
     def leave(self) -> None:
         """The program ends: the modes with it, and what they found is told."""
@@ -384,7 +388,7 @@ class ModesRun:
             *mode.said_calls(MOST_SAID),
         )
 
-    def report(self, name: str, *words: str) -> None:
+    def report(self, name: str, *words: object) -> None:
         """A file of words for the launcher, whole or not at all."""
         path, part = (self.reports / f"{kind}-{name}-{os.getpid()}" for kind in ("told", "part"))
         part.write_bytes(b"".join(os.fsencode(f"{w}".replace("\0", " ")) + b"\0" for w in words))

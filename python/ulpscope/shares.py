@@ -37,7 +37,7 @@ def found(environment: Mapping[str, str]) -> bool:
 class ShareRanks:
     """Who this is, and the store. torchrun's agent has one; else rank 0 does."""
 
-    def __init__(self, environment):
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self.rank, self.n = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         self.local = int(environment.get("LOCAL_RANK", 0))
         self.n_local = int(environment.get("LOCAL_WORLD_SIZE", 1))
@@ -68,30 +68,31 @@ class ShareRanks:
 class Area:
     """The shares of one OUT, as far as this rank knows."""
 
-    def __init__(self, out):
+    def __init__(self, out: str) -> None:
         self.key = hashlib.blake2b(out.encode(errors="surrogateescape"), digest_size=6).hexdigest()
         self.n = 0
         self.fresh = True  # shares that nobody had yet may be left
         self.i_freed = 0  # of the shares given away again, what was looked at
-        self.open = set()  # rank 0: claimed and not done
+        self.open: set[int] = set()  # rank 0: claimed and not done
         self.seen = 0  # rank 0: how many were claimed
-        self.nobodys = {}  # rank 0: share -> since when nobody is known to have it
-        self.freed = {}  # rank 0: share -> its last place in the list of those given away again
+        self.nobodys: dict[int, float] = {}  # rank 0: share -> since when nobody is known to have it
+        self.freed: dict[int, int] = {}  # rank 0: share -> its last place in the list of those given away again
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> str:
         return f"{self.key}/{name}"
 
 
 class Pulse(threading.Thread):
     """Beats, listens to the beats of others, and in rank 0 gives away what the dead had."""
 
-    def __init__(self, ranks):
+    def __init__(self, ranks: ShareRanks) -> None:
         super().__init__(daemon=True)
         self.ranks, self.store = ranks, ranks.connect(False)
         self.others = range(1, ranks.n) if ranks.rank == 0 else range(1)
-        self.heard = {}  # rank -> (beats, when they were another number)
-        self.dead, self.absent = set(), set(self.others)
-        self.areas = {}
+        self.heard: dict[int, tuple[int, float]] = {}  # rank -> (beats, when they were another number)
+        self.dead: set[int] = set()
+        self.absent = set(self.others)
+        self.areas: dict[str, Area] = {}
         self.ends, self.lost = threading.Event(), False
 
     def run(self) -> None:
@@ -145,7 +146,7 @@ class Pulse(threading.Thread):
 class Shares:
     """Answers the program."""
 
-    def __init__(self, ranks):
+    def __init__(self, ranks: ShareRanks) -> None:
         self.ranks = ranks
         self.host = ranks.rank == 0 and not ranks.agent
         self.store = ranks.connect(self.host)
@@ -158,7 +159,7 @@ class Shares:
     def mine(self, key: str) -> bool:
         """Whether this rank is the first to put itself under a key."""
         me = str(self.ranks.rank)
-        return self.store.compare_set(key, "", me).decode() == me
+        return bool(self.store.compare_set(key, "", me).decode() == me)
 
     def claim(self, area: Area, n: int) -> int:
         """A share below `n`. 0: the time is over, and none is wanted."""
@@ -166,7 +167,7 @@ class Shares:
         if n == 0:
             return OVER if self.ranks.rank > 0 or self.all_left(area) else LATER
         while area.fresh:
-            share = self.store.add(area["next"], 1) - 1
+            share = int(self.store.add(area["next"], 1)) - 1
             area.fresh = share < n
             if area.fresh and self.mine(area[f"of/{share}"]):
                 return share
@@ -213,8 +214,8 @@ class Shares:
         try:
             if word in ("claim", "done"):
                 number, _, out = rest.partition(" ")
-                return getattr(self, word)(self.area(out), int(number))
-            return getattr(self, word)(self.area(rest))
+                return int(getattr(self, word)(self.area(out), int(number)))
+            return int(getattr(self, word)(self.area(rest)))
         except RuntimeError:  # the store is gone
             return LOST
 

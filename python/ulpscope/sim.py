@@ -21,6 +21,7 @@ import atexit
 import ctypes
 import os
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -107,46 +108,51 @@ from .sim_random import (  # noqa: F401
     set_rng_state_all,
 )
 
+if TYPE_CHECKING:
+    import datetime
+
 
 class _NoEvent:
     """For a torch without events of its own: the device is done as soon as it is asked."""
 
-    def __init__(self, *_, **__):
+    def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def record(self, stream=None):
+    def record(self, stream: Any = None) -> None:
         """Nothing is pending that it could stand behind."""
 
     wait = synchronize = record
 
-    def query(self):
+    def query(self) -> bool:
         return True
 
 
 class Stream(torch.Stream):
     """A queue of commands: those in it run one after the other. Streams of priority below 0 begin first."""
 
-    def __new__(cls, device=None, priority: int = 0, **kwargs):
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
         if kwargs:
-            return super().__new__(cls, **kwargs)
-        return super().__new__(cls, device=torch.device("sim", _index(device)), priority=priority)
+            made: Stream = super().__new__(cls, **kwargs)
+        else:
+            made = super().__new__(cls, device=torch.device("sim", _index(device)), priority=priority)
+        return made
 
 
 class _AnyEvent(type):
-    def __instancecheck__(cls, it) -> bool:
+    def __instancecheck__(cls, it: object) -> bool:
         return isinstance(it, torch.Event) and it.device.type == "sim"
 
 
 class _Event(metaclass=_AnyEvent):  # torch.Event asks for itself where it is given another one
     """A point in a stream, to wait for or, with ``enable_timing``, to measure from."""
 
-    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False):
+    def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
         return torch.Event(device="sim", enable_timing=enable_timing, blocking=blocking, interprocess=interprocess)
 
 
 Event = _Event if hasattr(torch, "Event") else _NoEvent
 if not hasattr(torch, "accelerator"):  # an older torch makes its streams otherwise
-    Stream = torch.Stream  # noqa: F811
+    globals()["Stream"] = torch.Stream
 
 
 class _Schedule(ctypes.Structure):  # usc_sim_schedule_options
@@ -191,7 +197,7 @@ def _register_ranks() -> None:
     if not torch.distributed.is_available():
         return
 
-    def make(store, rank: int, size: int, timeout):
+    def make(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
         lib = ctypes.PyDLL(str(glue.ready("simccl")))
         lib.usc_glue_simccl_make.restype = ctypes.py_object
         lib.usc_glue_simccl_make.argtypes = [ctypes.py_object, ctypes.c_int, ctypes.c_int, ctypes.c_double]
@@ -220,7 +226,7 @@ def _register() -> None:
 # ---- what torch asks of a device module ------------------------------------------------
 
 
-def _index(device=None) -> int:
+def _index(device: Any = None) -> int:
     if isinstance(device, int):
         return device
     index = torch.device(device).index if device is not None else None
@@ -249,11 +255,11 @@ def _is_in_bad_fork() -> bool:
 
 def device_count() -> int:
     sim_properties.see_devices()
-    return _lib_glue.usc_glue_sim_device_count()
+    return int(_lib_glue.usc_glue_sim_device_count())
 
 
 def current_device() -> int:
-    return _lib_glue.usc_glue_sim_current_device()
+    return int(_lib_glue.usc_glue_sim_current_device())
 
 
 def set_device(device: object) -> None:
@@ -264,14 +270,14 @@ def set_device(device: object) -> None:
 class device:
     """Context manager that changes the current device."""
 
-    def __init__(self, device):
+    def __init__(self, device: Any) -> None:
         self._wanted = _index(device)
 
     def __enter__(self) -> None:
         self._before = current_device()
         set_device(self._wanted)
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         set_device(self._before)
 
 
@@ -321,7 +327,7 @@ class stream:
         if self._wanted is not None:
             self._wanted.__enter__()
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._wanted is not None:
             self._wanted.__exit__(*error)
 
@@ -337,7 +343,7 @@ def set_launch_blocking(on: bool) -> None:
 
 
 def launch_blocking() -> bool:
-    return _lib.usc_sim_launch_blocking()
+    return bool(_lib.usc_sim_launch_blocking())
 
 
 def has_profiler() -> bool:
@@ -373,7 +379,7 @@ class schedule:
     def __enter__(self) -> schedule:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.off()
 
 

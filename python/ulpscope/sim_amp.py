@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,7 +23,13 @@ class autocast(torch.amp.autocast_mode.autocast):
         super().__init__("sim", enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
 
 
-class GradScaler(getattr(torch.amp, "GradScaler", object)):  # older torch has CUDA's alone
+if TYPE_CHECKING:
+    from torch.amp import GradScaler as _Scaler
+else:
+    _Scaler = getattr(torch.amp, "GradScaler", object)  # older torch has CUDA's alone
+
+
+class GradScaler(_Scaler):
     """``torch.amp.GradScaler("sim", ...)``."""
 
     def __init__(
@@ -36,11 +43,13 @@ class GradScaler(getattr(torch.amp, "GradScaler", object)):  # older torch has C
         super().__init__("sim", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
 
 
-def custom_fwd(fwd: Callable | None = None, *, cast_inputs: torch.dtype | None = None) -> Callable:
+def custom_fwd(fwd: Callable[..., Any] | None = None, *, cast_inputs: torch.dtype | None = None) -> Callable[..., Any]:
     """Of an autograd function: runs as autocast has it, or with its floats cast and autocast off."""
-    return torch.amp.custom_fwd(fwd, device_type="sim", cast_inputs=cast_inputs)
+    made: Callable[..., Any] = torch.amp.custom_fwd(fwd, device_type="sim", cast_inputs=cast_inputs)
+    return made
 
 
-def custom_bwd(bwd: Callable) -> Callable:
+def custom_bwd(bwd: Callable[..., Any]) -> Callable[..., Any]:
     """Its backward, in the state of its forward."""
-    return functools.partial(torch.amp.custom_bwd, device_type="sim")(bwd)
+    made: Callable[..., Any] = functools.partial(torch.amp.custom_bwd, device_type="sim")(bwd)
+    return made

@@ -12,13 +12,14 @@ import ctypes
 import sys
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 PRECISIONS = ("none", "ieee", "tf32")
 _PRODUCTS = {"matmul": 1, "conv": 2}  # usc_sim_product
 
-_lib = None  # use() sets it
+_lib: Any = None  # use() sets it
 
 
 class _Precision(types.ModuleType):
@@ -31,7 +32,7 @@ class _Precision(types.ModuleType):
     def effective(self) -> str:
         """What it comes to."""
         if self.wanted != "none":
-            return self.wanted
+            return str(self.wanted)
         return self.above.effective() if self.above is not None else "ieee"
 
     @property
@@ -72,7 +73,7 @@ class _Backend(_Precision):
             one.__dict__["wanted"] = "none"
         self.fp32_precision = "tf32" if on else "ieee"
 
-    def set_flags(self, allow_tf32: bool | None = None, fp32_precision: str | None = None) -> tuple:
+    def set_flags(self, allow_tf32: bool | None = None, fp32_precision: str | None = None) -> tuple[str, ...]:
         """Sets what is given; returns what there was, for restore()."""
         before = tuple(one.wanted for one in (self, matmul, conv))
         if allow_tf32 is not None:
@@ -81,7 +82,7 @@ class _Backend(_Precision):
             self.fp32_precision = fp32_precision
         return before
 
-    def restore(self, before: tuple) -> None:
+    def restore(self, before: tuple[str, ...]) -> None:
         for one, wanted in zip((self, matmul, conv), before):  # noqa: B905 (as old as Python 3.9)
             one.__dict__["wanted"] = wanted
         _tell()

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.optim import optimizer as _optimizer
@@ -14,7 +15,8 @@ from torch.optim import optimizer as _optimizer
 from .calls.older import zip_equal
 from .sim_memory import _Error
 
-_lib = _changed = None  # use() sets them
+_lib: Any = None  # use() sets them
+_changed: Any = None
 _counts_steps = False
 
 
@@ -75,7 +77,7 @@ def use(lib: ctypes.CDLL, changed: Callable[[], None]) -> None:
     lib.usc_sim_fault_set_step.argtypes = lib.usc_sim_fault_set_rank.argtypes = [ctypes.c_int64]
     lib.usc_sim_fault_step.restype = ctypes.c_int64
     lib.usc_sim_fault_storage_lost.restype = ctypes.c_bool
-    lib.usc_sim_bug.argtypes = [ctypes.c_size_t] + 3 * [ctypes.POINTER(ctypes.c_char_p)]
+    lib.usc_sim_bug.argtypes = [ctypes.c_size_t, *3 * [ctypes.POINTER(ctypes.c_char_p)]]
     lib.usc_sim_bug.restype = ctypes.c_bool
     lib.usc_sim_fault_set_rank(int(os.environ.get("RANK", "0")) if os.environ.get("RANK", "0").isdigit() else 0)
 
@@ -102,14 +104,14 @@ class Fault:
             _lib.usc_sim_fault_remove(i)
         self._ids = []
 
-    def fired(self) -> list[dict]:
+    def fired(self) -> list[dict[str, Any]]:
         """Its rows of :func:`faults_fired`."""
         return [_row(f) for f in _planted() if f.id in self._ids]
 
     def __enter__(self) -> Fault:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
     def __repr__(self) -> str:
@@ -137,7 +139,7 @@ def plant(text: str) -> Fault:
     return _planted_now(first.value, text)
 
 
-def faults_from(path: str | os.PathLike) -> Fault:
+def faults_from(path: str | os.PathLike[str]) -> Fault:
     """Plants the faults of a file of lines of JSON: ``{"ops": PATTERN, "kind": NAME, "output": 0,
     "params": {...}, "when": {...}, "where": {...}}`` or ``{"bug": NAME}``. All of them or none."""
     name, first, error = os.fspath(path), ctypes.c_int64(), _Error()
@@ -171,13 +173,13 @@ def clear_faults() -> None:
     _lib.usc_sim_fault_clear()
 
 
-def faults_fired() -> list[dict]:
+def faults_fired() -> list[dict[str, Any]]:
     """One row for each planted fault, in the order of planting: ``calls`` of matching
     operators, on how many it ``fired``, and on how many of these it ``changed`` a bit."""
     return [_row(f) for f in _planted()]
 
 
-def _row(f: _Fault) -> dict:
+def _row(f: _Fault) -> dict[str, Any]:
     return {
         "fault": f.text.decode(),
         "pattern": f.pattern.decode(),
@@ -207,7 +209,7 @@ def bugs() -> dict[str, tuple[str, str]]:
     rows: dict[str, tuple[str, str]] = {}
     texts = [ctypes.c_char_p() for _ in range(3)]
     while _lib.usc_sim_bug(len(rows), *(ctypes.byref(t) for t in texts)):
-        name, faults, link = (t.value.decode() for t in texts)
+        name, faults, link = ((t.value or b"").decode() for t in texts)
         rows[name] = (faults, link)
     return rows
 
@@ -228,11 +230,13 @@ def _count_steps() -> None:
 
 
 def _info(kind: int) -> _Info:
-    return _lib.usc_sim_fault_info_of(kind).contents
+    info: _Info = _lib.usc_sim_fault_info_of(kind).contents
+    return info
 
 
 def _planted() -> list[_Fault]:
-    found, one = [], _Fault()
+    found: list[_Fault] = []
+    one = _Fault()
     while _lib.usc_sim_fault_get(len(found), ctypes.byref(one)):
         found.append(one)
         one = _Fault()

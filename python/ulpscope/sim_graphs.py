@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ class _Stream(ctypes.Structure):  # usc_sim_stream
     _fields_ = [("device", ctypes.c_int), ("id", ctypes.c_int64)]
 
 
-_lib = _sim = None  # use() sets them
+_lib: Any = None  # use() sets them
+_sim: Any = None
 _pools = itertools.count(1)
 
 
@@ -42,7 +44,7 @@ def _current() -> _Stream:
 
 
 def is_current_stream_capturing() -> bool:
-    return _lib.usc_sim_capturing(_current())
+    return bool(_lib.usc_sim_capturing(_current()))
 
 
 def graph_pool_handle() -> tuple[int, int]:
@@ -56,7 +58,8 @@ class SimGraph:
 
     def __init__(self, keep_graph: bool = False):
         self._graph = ctypes.c_void_p()
-        self._on = self._pool = None
+        self._on: _Stream | None = None
+        self._pool: object = None
 
     def capture_begin(self, pool: object = None, capture_error_mode: str = "global") -> None:
         if self._graph or self._on:
@@ -86,17 +89,17 @@ class SimGraph:
         freed, self._graph = self._graph, ctypes.c_void_p()
         _lib.usc_sim_graph_free(freed)
 
-    def pool(self) -> tuple[int, int] | None:
+    def pool(self) -> Any:
         return self._pool
 
     def __len__(self) -> int:
         """How many kernels and copies it has."""
-        return _lib.usc_sim_graph_size(self._graph) if self._graph else 0
+        return int(_lib.usc_sim_graph_size(self._graph)) if self._graph else 0
 
     def __bool__(self) -> bool:
         return True
 
-    def __del__(self):
+    def __del__(self) -> None:
         self.reset()
 
 
@@ -125,7 +128,7 @@ class graph:
             self._stream.__exit__(None, None, None)
             raise
 
-    def __exit__(self, kind: type | None, *error) -> None:
+    def __exit__(self, kind: type | None, *error: object) -> None:
         try:
             self._graph.capture_end()
         except RuntimeError:
@@ -145,7 +148,7 @@ def _tensors(nested: object) -> list[torch.Tensor]:
 class _Captured:
     """One callable: its graphs of forward and backward, and the memory that they read and write."""
 
-    def __init__(self, call: Callable, arguments: tuple, n_warmups: int, unused: bool):
+    def __init__(self, call: Callable[..., Any], arguments: tuple[Any, ...], n_warmups: int, unused: bool) -> None:
         self.inputs = _tensors(arguments)
         if len(self.inputs) != len(tree_flatten(arguments)[0]):
             raise TypeError(
@@ -167,38 +170,41 @@ class _Captured:
         self.outputs = leaves
         wanting = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
         self.given = [torch.empty_like(t) for t in wanting]
-        self.gradients = []
+        self.gradients: Sequence[torch.Tensor | None] = []
         if wanting and self.sources:
             with graph(self.backward):
                 self.gradients = self._gradients(wanting, self.given)
         self.wanting = [any(t is w for w in wanting) for t in leaves]
 
-    def _gradients(self, wanting: list, given: list) -> tuple:
-        return torch.autograd.grad(wanting, self.sources, given, allow_unused=self.unused)
+    def _gradients(self, wanting: list[torch.Tensor], given: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+        gradients: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+            wanting, self.sources, given, allow_unused=self.unused
+        )
+        return gradients
 
 
-def _graphed(captured: _Captured) -> Callable:
+def _graphed(captured: _Captured) -> Callable[..., Any]:
+    def gradients_of(ctx: object, *given: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        wanted = [t for t, wants in zip(given, captured.wanting) if wants]  # noqa: B905
+        for own, t in zip(captured.given, wanted):  # noqa: B905
+            if own.data_ptr() != t.data_ptr():
+                own.copy_(t)
+        captured.backward.replay()
+        found = iter(captured.gradients)
+        all_sources = (*captured.inputs, *captured.parameters)
+        gradients = [next(found) if t.requires_grad else None for t in all_sources]
+        return tuple(None if t is None else t.detach() for t in gradients)
+
     class Graphed(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: object, *arguments: torch.Tensor) -> tuple:
+        def forward(ctx: object, *arguments: torch.Tensor) -> tuple[torch.Tensor, ...]:
             for own, t in zip(captured.inputs, arguments):  # noqa: B905 (as old as Python 3.9)
                 if own.data_ptr() != t.data_ptr():
                     own.copy_(t)
             captured.forward.replay()
             return tuple(t.detach() for t in captured.outputs)
 
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx: object, *given: torch.Tensor) -> tuple:
-            wanted = [t for t, wants in zip(given, captured.wanting) if wants]  # noqa: B905
-            for own, t in zip(captured.given, wanted):  # noqa: B905
-                if own.data_ptr() != t.data_ptr():
-                    own.copy_(t)
-            captured.backward.replay()
-            found = iter(captured.gradients)
-            all_sources = (*captured.inputs, *captured.parameters)
-            gradients = [next(found) if t.requires_grad else None for t in all_sources]
-            return tuple(None if t is None else t.detach() for t in gradients)
+        backward = staticmethod(torch.autograd.function.once_differentiable(gradients_of))
 
     def call(*arguments: object) -> object:
         out = Graphed.apply(*_tensors(arguments), *captured.parameters)
@@ -208,12 +214,12 @@ def _graphed(captured: _Captured) -> Callable:
 
 
 def make_graphed_callables(
-    callables: Callable | tuple[Callable, ...],
-    sample_args: tuple,
+    callables: Any,
+    sample_args: tuple[Any, ...],
     num_warmup_iters: int = 3,
     allow_unused_input: bool = False,
     pool: object = None,  # torch.cuda's; each graph keeps its own memory here
-) -> Callable | tuple[Callable, ...]:
+) -> Any:
     """``callables``, modules or functions of tensors, whose forward and backward are replayed. The tensors of
     ``sample_args`` are the memory that they read; a module in another mode (train or eval) than then runs as it is."""
     single = not isinstance(callables, tuple)
@@ -228,7 +234,7 @@ def make_graphed_callables(
     return made[0] if single else tuple(made)
 
 
-def _placed(module: torch.nn.Module, replayed: Callable) -> torch.nn.Module:
+def _placed(module: torch.nn.Module, replayed: Callable[..., Any]) -> torch.nn.Module:
     mode, own = module.training, module.forward
 
     def forward(*arguments: object) -> object:

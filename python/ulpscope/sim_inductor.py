@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -23,7 +24,8 @@ class _Opening(ctypes.Structure):  # usc_sim_opening
     _fields_ = [("address", ctypes.c_void_p), ("access", ctypes.c_int)]
 
 
-_lib = _sim = None  # use() sets them
+_lib: Any = None  # use() sets them
+_sim: Any = None
 
 
 def use(lib: ctypes.CDLL, sim: object) -> None:
@@ -36,7 +38,7 @@ def use(lib: ctypes.CDLL, sim: object) -> None:
     fake_convolutions_as_cpus("sim")
 
 
-def run(kernel: Callable, name: str, written: str, *args: object) -> None:
+def run(kernel: Callable[..., Any], name: str, written: str, *args: object) -> None:
     """Runs a compiled kernel behind what its stream has to run. ``written`` has a letter for each argument: ``w``
     for one that the kernel writes."""
     given = [(a, w == "w") for a, w in zip(args, written) if isinstance(a, torch.Tensor) and a.device.type == "sim"]
@@ -58,19 +60,23 @@ def run(kernel: Callable, name: str, written: str, *args: object) -> None:
         _lib.usc_sim_set_label(None)
 
 
-def _wrapper(inductor: object) -> type:
+def _wrapper(inductor: Any) -> type:
     """What writes the Python that calls the kernels."""
 
-    class Calls:
+    class Calls(inductor.PythonWrapperCodegen):
         def write_header(self) -> None:
             super().write_header()
             self.header.writeline("from ulpscope.sim_inductor import run as _run_on_sim")
 
-        def make_allocation(self, name, device, *args, **kwargs):  # where other devices have a guard around all
+        def make_allocation(
+            self, name: str, device: torch.device, *args: Any, **kwargs: Any
+        ) -> str:  # where other devices have a guard around all
             line = super().make_allocation(name, device, *args, **kwargs)
-            return line.replace(f"device='{device.type}'", f"device='{device}'")
+            return str(line.replace(f"device='{device.type}'", f"device='{device}'"))
 
-        def generate_kernel_call(self, kernel_name, call_args, *, triton=True, arg_types=None, **_):
+        def generate_kernel_call(
+            self, kernel_name: str, call_args: Any, *, triton: bool = True, arg_types: Any = None, **_: Any
+        ) -> None:
             if triton:
                 raise NotImplementedError(f"sim: {kernel_name} is written in Triton; kernels here are C++")
             types = arg_types or ["void*"] * len(call_args)
@@ -83,7 +89,9 @@ def _wrapper(inductor: object) -> type:
 
     class Wrapper(Calls, inductor.PythonWrapperCodegen):
         @staticmethod
-        def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
+        def create(
+            is_subgraph: bool, subgraph_name: str, parent_wrapper: Any, partition_signatures: Any = None
+        ) -> object:
             if is_subgraph:
                 return Subgraph(subgraph_name, parent_wrapper, partition_signatures)
             return Wrapper()
@@ -91,7 +99,7 @@ def _wrapper(inductor: object) -> type:
     return Wrapper
 
 
-def _overrides(inductor: object) -> object:
+def _overrides(inductor: Any) -> object:
     """The lines about the device that the generated Python has."""
 
     class Lines(inductor.DeviceOpOverrides):
@@ -116,7 +124,7 @@ def _overrides(inductor: object) -> object:
     return Lines()
 
 
-def _interface(inductor: object) -> type:
+def _interface(inductor: Any) -> type:
     """The device as Dynamo asks for it."""
 
     class Interface(inductor.DeviceInterface):
@@ -140,7 +148,7 @@ def _interface(inductor: object) -> type:
 
         @staticmethod
         def get_raw_stream(device_idx: int) -> int:
-            return _sim.current_stream(device_idx).stream_id
+            return int(_sim.current_stream(device_idx).stream_id)
 
         @staticmethod
         def get_compute_capability(device: object = None) -> str:
@@ -156,7 +164,7 @@ def _interface(inductor: object) -> type:
 
         @staticmethod
         def maybe_exchange_device(device: int) -> int:
-            before = _sim.current_device()
+            before: int = _sim.current_device()
             if device >= 0:
                 _sim.set_device(device)
             return before

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -68,7 +69,9 @@ class _Action(ctypes.Structure):  # usc_sim_action_info
 
 _Visit = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.POINTER(_Block))
 
-_lib = _current_device = _device_count = None  # use() sets them
+_lib: Any = None  # use() sets them
+_current_device: Any = None
+_device_count: Any = None
 _fractions: dict[int, float] = {}  # by device
 
 
@@ -77,7 +80,7 @@ def use(lib: ctypes.CDLL, current_device: Callable[[], int], device_count: Calla
     global _lib, _current_device, _device_count
     _lib, _current_device, _device_count = lib, current_device, device_count
     lib.usc_sim_memory_stats.restype = _Stats
-    lib.usc_sim_memory_info.argtypes = [ctypes.c_int] + 2 * [ctypes.POINTER(ctypes.c_size_t)]
+    lib.usc_sim_memory_info.argtypes = [ctypes.c_int, *2 * [ctypes.POINTER(ctypes.c_size_t)]]
     lib.usc_sim_set_memory_fraction.argtypes = [ctypes.c_int, ctypes.c_double, ctypes.POINTER(_Error)]
     lib.usc_sim_set_memory_size.argtypes = [ctypes.c_size_t]
     lib.usc_sim_set_protection.argtypes = [ctypes.c_bool]
@@ -93,7 +96,7 @@ def _index(device: object) -> int:
     if isinstance(device, int):
         return device
     index = torch.device(device).index if device is not None else None
-    return _current_device() if index is None else index
+    return int(_current_device() if index is None else index)
 
 
 def _there(device: object) -> int:
@@ -116,7 +119,7 @@ def memory_stats(device: object = None) -> dict[str, int]:
     """The counters of ``usc_sim_stats``, bytes and blocks since the process began, and the same under
     the names that torch.cuda.memory_stats has."""
     stats = _lib.usc_sim_memory_stats(_there(device))
-    mine = {name: getattr(stats, name) for name, _ in _Stats._fields_}
+    mine = {name: getattr(stats, name) for name, *_ in _Stats._fields_}
     return {
         **mine,
         "allocated_bytes.all.current": stats.allocated_size,
@@ -177,9 +180,9 @@ def get_per_process_memory_fraction(device: object = None) -> float:
     return _fractions.get(_there(device), 1.0)
 
 
-def memory_stats_as_nested_dict(device: object = None) -> dict:
+def memory_stats_as_nested_dict(device: object = None) -> dict[str, Any]:
     """memory_stats(), a level for each word between dots."""
-    nested: dict = {}
+    nested: dict[str, Any] = {}
     for key, value in memory_stats(device).items():
         *outer, last = key.split(".")
         at = nested
@@ -224,16 +227,16 @@ def memory_summary(device: object = None, abbreviated: bool = False) -> str:
 # ---- what there is -------------------------------------------------------------------------
 
 
-def _frames(label: bytes | None) -> list[dict]:
+def _frames(label: bytes | None) -> list[dict[str, Any]]:
     """Who allocated, in the form of the one frame that torch's viewer shows."""
     return [{"filename": "", "line": 0, "name": label.decode()}] if label else []
 
 
-def memory_snapshot(mempool_id: object = None, include_traces: bool = True) -> list[dict]:
+def memory_snapshot(mempool_id: object = None, include_traces: bool = True) -> list[dict[str, Any]]:
     """Every mapping with its blocks, as torch.cuda.memory_snapshot() tells of them."""
-    segments: dict[tuple[int, int], dict] = {}
+    segments: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def visit(_, found):
+    def visit(_: object, found: Any) -> None:
         b = found.contents
         segment = segments.setdefault(
             (b.device, b.segment),
@@ -270,14 +273,14 @@ def memory_snapshot(mempool_id: object = None, include_traces: bool = True) -> l
     return sorted(segments.values(), key=lambda s: s["address"])
 
 
-def _record_memory_history(enabled: str | None = "all", max_entries: int = 100_000, **_) -> None:
+def _record_memory_history(enabled: str | None = "all", max_entries: int = 100_000, **_: object) -> None:
     """Keeps the last ``max_entries`` requests and frees; None: none."""
     error = _Error()
     _checked(_lib.usc_sim_history_start(max_entries if enabled else 0, ctypes.byref(error)), error)
 
 
-def _history() -> list[list[dict]]:
-    traces: list[list[dict]] = [[] for _ in range(_device_count())]
+def _history() -> list[list[dict[str, Any]]]:
+    traces: list[list[dict[str, Any]]] = [[] for _ in range(_device_count())]
     one, i = _Action(), 0
     while _lib.usc_sim_history_get(i, ctypes.byref(one)):
         traces[one.device].append(
@@ -294,7 +297,7 @@ def _history() -> list[list[dict]]:
     return traces
 
 
-def _snapshot(device: object = None) -> dict:
+def _snapshot(device: object = None) -> dict[str, Any]:
     """What torch's memory viewer reads: segments and the history."""
     return {
         "segments": memory_snapshot(),

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 from .sim_memory import _Error
 
-_lib = _wait = None  # use() sets them
+_lib: Any = None  # use() sets them
+_wait: Any = None
 
 
 class _Numerics(ctypes.Structure):  # usc_sim_numerics
@@ -45,7 +47,7 @@ def use(lib: ctypes.CDLL, wait: Callable[[], None]) -> None:
     lib.usc_sim_numerics_choose.argtypes = [one, ctypes.c_char_p, ctypes.c_char_p, error]
     lib.usc_sim_numerics_add.argtypes = [one, error]
     lib.usc_sim_numerics_remove.argtypes = [ctypes.c_int64]
-    lib.usc_sim_numerics_row.argtypes = [ctypes.c_size_t] + 3 * [ctypes.POINTER(ctypes.c_char_p)]
+    lib.usc_sim_numerics_row.argtypes = [ctypes.c_size_t, *3 * [ctypes.POINTER(ctypes.c_char_p)]]
     lib.usc_sim_numerics_row.restype = ctypes.c_bool
 
 
@@ -60,7 +62,7 @@ class numerics:
     "like:tf32-tensor-core")`` for a row of :func:`numerics_sets`. Keys: accumulate, order, factors, fma, online,
     variance, epsilon, scale, tile, degree."""
 
-    def __init__(self, pattern: str, like: str | None = None, **keys: object):
+    def __init__(self, pattern: str, like: str | None = None, **keys: object) -> None:
         self._own, error = _Numerics(), _Error()
         _checked(_lib.usc_sim_numerics_begin(pattern.encode(), self._own, error), error)
         words = {"like": like.removeprefix("like:")} if like is not None else {}
@@ -77,7 +79,7 @@ class numerics:
     def __enter__(self) -> numerics:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.off()
 
 
@@ -86,6 +88,6 @@ def numerics_sets() -> dict[str, tuple[str, str]]:
     rows: dict[str, tuple[str, str]] = {}
     texts = [ctypes.c_char_p() for _ in range(3)]
     while _lib.usc_sim_numerics_row(len(rows), *(ctypes.byref(t) for t in texts)):
-        name, chooses, source = (t.value.decode() for t in texts)
+        name, chooses, source = ((t.value or b"").decode() for t in texts)
         rows[name] = (chooses, source)
     return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -93,7 +94,7 @@ def _refuse_constants() -> None:
 
 def wrapper() -> type:
     """What writes the C++ that calls the kernels."""
-    inductor = inductor_parts()
+    inductor: Any = inductor_parts()
 
     class Wrapper(inductor.CppWrapperCpu):
         def __init__(self) -> None:
@@ -104,7 +105,9 @@ def wrapper() -> type:
             super().__init__()
 
         @staticmethod
-        def create(is_subgraph, subgraph_name, parent_wrapper, partition_signatures=None):
+        def create(
+            is_subgraph: bool, subgraph_name: str, parent_wrapper: Any, partition_signatures: Any = None
+        ) -> Wrapper:
             return Wrapper()
 
         @staticmethod
@@ -119,13 +122,15 @@ def wrapper() -> type:
             _refuse_constants()
             super().codegen_model_constructor()
 
-        def codegen_device(self, device):
+        def codegen_device(self, device: torch.device) -> str:
             if device.type != "sim":
-                return super().codegen_device(device)
+                return str(super().codegen_device(device))
             self.used_cached_devices.add("privateuse1")
             return f"cached_torch_device_type_privateuse1, {device.index or 0}"
 
-        def _generate_kernel_call_helper(self, kernel_name, call_args, *, triton=True, arg_types=None, **given):
+        def _generate_kernel_call_helper(
+            self, kernel_name: str, call_args: Any, *, triton: bool = True, arg_types: Any = None, **given: Any
+        ) -> None:
             if triton:
                 raise NotImplementedError(f"sim: {kernel_name} is written in Triton; kernels here are C++")
             opened = [

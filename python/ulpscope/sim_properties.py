@@ -7,14 +7,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from . import sim_memory
 from .sim_memory import _Error
 
-_lib = None  # use() sets it
+_lib: Any = None  # use() sets it
 
 
 class _Row(ctypes.Structure):  # usc_sim_profile
@@ -115,25 +115,26 @@ class profile:
     def __enter__(self) -> profile:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.off()
 
 
 def profiles() -> dict[str, str]:
     """What can be chosen: name to one line that says what it is."""
-    rows, row = {}, _Row()
+    rows: dict[str, str] = {}
+    row = _Row()
     while _lib.usc_sim_profile_row(len(rows), ctypes.byref(row)):
         rows[row.text.decode()] = row.doc.decode()
     return rows
 
 
 def get_profile() -> str:
-    return _profile().text.decode()
+    return str(_profile().text.decode())
 
 
 def lacks(dtype: torch.dtype) -> bool:
     """Whether the device has no tensors of a dtype."""
-    return _lib.usc_sim_lacks(str(dtype).removeprefix("torch.").encode())
+    return bool(_lib.usc_sim_lacks(str(dtype).removeprefix("torch.").encode()))
 
 
 def get_device_name(device: object = None) -> str:

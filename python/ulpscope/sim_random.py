@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from .sim_memory import _index
 
 KINDS = ("cpu", "philox")
 
-_lib = None  # use() sets it
+_lib: Any = None  # use() sets it
 _kind = KINDS[0]
 
 
@@ -23,7 +24,7 @@ def use(lib: ctypes.CDLL) -> None:
     _lib = lib
     lib.usc_glue_sim_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
     lib.usc_glue_sim_initial_seed.restype = ctypes.c_uint64
-    state = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int64]
+    state: Any = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int64]
     lib.usc_glue_sim_get_rng_state.argtypes = state
     lib.usc_glue_sim_get_rng_state.restype = ctypes.c_int64
     lib.usc_glue_sim_set_rng_state.argtypes = state
@@ -71,7 +72,7 @@ def seed_all() -> None:
 
 
 def initial_seed() -> int:
-    return _lib.usc_glue_sim_initial_seed(sim_memory._current_device())
+    return int(_lib.usc_glue_sim_initial_seed(sim_memory._current_device()))
 
 
 def get_rng_state(device: object = "sim") -> torch.Tensor:

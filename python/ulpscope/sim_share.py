@@ -8,12 +8,14 @@ import ctypes
 import multiprocessing.reduction
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.multiprocessing import reductions
 
 _NEW, _NOT = -1, -2  # of ulpscope_sim/share.h
-_lib = _sim = None  # use() sets them
+_lib: Any = None  # use() sets them
+_sim: Any = None
 
 
 def use(lib: ctypes.CDLL, sim: object) -> None:
@@ -39,9 +41,10 @@ def _shared(fd: int, make: Callable[[], torch.UntypedStorage]) -> torch.UntypedS
         _lib.usc_sim_share_next(_NOT)
 
 
-def _reduce(storage: torch.UntypedStorage) -> tuple:
+def _reduce(storage: torch.UntypedStorage) -> tuple[Any, ...]:
     if storage.device.type != "sim":
-        return reductions.reduce_storage(storage)
+        sent: tuple[Any, ...] = reductions.reduce_storage(storage)
+        return sent
     index = storage.device.index
     if storage.nbytes() == 0:
         return _receive_empty, (index,)
@@ -62,7 +65,7 @@ def _receive_empty(index: int) -> torch.UntypedStorage:
     return torch.UntypedStorage(0, device=f"sim:{index}")
 
 
-def _receive(sent: multiprocessing.reduction.DupFd, size: int, index: int) -> torch.UntypedStorage:
+def _receive(sent: Any, size: int, index: int) -> torch.UntypedStorage:
     from . import sim  # noqa: F401 - a process that was just started has no device yet
 
     try:

@@ -45,7 +45,7 @@ def assert_accurate(
     """
     __tracebackhide__ = True
     check_allow(allow)
-    how = {"backward": backward, "inputs": inputs, "repeat": repeat, "cause": cause, "via": via}
+    how: dict[str, Any] = {"backward": backward, "inputs": inputs, "repeat": repeat, "cause": cause, "via": via}
     return passed(check_call(fn, args, kwargs, reference, **how), allow)
 
 

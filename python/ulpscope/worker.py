@@ -32,7 +32,7 @@ NOTE = 4  # descriptor of the file in which the coordinator looks what a worker 
 class Channel:
     """Lines to the coordinator. A descriptor of its own: operators may print."""
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         self.file = os.fdopen(number, "wb", buffering=0)
 
     def send(self, **message: Any) -> None:
@@ -46,7 +46,7 @@ class Channel:
         """Notes a phase that begins, as every call does a few times: a line would wake its reader."""
         os.pwrite(NOTE, b"%-16s %d\n" % (name.encode(), time.monotonic_ns()), 0)
 
-    def _put(self, line):
+    def _put(self, line: bytes) -> None:
         while line:
             line = line[self.file.write(line) :]
 
@@ -116,11 +116,13 @@ def opened(settings: dict[str, Any], channel: Channel, before: frozenset[str]) -
     if "seed" in settings:
         from .fuzzer import fuzz_bench
 
-        Bench = fuzz_bench.ProgramBench if settings.get("programs") else fuzz_bench.FuzzBench
+        bench_class: Any = fuzz_bench.ProgramBench if settings.get("programs") else fuzz_bench.FuzzBench
     else:
         from .session.bench import Bench
 
-    bench = Bench(settings, channel)
+        bench_class = Bench
+
+    bench = bench_class(settings, channel)
     return bench, identity.told(settings["device"], before, settings.get("via", ""))
 
 

@@ -51,6 +51,7 @@ def load_ulpscope() -> None:
     spec = importlib.util.spec_from_file_location(
         "ulpscope", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
     )
+    assert spec is not None and spec.loader is not None  # of a file that is there
     module = importlib.util.module_from_spec(spec)
     sys.modules["ulpscope"] = module
     spec.loader.exec_module(module)
@@ -65,7 +66,7 @@ def tell_of_sim() -> None:
     """Where the program names a device that nobody put there, torch lists all that it has heard of."""
     told = sys.excepthook
 
-    def hook(kind, error, trace):
+    def hook(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         told(kind, error, trace)
         if "at start of device string: sim" in str(error) and "ulpscope.sim" not in sys.modules:
             print(
@@ -124,11 +125,11 @@ class TorchWatcher:
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             execute(module)
             start()
 
-        spec.loader.exec_module = exec_module
+        setattr(spec.loader, "exec_module", exec_module)  # noqa: B010
         return spec
 
 

@@ -71,9 +71,8 @@ class Composite(Call):
     any_float: bool = False  # results may have another float dtype than the reference's
     touched: set[int] | None = None  # storages that it may write; None where only its word is there for it
     autocast: dict[str, torch.dtype] = field(default_factory=dict)  # device type -> dtype, under which it ran
-    within: tuple[Callable[..., Any], Callable[..., Any]] | None = (
-        None  # what makes `function` of the one that ran under autocast, and that one
-    )
+    # what makes `function` of the one that ran under autocast, and that one
+    within: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     launched: Callable[..., Any] | None = None  # what runs on a device where `function` is a registered reference of it
 

@@ -27,9 +27,8 @@ class Contents(dict[int, torch.Tensor]):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._far: dict[
-            int, tuple[int, Callable[[int, torch.Tensor], None]]
-        ] = {}  # storage -> (bytes, function: first byte, tensor to fill)
+        # storage -> (bytes, function: first byte, tensor to fill)
+        self._far: dict[int, tuple[int, Callable[[int, torch.Tensor], None]]] = {}
         if given and isinstance(given[0], Contents):
             self._far = dict(given[0]._far)
 

@@ -127,13 +127,11 @@ METHODS = {
 }  # those of torch.Tensor that are Python
 NO_COMPUTATION = {"torch.from_file", "torch.Tensor.backward", "torch.Tensor.share_memory_"}
 registered: dict[str, Callable[..., Any]] = {}  # name -> function, of the program's own: `program.operators`
-references: dict[
-    str, Callable[..., Any]
-] = {}  # name of an operator or a function -> what computes it: `executors.registered`
-handing: list[
-    Callable[[str, str], str]
-] = []  # (op, path) -> "", or why not: writes a reference to a file for another process
-written: dict[Any, set[str]] = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"
+# name of an operator or a function -> what computes it: `executors.registered`
+references: dict[str, Callable[..., Any]] = {}
+# (op, path) -> "", or why not: writes a reference to a file for another process
+handing: list[Callable[[str, str], str]] = []
+written: dict[Any, frozenset[str]] = {}  # such a function -> the places that it writes, as "args[1]" and "kwargs.out"
 
 
 @functools.cache

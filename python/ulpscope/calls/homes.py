@@ -61,9 +61,8 @@ def operator(name: str) -> Callable[..., Any] | None:
 
 
 told: dict[str, str] = {}  # operator of the captured program -> its schema
-_defined: list[
-    torch.library.Library
-] = []  # libraries with operators that are defined by their schema alone; these go with them
+# libraries with operators that are defined by their schema alone; these go with them
+_defined: list[torch.library.Library] = []
 
 
 def _by_its_schema(name: str) -> Any:

@@ -87,7 +87,7 @@ class RankSide:
     size: int  # of the group
     how: str = ""  # how values are reduced, "" where they are not
     root: int | None = None  # rank in the group
-    given: list[Any] | None = None  # tensors; None where one was not kept
+    given: Any = None  # a list of tensors; None where one was not kept
     splits: list[int] | None = None  # rows for each rank, where they are not equal
 
     @property
@@ -149,9 +149,8 @@ class Index:
     def __init__(self, trace: _core.Trace, whole: bool) -> None:
         self.trace = trace
         self.places: dict[tuple[int, str], list[int]] = {}  # (step, group) -> sequences in order
-        self.uses: dict[
-            int, list[tuple[int, str, dict[str, Any]]]
-        ] = {}  # storage -> (sequence, operator, tensor of the row), in order
+        # storage -> (sequence, operator, tensor of the row), in order
+        self.uses: dict[int, list[tuple[int, str, dict[str, Any]]]] = {}
         self.first: dict[int, tuple[int, Any]] = {}  # storage -> (sequence, what wrote it) where it was first seen
         for sequence in trace.select() if whole else trace.select(ops=COLLECTIVES):
             self._note(trace.call(sequence))

@@ -117,9 +117,8 @@ class Call(Shown):
     mutated: dict[str, View] = field(default_factory=dict)  # path -> View, as the call left them
     storages: Contents = field(default_factory=Contents)  # storage -> uint8 tensor of its bytes
     row: dict[str, Any] = field(default_factory=dict)  # what the trace says besides
-    live: Callable[[str, str], torch.Tensor | None] | None = (
-        None  # function: View of a result -> tensor on the CPU, or None
-    )
+    # function: View of a result -> tensor on the CPU, or None
+    live: Callable[[str, str], torch.Tensor | None] | None = None
     made_up: bool = False  # contents were generated from statistics
     function: Any = None  # what `op` names, unless it was given
     whole: bool = False  # it may address what lies in a storage around its arguments

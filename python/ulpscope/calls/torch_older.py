@@ -5,6 +5,7 @@ older one has for it. A name without any such way says so when it is used."""
 from __future__ import annotations
 
 import sys
+from typing import Any
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,7 +45,7 @@ def accelerator() -> torch.device | None:
     return None
 
 
-def event(device: torch.device) -> object:
+def event(device: torch.device) -> Any:
     """An event of a device, which can be recorded and asked."""
     return torch.Event(device) if hasattr(torch, "Event") else device_module(device).Event()
 

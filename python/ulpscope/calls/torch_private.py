@@ -189,7 +189,7 @@ def _whether_compiler_is_loaded() -> object:
 frame_callback = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", _whether_compiler_is_loaded)
 
 
-def backward_engine() -> object:
+def backward_engine() -> Any:
     """What runs backward passes."""
     return torch.autograd.Variable._execution_engine
 

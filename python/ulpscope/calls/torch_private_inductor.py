@@ -44,7 +44,7 @@ def inductor_parts() -> types.SimpleNamespace:
     )
 
 
-def inductor_graph() -> object:
+def inductor_graph() -> Any:
     """The graph that Inductor is about to write code for."""
     from torch._inductor.virtualized import V
 

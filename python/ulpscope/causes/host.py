@@ -208,7 +208,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class Inquiry:
     """Questions about one verdict: what is sent is packed once."""
 
-    def __init__(self, call, verdict, seconds=SECONDS):
+    def __init__(self, call: Any, verdict: Any, seconds: float = SECONDS) -> None:
         self.call, self.verdict, self.seconds = call, verdict, seconds
         self.number, self._parcel, self._way = next(_numbers), None, 0
         self._places = {}
@@ -294,7 +294,7 @@ class Inquiry:
 class Groups:
     """Findings that are alike share their cause: one search, then one run each to confirm it."""
 
-    def __init__(self, known=None):
+    def __init__(self, known: Any = None) -> None:
         self.known = known or Own()
 
     def cause(self, inquiry: Inquiry, numbers: Iterable[int] | None = None) -> str:

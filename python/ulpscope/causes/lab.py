@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,13 +22,16 @@ from ..executors.formats import to_format
 from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import Given, Graph, Node, PLAIN, Recording, Slot, slots_in
 
+if TYPE_CHECKING:
+    from ..executors.reference_runs import Reference
+
 TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
 
 
 class Lab:
     """One call, the graphs of its runs in two precisions."""
 
-    def __init__(self, call, reference):
+    def __init__(self, call: Call, reference: Reference) -> None:
         self.call, self.reference = call, reference
         self.dtype = torch.float64  # of runs that do not say
         self.chance = None  # a generator, in runs whose roundings are to tell nothing but their size

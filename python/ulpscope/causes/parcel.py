@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -56,7 +56,7 @@ def known(value: Any, module: str) -> Any:
 class Pickler(pickle.Pickler):
     """Pickles tensors as buffers, operators and torch's functions by name, others as code."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._buffer)
         self.buffers, self.size, self.keep = [], 0, []
 

@@ -19,10 +19,10 @@ class Cut:
     """The dimension that is cut, of every argument that has it and of every output."""
 
     length: int
-    arguments: dict  # path -> dimension
-    outputs: dict  # path -> dimension
-    counts: tuple = ()  # places of the arguments that tell its length
-    given: dict = field(default_factory=dict)  # of a callable: argument of its operator -> dimension
+    arguments: dict[str, int]  # path -> dimension
+    outputs: dict[str, int]  # path -> dimension
+    counts: tuple[int, ...] = ()  # places of the arguments that tell its length
+    given: dict[str, int] = field(default_factory=dict)  # of a callable: argument of its operator -> dimension
 
 
 # Operators along dimensions that their argument `dim` names; all else stands for itself.

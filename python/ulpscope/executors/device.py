@@ -60,11 +60,11 @@ class DeviceDied(Exception):
 class Answer:
     """What a device left of a call."""
 
-    outputs: dict  # path -> plain tensor
+    outputs: dict[str, torch.Tensor]  # path -> plain tensor
     trespass: str = ""  # what it wrote that it must not, a clause
-    before: dict = field(default_factory=dict)  # written paths: plain content before
-    notes: list = field(default_factory=list)  # on how it was computed
-    earlier: dict = field(default_factory=dict)  # what calls before gave, of the same kind: by name
+    before: dict[str, torch.Tensor] = field(default_factory=dict)  # written paths: plain content before
+    notes: list[str] = field(default_factory=list)  # on how it was computed
+    earlier: dict[str, Any] = field(default_factory=dict)  # what calls before gave, of the same kind: by name
 
 
 class TorchDevice:
@@ -72,7 +72,7 @@ class TorchDevice:
 
     taps = False  # whether values in the middle of a graph are asked for, all at once, where one departs
 
-    def __init__(self, name, home="cpu"):
+    def __init__(self, name: str, home: str = "cpu") -> None:
         self.name = name
         self.type = name.split(":")[0]
         self.home = home  # device type that captured the trace

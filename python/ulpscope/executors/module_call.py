@@ -56,10 +56,11 @@ class ModuleStep:
 class ModuleCall(Composite):
     """A forward pass; its arguments are the tensors that come from outside."""
 
-    steps_taken: list = field(default_factory=list)
-    kept: list = field(default_factory=list)  # numbers of the values that it returns
-    gave: list = field(default_factory=list)  # their rows, as they were captured
-    wrote: dict = field(default_factory=dict)  # path -> row, of inputs that it writes and others read behind it
+    steps_taken: list[Any] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)  # numbers of the values that it returns
+    gave: list[dict[str, Any]] = field(default_factory=list)  # their rows, as they were captured
+    # path -> row, of inputs that it writes and others read behind it
+    wrote: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def identity(self) -> tuple[str, str]:

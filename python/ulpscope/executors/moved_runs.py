@@ -112,7 +112,7 @@ class MovedRuns(PrecisionRuns):
             return False
         return _core.steep(truth, moved)
 
-    def _pair(self, k, delta=0.0):
+    def _pair(self, k: int, delta: float = 0.0) -> tuple[Outputs, Outputs]:
         """Truth and yardstick on perturbed input k."""
         try:
             if self._is_bare():

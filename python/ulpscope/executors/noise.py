@@ -206,7 +206,7 @@ class InSteps(Mode):
 class RoundedSteps(InSteps):
     """Rounds what every step gives to a narrower format."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         super().__init__()
         self.name = name
 

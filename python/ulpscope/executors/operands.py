@@ -13,6 +13,7 @@ import re
 import time
 from dataclasses import replace
 from functools import cached_property, lru_cache
+from typing import Any
 
 import torch
 
@@ -30,7 +31,7 @@ SOME = 4  # one in so many places asks: the others will
 class Timing:
     """Nanoseconds per part of the work on one call."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.device = self.reference = self.perturbed = self.judge = self.causes = 0
         self.wide = 0  # of the float64 replay alone, with the reading of its arguments
         self.start = time.perf_counter_ns()
@@ -57,7 +58,7 @@ class Operands:
     """Truth, yardstick and replays of one call, each computed once and shared by
     everything that is judged against them."""
 
-    def __init__(self, call, timing):
+    def __init__(self, call: Call, timing: Timing) -> None:
         self.call, self.timing = call, timing
         self.reference = Reference(call)
         self._replays, self._held = {}, 0
@@ -68,7 +69,7 @@ class Operands:
         self.internal = ""  # a mistake of ours in a run that judged nobody
         self.note = ""  # on what is judged by them
         self.refused = "", {}  # what the CPU refuses of it: an excuse, path -> elements that hang on that
-        self.readings = None  # other readings of the call, where any were asked for
+        self.readings: Any = None  # other readings of the call, where any were asked for
 
     def begin(self) -> None:
         """Computes truth and yardstick, unless they are there."""

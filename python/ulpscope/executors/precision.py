@@ -48,7 +48,7 @@ class Widen(Mode):
         | {torch.complex32: torch.complex64},
     }
 
-    def __init__(self, dtype, means=None):
+    def __init__(self, dtype: torch.dtype, means: Any = None) -> None:
         super().__init__()
         self.dtype, self.wider = dtype, self.WIDER[dtype]
         self.means = means  # what Python kernels of extensions within are told of their dtype

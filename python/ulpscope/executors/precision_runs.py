@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from .precision import KeptNarrow, Widen, cpu_kernel, opens, schema_tells, sourc
 from .streams import one_thread
 from .warm import warm
 
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+
 
 Outputs = dict[str, torch.Tensor]  # by path
 Inputs = dict[tuple[int, torch.dtype], torch.Tensor]  # contents of segments, by storage and dtype
@@ -34,28 +37,28 @@ Inputs = dict[tuple[int, torch.dtype], torch.Tensor]  # contents of segments, by
 class PrecisionRuns:
     """Replays one call in float64, float32 or another dtype. Results are dicts path -> plain tensor."""
 
-    def __init__(self, call, seed=0):
+    def __init__(self, call: Call, seed: int = 0) -> None:
         warm()
         self.call = call
         self.seed = seed
         self.parts = segments(call)
-        self.truth = None
+        self.truth: Any = None  # path -> tensor from `begin` on
         self.t_wide = 0  # nanoseconds that the truth took
-        self.yardstick = None
+        self.yardstick: Any = None  # the same
         self._fans = {}  # path -> inputs that one element depends on
-        self._native = None
+        self._native: tuple[Outputs | None] | None = None
         self._made = None
         self._inward = False
         self._apart = None
         self._lifts = True  # an untested function can be kept in float64
         self._settled = False  # a function stood at its limit in a noisy run
-        self.jumps = {}  # path -> what replays crossed
+        self.jumps: dict[str, Any] = {}  # path -> what replays crossed
         self.may_draw = False  # some outputs are draws, and others are asked for
         self.quantizes = False  # the outputs are integers with a scale
         self.pairs = set()  # paths of complex outputs, which are kept as pairs of reals
         self.races = name_of_one(call) in WRITES  # threads may give other results at each run
-        self.undefined = set()  # paths of results that are promised nothing
-        self.unwritten = {}  # path -> elements that are promised nothing: 0 in every run
+        self.undefined: set[str] = set()  # paths of results that are promised nothing
+        self.unwritten: dict[str, torch.Tensor] = {}  # path -> elements that are promised nothing: 0 in every run
         self._others = {}  # key of a run -> its small results, for other outputs and another look
         self._whole = {}  # path -> whether no order of computing it rounds
         self._sources = None
@@ -179,7 +182,13 @@ class PrecisionRuns:
             torch.random.set_rng_state(state)
         return meaning.answers
 
-    def _run_plain(self, dtype_of, contents, function, partial=False):
+    def _run_plain(
+        self,
+        dtype_of: Callable[[torch.dtype], torch.dtype],
+        contents: Inputs | None,
+        function: Callable[..., Any],
+        partial: bool = False,
+    ) -> Outputs:
         itself = getattr(function, "stands_for", function) is self.call.function
         bound = bind_cast(self.call, self.parts, dtype_of, contents, self._written if itself else None)
         if dtype_of is not _as_given and self._makes() is not None:

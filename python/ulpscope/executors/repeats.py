@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIRST, REPLAY, CAPTURED, ONCE_MORE = range(4)  # usc_run_kind
 
 
-def settle(first: Any, answers: Iterable[tuple[str, Any]], judge: Callable[[Answer], Any]) -> Any:
+def settle(first: Any, answers: Iterable[tuple[int, Any]], judge: Callable[[Answer], Any]) -> Any:
     """
     One verdict from all answers to one call, the first of which is `first.answer`.
 

@@ -26,10 +26,10 @@ def is_small(given: Iterable[Sequence[int]], gave: Iterable[Sequence[int]]) -> b
 class Threads:
     """Sets the threads of this process call by call; torch is told only when they change."""
 
-    def __init__(self, most):
+    def __init__(self, most: int) -> None:
         self.most, self.now = most, None
 
-    def suit(self, row: dict[str, Any]) -> None:
+    def suit(self, row: dict[str, Any] | None) -> None:
         """As many as a call of that row is worth; all of them where there is no row."""
         wanted = 1 if row is not None and elements_of(row) < SMALL else self.most
         if wanted != self.now:

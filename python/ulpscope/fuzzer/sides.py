@@ -29,7 +29,7 @@ SAMPLES, SHORT, MOST = 7, 1e-3, 0.5  # of one time; seconds that a sample has at
 class Sides(Prober):
     """What a process holds while it asks both sides."""
 
-    def __init__(self, settings, channel, before):
+    def __init__(self, settings: dict[str, Any], channel: Any, before: frozenset[str]) -> None:
         super().__init__(settings, channel, before, what="sides")
         self.examples = Examples(self.trace, self.trace_id)
 

@@ -14,7 +14,7 @@ from .. import _core
 from ..calls.alone import alone, names_in
 from ..calls.foreign import foreign
 from ..calls.indices import choice_fields, choice_of, leaves_none, name_of_one
-from ..calls.replay import Call, promises_nothing
+from ..calls.replay import Call, is_composite, promises_nothing
 from ..calls.verdicts import clause
 from ..calls.writes import updates
 from ..executors.formats import NATIVE, rounded_inputs
@@ -28,7 +28,9 @@ from . import corners, discrete, strays
 from .readings import as_held, held_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
     from ..executors.operands import Operands
+    from .readings import Readings
 
 ROUNDING = 2.0**-24  # of float32
 LOW_ROUNDING = 2.0**-8  # of 16 bits
@@ -67,14 +69,14 @@ def known_of(operands: Operands, path: str, device: torch.Tensor) -> dict[str, A
         never_rounds=reference.never_rounds(),
         gradient=device.dtype.is_floating_point and corners.is_gradient(call, path),
         single=single,
-        admissible=quantizes or (call.composite and call.steps > 1 and not is_settled(call, path)),
+        admissible=quantizes or (is_composite(call) and call.steps > 1 and not is_settled(call, path)),
         any_float=bool(getattr(call, "any_float", False)),
         chained=bool(getattr(call, "keeps_low", False)),
-        products=any(map(multiplies, (call.composite and names_in(call, path)) or (name_of_one(call) or call.op,))),
+        products=any(map(multiplies, (is_composite(call) and names_in(call, path)) or (name_of_one(call) or call.op,))),
     )
 
 
-def is_settled(call: object, path: str) -> bool:
+def is_settled(call: Call, path: str) -> bool:
     """Whether an output holds places that documentation settles, in numbers that nothing rounded."""
     choice = choice_of(call, path)
     return choice is not None and choice.settled and leaves_none(choice)
@@ -86,7 +88,7 @@ NAMES = {"reference": "operands_"}  # wants whose methods are called otherwise
 class Later:
     """Operands of a call that only carries elements: they begin where a byte differs."""
 
-    def __init__(self, operands):
+    def __init__(self, operands: Operands) -> None:
         self.operands = operands
 
     def begun(self) -> Operands:
@@ -97,33 +99,41 @@ class Later:
 class Answers:
     """One method per want; each gives what it is told to a case, or raises."""
 
-    def __init__(self, operands, path, device, readings=None, outputs=None, later=None):
+    def __init__(
+        self,
+        operands: Operands,
+        path: str,
+        device: torch.Tensor,
+        readings: Readings | None = None,
+        outputs: dict[str, torch.Tensor] | None = None,
+        later: Later | None = None,
+    ) -> None:
         self.path, self.device = path, device
         self.readings, self.outputs, self.later = readings, outputs, later
-        self._others = {}  # number of another reading -> its Answers
+        self._others: dict[int, Answers] = {}  # number of another reading -> its Answers
         self._answer_by(operands)
-        self._runs = {}  # want -> what gives its answers one after the other
-        self._contents = None  # inputs that were moved last
-        self._keys = None  # of what is differentiated
+        self._runs: dict[str, Iterator[Any]] = {}  # want -> what gives its answers one after the other
+        self._contents: Any = None  # inputs that were moved last
+        self._keys: list[tuple[int, torch.dtype]] | None = None  # of what is differentiated
 
-    def _answer_by(self, operands):
+    def _answer_by(self, operands: Operands) -> None:
         self.operands, self.reference, self.call = operands, operands.reference, operands.call
         self.own = operands.reference_of(self.path)  # that of its place, in a call over lists
 
-    def _next(self, want, k, make):
+    def _next(self, want: str, k: int, make: Callable[[], Iterable[Any]]) -> Any:
         """The next of what `make()` generates, from the first on where k is 0."""
         if k == 0:
             self._runs[want] = iter(make())
         return next(self._runs[want], None)
 
-    def _is_sound(self, run, want, rounding=ROUNDING):
+    def _is_sound(self, run: torch.Tensor | None, want: str, rounding: float = ROUNDING) -> bool:
         """Whether a run of ours may judge."""
         if run is None or not strays.is_stray(self.operands, self.path, run, rounding):
             return True
         strays.tell(self.operands, self.path, want)
         return False
 
-    def _sound(self, want, runs):
+    def _sound(self, want: str, runs: Iterable[Any]) -> Iterator[Any]:
         """Runs of ours without those that are nonsense."""
         return (run for run in runs if self._is_sound(run[0] if isinstance(run, tuple) else run, want))
 
@@ -148,7 +158,7 @@ class Answers:
         if native is None:
             return case.give()
         floats = native.dtype.is_floating_point and self.device.dtype.is_floating_point
-        if self.call.composite and self.call.any_float and floats:
+        if is_composite(self.call) and self.call.any_float and floats:
             return case.give()
         return case.tell(text=short(native.dtype))
 
@@ -163,17 +173,22 @@ class Answers:
 
     # ---- other readings of the call ----
 
+    @property
+    def _asked(self) -> Readings:
+        assert self.readings is not None  # else a case asks for none
+        return self.readings
+
     def unread(self, case: _core.Case, k: int) -> None:
-        self._read(case, _core.reading_unread, self.readings.unread())
+        self._read(case, _core.reading_unread, self._asked.unread())
 
     def unwritten(self, case: _core.Case, k: int) -> None:
-        self._read(case, _core.reading_unwritten, self.readings.unwritten())
+        self._read(case, _core.reading_unwritten, self._asked.unwritten())
 
     def reading(self, case: _core.Case, k: int) -> None:
-        self._read(case, _core.reading_others + k, self.readings.reading(k))
+        self._read(case, _core.reading_others + k, self._asked.reading(k))
 
     def own_step(self, case: _core.Case, k: int) -> None:
-        run = (self.readings.own_step(k) or {}).get(self.path)
+        run = (self._asked.own_step(k) or {}).get(self.path)
         case.give(run if self._is_sound(run, "own_step", LOW_ROUNDING) else None)
 
     def chain(self, case: _core.Case, k: int) -> None:
@@ -182,7 +197,7 @@ class Answers:
             return case.give(native)
         return case.give((self.operands.chain(k) or {}).get(self.path))
 
-    def _read(self, case, number, found):
+    def _read(self, case: _core.Case, number: int, found: tuple[str, Operands, dict[str, torch.Tensor]] | None) -> None:
         if found is None or (found[2] and self.path not in found[2]):
             return case.give()
         note, operands, marks = found
@@ -229,7 +244,7 @@ class Answers:
         run, kind = self._next("run", k, self._runs_of_float32) or (None, 0)
         case.give(run, None, None, kind)
 
-    def _runs_of_float32(self):
+    def _runs_of_float32(self) -> Iterator[tuple[torch.Tensor, int]]:
         """(what float32 gives for the very inputs, what kind of run it is: `usc_rerun` in case.h)."""
         truth = self.reference.truth[self.path]
         yield from ((run, _core.run_otherwise) for run, _ in self._sound("noise", self.own.noises(self.path)))
@@ -297,7 +312,7 @@ class Answers:
     def usual(self, case: _core.Case, k: int) -> None:
         case.give(discrete.conversions(self.call, self.device))
 
-    def _probe(self, case, k, by, settled=False):
+    def _probe(self, case: _core.Case, k: int, by: float, settled: bool = False) -> None:
         if self._keys is None:
             self._keys = corners.differentiated(self.reference)
         if not self._keys:
@@ -370,12 +385,13 @@ TIMED = {
 class Way:
     """How the outputs of an answer are judged."""
 
-    case: object  # a _core.Case, which asks
+    case: _core.Case  # which asks
     narrow: bool = False  # held against narrower formats
-    readings: object = None  # other readings of the call
-    outputs: object = None  # all as they came
-    later: object = None  # Later, of a call that only carries elements
-    part: object = None  # function: path -> where that output lies in the whole one (usc_case_part)
+    readings: Readings | None = None  # other readings of the call
+    outputs: dict[str, torch.Tensor] | None = None  # all as they came
+    later: Later | None = None  # Later, of a call that only carries elements
+    # path -> where that output lies in the whole one (usc_case_part)
+    part: Callable[[str], tuple[int, int, int, int]] | None = None
 
 
 def judge(way: Way, operands: Operands, path: str, device: torch.Tensor) -> None:

@@ -51,7 +51,9 @@ def calm_arguments(
     return _calm(names, args, kwargs)
 
 
-def _calm(names, args, kwargs):
+def _calm(
+    names: Sequence[str], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[list[Any], dict[str, Any], str] | None:
     args, kwargs, said = list(args), dict(kwargs), []
     for i, name in enumerate(names[: len(args)]):
         if _is_chance(name, args[i]):
@@ -64,7 +66,7 @@ def _calm(names, args, kwargs):
     return (args, kwargs, ", ".join(said)) if said else None
 
 
-def _is_chance(name, value):
+def _is_chance(name: str, value: Any) -> bool:
     return name in CHANCES and isinstance(value, float) and 0 < value < 1
 
 
@@ -81,7 +83,7 @@ def calm_module(module: Any) -> tuple[torch.nn.Module, str] | None:
     return (module, ", ".join(sorted(said))) if said else None
 
 
-def _drops(module, name):
+def _drops(module: torch.nn.Module, name: str) -> bool:
     if name == "p":
         return "drop" in type(module).__name__.lower()
     return name in CHANCES or name.endswith(ENDINGS)

@@ -8,16 +8,18 @@ could show. Labels, masks and saved results belong to the definition: at them no
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..calls.foreign import theirs
 from ..calls.mode import Mode
+from ..calls.replay import is_composite
 
 if TYPE_CHECKING:
-    from ..calls.replay import Call
+    from ..calls.replay import Call, Segment
     from ..executors.reference_runs import Reference
+    from ..calls.torch_private import OpOverload
 
 JITTER = 2.0**-44  # of each input: only float64 sees it, and no slope makes it visible
 GRID = 2.0**-36  # of the largest: far above what a jitter becomes on its way
@@ -87,10 +89,10 @@ def differentiated(reference: Reference) -> list[tuple[int, torch.dtype]]:
     return [k for k, p in floats.items() if not names.get(k, set()) & SAVED and not _is_label(p)]
 
 
-def _argument_names(call):
+def _argument_names(call: Call) -> dict[tuple[int, torch.dtype], set[str]]:
     """Segment key -> names of the arguments that lie in it, {} where there is no schema."""
-    schema = call.schema or getattr(call.function, "_schema", None)
-    out = {}
+    schema: Any = call.schema or getattr(call.function, "_schema", None)
+    out: dict[tuple[int, torch.dtype], set[str]] = {}
     for path, view in call.views.items() if schema else ():
         name = view.argument
         if path.startswith("args["):
@@ -100,7 +102,7 @@ def _argument_names(call):
     return out
 
 
-def _flag(call, name):
+def _flag(call: Call, name: str) -> bool:
     """Whether a boolean argument of an operator is given and true."""
     schema = call.schema or call.function._schema
     places = [i for i, a in enumerate(schema.arguments) if a.name == name]
@@ -108,9 +110,9 @@ def _flag(call, name):
     return given is True
 
 
-def _is_label(part):
+def _is_label(part: Segment) -> bool:
     """Small integers, or two values only: a label, a mask, what a dropout kept."""
-    return part.small_integers or part.data[:4096].unique().numel() <= 2
+    return part.small_integers or bool(part.data[:4096].unique().numel() <= 2)
 
 
 # ---- where corners are ---------------------------------------------------------------
@@ -120,13 +122,15 @@ class Settled(Mode):
     """Gradients of activations at the very point that the captured inputs reach: a jitter
     does not lift them off their corner."""
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func._schema.name.partition("::")[2] in ACTIVATIONS:
-            args = [args[0], *map(_on_grid, args[1:])]
+            args = (args[0], *map(_on_grid, args[1:]))
         return func(*args, **(kwargs or {}))
 
 
-def _on_grid(value):
+def _on_grid(value: Any) -> Any:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
         return value
     largest = float(value.nan_to_num(0, 0, 0).abs().max())
@@ -143,14 +147,16 @@ def probe(
     with activations at their captured point where `settled`. Raises where the operator does
     not exist there."""
 
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         with Settled():
             return theirs(reference.call.function, *args, **kwargs)
 
     return reference.wide(_jittered(reference, keys, k, by), run if settled else None)[path]
 
 
-def _jittered(reference, keys, k, by):
+def _jittered(
+    reference: Reference, keys: list[tuple[int, torch.dtype]], k: int, by: float
+) -> dict[tuple[int, torch.dtype], torch.Tensor]:
     """The inputs that are differentiated, moved: the k-th of them up or down as a whole while
     there is one, then all by chance."""
     generator = torch.Generator().manual_seed(0x11E5 + k)
@@ -170,6 +176,6 @@ def _jittered(reference, keys, k, by):
 
 def is_gradient(call: Call, path: str) -> bool:
     """Whether an output of a call may be a gradient."""
-    if call.composite:
+    if is_composite(call):
         return call.differentiates and not (call.op.endswith("with backward") and path.startswith("out[0]"))
     return "backward" in call.op

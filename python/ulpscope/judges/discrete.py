@@ -42,7 +42,8 @@ def conversions(call: Call, device: torch.Tensor) -> torch.Tensor | None:
     """What conversions to the integer type of `device` give of floats that it does not hold,
     along a first axis: its limits, 0, -1, the low bits of wider integers."""
     _, source = operator_of(call)
-    wide = source.get("src", source.get("self")).detach().double().expand(device.shape)
+    given: torch.Tensor = source["src"] if "src" in source else source["self"]
+    wide = given.detach().double().expand(device.shape)
     info = torch.iinfo(device.dtype)
     usual = [torch.full(device.shape, v).to(device.dtype) for v in (info.min, info.max, 0, -1)]
     for bits in (8, 16, 32, 64):  # converted to a wider type, of which the low bits are kept

@@ -5,7 +5,7 @@ order of adding can give. Serves `session.collectives`."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -36,7 +36,7 @@ def strays(how: str, terms: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[
     return beyond.reshape(got.shape), good
 
 
-def _strays(how, terms, got):
+def _strays(how: str, terms: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Which elements lie beyond reach, and how many beyond the span."""
     low, high, odd = _span(how, terms, got.dtype)
     size = torch.maximum(low.abs(), high.abs())
@@ -46,12 +46,14 @@ def _strays(how, terms, got):
     return ~(off <= reach * half) & ~odd, int(((off > half) & ~odd).sum())
 
 
-def _ulp(size, dtype):
+def _ulp(size: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     info = torch.finfo(dtype)
     return torch.exp2(size.clamp_min(info.smallest_normal).log2().floor()) * info.eps
 
 
-def _span(how, terms, dtype):
+def _span(
+    how: str, terms: Sequence[torch.Tensor], dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The least and the largest of every element over the orders, and where one of them
     overflows or is NaN."""
     low = high = odd = None
@@ -64,7 +66,7 @@ def _span(how, terms, dtype):
     return low, high, odd
 
 
-def _results(how, terms, dtype):
+def _results(how: str, terms: Sequence[torch.Tensor], dtype: torch.dtype) -> Iterator[torch.Tensor]:
     """What orders of adding give: rounded at every step, and once at the end."""
     n = len(terms)
     for scaled in (False, True) if how == "avg" else (False,):
@@ -73,21 +75,21 @@ def _results(how, terms, dtype):
             yield _rounded(total.float() / n, dtype) if how == "avg" and not scaled else total
 
 
-def _once(how, terms, dtype):
+def _once(how: str, terms: Sequence[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     wide = torch.stack([t.double() for t in terms])
     return _rounded(wide.prod(0) if how == "product" else wide.sum(0), dtype)
 
 
-def _rounded(value, dtype):
+def _rounded(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return value.to(dtype)
 
 
-def _joined(how, a, b, dtype):
+def _joined(how: str, a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     a, b = a.float(), b.float()
     return _rounded(a * b if how == "product" else a + b, dtype)
 
 
-def _orders(how, terms, dtype):
+def _orders(how: str, terms: Sequence[torch.Tensor], dtype: torch.dtype) -> Iterator[torch.Tensor]:
     n = len(terms)
     if n <= ALL_ORDERS:
         yield from _every_order(how, terms, dtype)
@@ -106,7 +108,7 @@ def _orders(how, terms, dtype):
         yield parts[0]
 
 
-def _every_order(how, terms, dtype):
+def _every_order(how: str, terms: Sequence[torch.Tensor], dtype: torch.dtype) -> Iterator[torch.Tensor]:
     if len(terms) == 1:
         yield terms[0]
     for i in range(len(terms)):

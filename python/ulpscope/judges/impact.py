@@ -20,6 +20,7 @@ from ..calls.raw_bytes import fit
 from ..calls.replay import BadCall, Call, base_name, is_row_major, resolve
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from .. import _core
 
 NAMED = ("grad_output", "grad", "grad_out")  # of a backward operator: dL/d(first output)
@@ -60,7 +61,7 @@ def loss_effect(
     no float or correctly rounded, and where no element is finite. `backward` maps
     the call, and calls below it, to the calls of their autograd nodes (`_select.link`).
     """
-    path = "out[0]" if "out[0]" in answer else next(iter(answer), None)
+    path = "out[0]" if "out[0]" in answer else next(iter(answer), "")
     device, right = answer.get(path), (truth or {}).get(path)
     if not backward or device is None or right is None or not device.dtype.is_floating_point:
         return None
@@ -81,7 +82,9 @@ def loss_effect(
 # ---- the gradient --------------------------------------------------------------------
 
 
-def _gradient(trace, row, path, alone, backward):
+def _gradient(
+    trace: _core.Trace, row: dict[str, Any], path: str, alone: bool, backward: dict[Any, Any]
+) -> torch.Tensor | None:
     """dL/d(output `path` of a call), from its own node or that of the call below it that
     made the output; None where neither is certain."""
     whole = _output(row, path)
@@ -98,14 +101,14 @@ def _gradient(trace, row, path, alone, backward):
     return None
 
 
-def _output(row, path):
+def _output(row: dict[str, Any], path: str) -> dict[str, Any] | None:
     """The argument row of an output: a result, or what a written argument became."""
     role = "out" if path.startswith("out") else "mutated"
     found = [t for t in row["tensors"] if t["role"] == role and t["path"] == path]
     return found[0] if found else None
 
 
-def _reshaped(tensor, made, whole):
+def _reshaped(tensor: torch.Tensor, made: dict[str, Any], whole: dict[str, Any]) -> torch.Tensor | None:
     """The gradient of `made` as that of `whole`, another view of the same content."""
     same = all(made[k] == whole[k] for k in ("sizes", "strides", "offset", "dtype"))
     if same:
@@ -117,7 +120,9 @@ def _reshaped(tensor, made, whole):
     return None
 
 
-def _incoming(trace, source, made, alone, below):
+def _incoming(
+    trace: _core.Trace, source: dict[str, Any], made: dict[str, Any], alone: bool, below: list[dict[str, Any]]
+) -> tuple[dict[str, Any], bool] | None:
     """The one argument of the node's calls that is its incoming gradient: (argument row,
     whether it lies transposed); None where it is none or not certain."""
     below = [b for b in below if _belongs(b, source)]
@@ -126,7 +131,7 @@ def _incoming(trace, source, made, alone, below):
     own = {t["storage"] for t in source["tensors"]}
     node = {b["sequence"] for b in below}
 
-    def outside(item):
+    def outside(item: dict[str, Any]) -> bool:
         """Made after the forward call and by no call of the node, of no tensor of it."""
         late = item["writer"] > source["sequence"] and item["writer"] not in node
         return late and item["storage"] not in own and item["dtype"] == made["dtype"]
@@ -148,7 +153,7 @@ def _incoming(trace, source, made, alone, below):
     return found[0] if len(kinds) == 1 else None
 
 
-def _belongs(row, source):
+def _belongs(row: dict[str, Any], source: dict[str, Any]) -> bool:
     """Whether a backward call's node is that of this forward call: its name says so, and
     an input asked for a gradient. A node that Python made has no name: then the call is
     named after the forward call and reads all that it read."""
@@ -159,23 +164,23 @@ def _belongs(row, source):
         read, of = ({_content(t) for t in _inputs(r)} for r in (row, source))
         return base_name(row["op"])[1] == name + "_backward" and of <= read
     node = re.fullmatch(r"(?:.*::)?(\w+?)Backward\d+", state.get("node", ""))
-    return bool(node) and node[1].lower() == name.replace("_", "").removesuffix("forward")
+    return node is not None and node[1].lower() == name.replace("_", "").removesuffix("forward")
 
 
-def _content(item, turned=False):
+def _content(item: dict[str, Any], turned: bool = False) -> tuple[Any, ...]:
     """What an argument shows, whatever its path."""
     return item["version"], item["offset"], _sizes(item, turned), _strides(item, turned)
 
 
-def _state(row):
+def _state(row: dict[str, Any]) -> dict[str, Any]:
     return json.loads(row["state"]) if row.get("state") else {}
 
 
-def _inputs(row):
+def _inputs(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [t for t in row["tensors"] if t["role"] == "in"]
 
 
-def _named(row):
+def _named(row: dict[str, Any]) -> list[dict[str, Any]]:
     """The gradient among the arguments of an operator made for the backward pass."""
     schema = _schema(row["op"])
     if "backward" not in row["op"] or schema is None:
@@ -185,28 +190,30 @@ def _named(row):
     return [t for t in _inputs(row) if t["path"] in at]
 
 
-def _schema(op):
+def _schema(op: str) -> Any:
     try:
         return getattr(resolve(op), "_schema", None)
     except BadCall:
         return None
 
 
-def _is_pointwise(op):
+def _is_pointwise(op: str) -> bool:
     try:
         return torch.Tag.pointwise in getattr(resolve(op), "tags", ())
     except BadCall:
         return False
 
 
-def _of_product(row, source, factors):
+def _of_product(
+    row: dict[str, Any], source: dict[str, Any], factors: Sequence[int]
+) -> list[tuple[dict[str, Any], bool]]:
     """(argument, transposed) of the gradient in a product with one of the factors: G b' and
     a' G hold it as it is, b G' and G' a transposed."""
     if base_name(row["op"])[1] not in ("mm", "bmm"):
         return []
     pair = {t["path"]: t for t in _inputs(row)}
     forward = {t["path"]: t for t in _inputs(source)}
-    sides = [forward.get(f"args[{i}]") for i in factors]
+    sides: list[Any] = [forward.get(f"args[{i}]") for i in factors]
     if len(pair) != 2 or None in sides or sides[0]["storage"] == sides[1]["storage"]:
         return []
     out = []
@@ -218,20 +225,20 @@ def _of_product(row, source, factors):
     return out
 
 
-def _turn(values, turned):
+def _turn(values: Iterable[int], turned: bool) -> tuple[int, ...]:
     values = tuple(values)
     return (*values[:-2], values[-1], values[-2]) if turned and len(values) > 1 else values
 
 
-def _sizes(item, turned):
+def _sizes(item: dict[str, Any], turned: bool) -> tuple[int, ...]:
     return _turn(item["sizes"], turned)
 
 
-def _strides(item, turned):
+def _strides(item: dict[str, Any], turned: bool) -> tuple[int, ...]:
     return _turn(item["strides"], turned)
 
 
-def _read(trace, found):
+def _read(trace: _core.Trace, found: tuple[dict[str, Any], bool]) -> torch.Tensor:
     """The tensor of an argument row, None where its content was not kept."""
     item, turned = found
     if not item["blob"]:

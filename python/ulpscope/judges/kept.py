@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..calls.foreign import foreign
@@ -34,11 +34,11 @@ RANDOM = "draws random numbers, which takes a device that can be asked again"
 class Shared(Reference):
     """A reference that computes what float32 loses far away once for all outputs."""
 
-    def __init__(self, call):
+    def __init__(self, call: Call) -> None:
         super().__init__(call)
-        self._far = {}
+        self._far: dict[tuple[int, int], tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]] = {}
 
-    def _pair(self, k, delta=0.0):
+    def _pair(self, k: int, delta: float = 0.0) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         if k < FAR_REPLAYS:
             return super()._pair(k, delta)
         key = k, id(self.call)  # of a call over lists each place has a reference and a call
@@ -58,10 +58,11 @@ def form_of(operands: Operands, path: str) -> torch.Tensor:
     that the CPU gives."""
     reference = operands.reference
     native = (reference.native() or {}).get(path, reference.yardstick[path])
-    return reference.truth[path].to(captured_dtype(operands.call, path) or native.dtype)
+    due: torch.Tensor = reference.truth[path].to(captured_dtype(operands.call, path) or native.dtype)
+    return due
 
 
-def _draws(operands, readings):
+def _draws(operands: Operands, readings: Readings) -> bool:
     """Whether it draws random numbers, and not only what nobody writes differs."""
     if not operands.reference.is_random():
         return False
@@ -73,10 +74,10 @@ def _draws(operands, readings):
 class Kept:
     """What the outputs of a call are judged against."""
 
-    case: object = field(default_factory=lambda: _core.Case(_core.Findings()))  # that has kept it
-    without: tuple | None = None  # (verdict, reason) where they cannot be judged
-    freedom: dict = field(default_factory=dict)  # what they leave free together
-    undefined: tuple = ()  # paths of those that are promised nothing
+    case: _core.Case = field(default_factory=lambda: _core.Case(_core.Findings()))  # that has kept it
+    without: tuple[str, str] | None = None  # (verdict, reason) where they cannot be judged
+    freedom: dict[str, Any] = field(default_factory=dict)  # what they leave free together
+    undefined: tuple[str, ...] = ()  # paths of those that are promised nothing
 
 
 def outputs_of_call(call: Call) -> Kept:
@@ -87,7 +88,7 @@ def outputs_of_call(call: Call) -> Kept:
         return _outputs(call)
 
 
-def _outputs(call):
+def _outputs(call: Call) -> Kept:
     kept = Kept()
     case = kept.case
     if draws_random(call):

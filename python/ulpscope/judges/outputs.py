@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .answers import Way
     from ..calls.replay import Call
     from ..executors.device import Answer
+    from .rows import Piece
 
 
 def judge_answer(
@@ -41,7 +42,14 @@ def judge_answer(
     return case.findings, operands, None
 
 
-def _judged(case, operands, answer, narrow, steps, part=None):
+def _judged(
+    case: _core.Case,
+    operands: Operands,
+    answer: Answer,
+    narrow: bool,
+    steps: Callable[[int], dict[str, torch.Tensor] | None],
+    part: Callable[[str], tuple[int, int, int, int]] | None = None,
+) -> Operands:
     """The operands by which a case judged the outputs of an answer, to all readings of the call. Those of a call
     that only carries elements begin when they are needed, which they seldom are."""
     readings = operands.readings = operands.readings or Readings(operands.call, operands.timing, steps=steps)
@@ -60,7 +68,9 @@ def _judged(case, operands, answer, narrow, steps, part=None):
     return clear_of_memory(operands)
 
 
-def _in_pieces(case, call, answer, timing, steps):
+def _in_pieces(
+    case: _core.Case, call: Call, answer: Answer, timing: Timing, steps: Callable[[int], dict[str, torch.Tensor] | None]
+) -> tuple[Operands, Piece] | None:
     """What `judge_answer` gives of a call that falls into pieces; None where a case takes it as a whole."""
     if carries(call.op):
         return None
@@ -74,13 +84,15 @@ def _in_pieces(case, call, answer, timing, steps):
         product.n_rows if product else 0,
         product.fan_in if product else 0,
     )
-    pieces = kept = None
+    pieces: Iterator[Piece] | None = None
+    kept: tuple[Operands, Piece] | None = None
     while (want := case.next()) is not None:
         if want[0] == "checksum":
+            assert product is not None  # of which alone it is asked
             case.give(product.checksums())
             continue
         if pieces is None:
-            pieces = product.pieces(case.rows()) if case.rows() else _cut(call, answer)
+            pieces = product.pieces(case.rows()) if product is not None and case.rows() else _cut(call, answer)
         piece = next(pieces, None)
         if piece is None:
             case.give()
@@ -93,21 +105,24 @@ def _in_pieces(case, call, answer, timing, steps):
             kept, piece = (operands, piece), kept and kept[1]
         del operands
         if piece is not None:  # makes room for the operands of the next
-            piece.call = piece.answer = None
+            del piece.call, piece.answer
     if kept is not None:
         call.storages.let_go()
     return kept
 
 
-def _cut(call, answer):
+def _cut(call: Call, answer: Answer) -> Iterator[Piece]:
     """Yields the pieces of a large call."""
     return rows.gathered(call, answer) or rows.pieces(call, answer) or rows.places(call, answer) or iter(())
 
 
-def _taken(steps, take):
+def _taken(
+    steps: Callable[[int], dict[str, torch.Tensor] | None],
+    take: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]],
+) -> Callable[[int], dict[str, torch.Tensor] | None]:
     """The steps of a piece."""
 
-    def of_piece(k):
+    def of_piece(k: int) -> dict[str, torch.Tensor] | None:
         run = steps(k)
         return None if run is None else take(run)
 

@@ -25,11 +25,13 @@ class Correct(Mode):
     """Gives every step's result as the correctly rounded one, moved by what float32 may lose
     where `seed` is not 0."""
 
-    def __init__(self, seed):
+    def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = torch.Generator().manual_seed(seed) if seed else None
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         returns = func._schema.returns
         is_view = any(r.alias_info and not r.alias_info.is_write for r in returns)
@@ -49,7 +51,7 @@ class Correct(Mode):
             target.copy_(self._moved(right, lost) if right.is_floating_point() else right)
         return out
 
-    def _moved(self, right, narrow):
+    def _moved(self, right: torch.Tensor, narrow: torch.Tensor) -> torch.Tensor:
         if self.random is None or not right.numel():
             return right
         loss = (narrow.double() - right).abs().nan_to_num(0, 0, 0)
@@ -58,16 +60,16 @@ class Correct(Mode):
         return torch.where(right.isfinite(), moved, right)
 
 
-def _on_host(value):
+def _on_host(value: Any) -> Any:
     if isinstance(value, torch.device):
         return torch.device("cpu")
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
 
 
-def _run(func, given, dtype):
+def _run(func: Callable[..., Any], given: tuple[list[Any], dict[str, Any]], dtype: torch.dtype) -> Any:
     """The step on copies of its arguments in a wider dtype."""
 
-    def widened(value):
+    def widened(value: Any) -> Any:
         floats = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(dtype, copy=True) if floats else value
 
@@ -107,7 +109,7 @@ def steps_anywhere(call: Call) -> Callable[[int], dict[str, torch.Tensor] | None
     return steps_of(call, TorchDevice("cpu"))
 
 
-def _run_in_steps(call, device, k):
+def _run_in_steps(call: Call, device: Any, k: int) -> dict[str, torch.Tensor]:
     bound = device.bind(call)
     with Correct(k):
         result = device.compute(call, bound)

@@ -37,11 +37,11 @@ PRODUCTS = {
 class Product:
     """A call that is one product of matrices, and the form of what it gives."""
 
-    call: object
-    answer: object
+    call: Call
+    answer: Answer
     left: str  # paths
     right: str
-    added: str
+    added: str | None
     n_rows: int
     width: int
     fan_in: int
@@ -66,20 +66,28 @@ class Product:
     def pieces(self, rows: Sequence[int]) -> Iterator[Piece]:
         """Yields the pieces of these rows."""
         a, _, bias, out = self.matrices()
-        rows, first = torch.tensor(rows), 0
+        numbers, first = torch.tensor(rows), 0
         some = max(1, PIECE * self.n_rows // out.numel())
-        for part in rows.split(some):
-            yield self._piece(a, bias, out, part, first, len(rows) / self.n_rows)
+        for part in numbers.split(some):
+            yield self._piece(a, bias, out, part, first, len(numbers) / self.n_rows)
             first += len(part)
 
-    def _piece(self, a, bias, out, rows, first, share):
+    def _piece(
+        self,
+        a: torch.Tensor,
+        bias: torch.Tensor | None,
+        out: torch.Tensor,
+        rows: torch.Tensor,
+        first: int,
+        share: float,
+    ) -> Piece:
         call = self.call
         part = replace(call, views=dict(call.views), results={}, storages=call.storages.copy(), live=None)
         put(part, self.left, a.index_select(-2, rows))
-        if bias is not None and bias.dim() > 1 and bias.shape[-2] == self.n_rows:
+        if self.added is not None and bias is not None and bias.dim() > 1 and bias.shape[-2] == self.n_rows:
             put(part, self.added, bias.index_select(-2, rows))
 
-        def take(outputs):
+        def take(outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             return {"out[0]": outputs["out[0]"].reshape(out.shape).index_select(-2, rows)}
 
         given = replace(self.answer, outputs=take(self.answer.outputs), before={})
@@ -95,7 +103,7 @@ def product_of(call: Call, answer: Answer) -> Product | None:
     if list(answer.outputs) != ["out[0]"] or not all(v.dtype.is_floating_point for v in call.views.values()):
         return None
     paths = {v.argument: p for p, v in call.views.items()}
-    left, right, added = (paths.get(n) for n in PRODUCTS[name])
+    left, right, added = (paths.get(n or "") for n in PRODUCTS[name])
     out = answer.outputs["out[0]"]
     if left is None or right is None or out.dim() < 2 or not call.views[left].sizes:
         return None
@@ -106,14 +114,16 @@ def product_of(call: Call, answer: Answer) -> Product | None:
 # ---- checksums -----------------------------------------------------------------------
 
 
-def _checksums(call, a, b, bias, out):
+def _checksums(
+    call: Call, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor
+) -> torch.Tensor:
     weights = (
         torch.rand(out.shape[-1], dtype=torch.float64, generator=torch.Generator().manual_seed(call.sequence)) + 0.5
     )
     weights[1::2].neg_()
     alpha, beta = float(call.value("alpha", 1)), float(call.value("beta", 1))
     off = torch.zeros(out.shape[-2], dtype=torch.float64)
-    batches = [()] if out.dim() == 2 else [(i,) for i in range(out.shape[0])]
+    batches: list[tuple[int, ...]] = [()] if out.dim() == 2 else [(i,) for i in range(out.shape[0])]
     for batch in batches:
         vector = _times(b[batch], weights)
         far = _times(out[batch], weights) - alpha * _times(a[batch], vector)
@@ -124,13 +134,13 @@ def _checksums(call, a, b, bias, out):
     return off
 
 
-def _of_bias(bias, weights):
+def _of_bias(bias: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     if bias.dim() < 2:
         return (bias.double() * weights).sum()
     return _times(bias.expand(bias.shape[0], len(weights)), weights)
 
 
-def _times(matrix, vector):
+def _times(matrix: torch.Tensor, vector: torch.Tensor | None) -> torch.Tensor:
     """A matrix by a vector in float64, block by block; without one its rows' squared size."""
     step = max(1, BLOCK // max(1, matrix.shape[1]))
     blocks = (matrix[i : i + step].double() for i in range(0, matrix.shape[0], step))

@@ -5,7 +5,7 @@ first asks for it (docs/background/case.md). Serves `answers`; nothing here deci
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..calls.contents import LARGE
@@ -22,6 +22,7 @@ from .unwritten import unwritten
 if TYPE_CHECKING:
     import torch
     from ..calls.replay import Call
+    from ..executors.operands import Timing
 
 IN_ROWS = "for this layout the CPU gives something else than for the same numbers in rows; held to the latter"
 
@@ -32,7 +33,7 @@ def rows_of(call: Call) -> Call | None:
     return in_rows(call) if n_bytes < LARGE else None
 
 
-def _each(call):
+def _each(call: Call) -> Iterator[tuple[str, Call]]:
     """(note, call) of each reading. The last one because a kernel of the CPU may misread a tensor that is
     strided or expanded."""
     yield from readings(call)
@@ -44,12 +45,19 @@ def _each(call):
 class Readings:
     """The readings of one call beside its own, shared by its outputs and by all answers to it."""
 
-    def __init__(self, call, timing, make=Operands, steps=lambda k: None):
+    def __init__(
+        self,
+        call: Call,
+        timing: Timing,
+        make: Callable[[Call, Timing], Operands] = Operands,
+        steps: Callable[[int], dict[str, torch.Tensor] | None] = lambda k: None,
+    ) -> None:
         self.call, self.timing, self.make = call, timing, make
         self.own_step = steps  # k -> (path -> what run k of a device's own steps gives), or None
         self._calls = _each(call)  # which knows nothing of this object, that would not be freed else
-        self._made = []  # (note, Operands that have begun, or what they raised)
-        self._once = {}  # want -> what is made for it
+        self._made: list[tuple[str, Operands | Exception]] = []  # (note, Operands that have begun, or what they raised)
+        # want -> what is made for it
+        self._once: dict[str, tuple[str, Operands | Exception, dict[str, torch.Tensor]] | None] = {}
 
     def made(self, name: str) -> Any:
         """What was made for a want, None where it was not asked for."""
@@ -81,7 +89,7 @@ class Readings:
             self._made.append((note, self._begun(call)))
         return _or_raise((*self._made[k], {}))
 
-    def _begun(self, call, unwritten=None):
+    def _begun(self, call: Call, unwritten: dict[str, torch.Tensor] | None = None) -> Operands | Exception:
         """Operands that have begun, or what they raised."""
         operands = self.make(call, self.timing)
         operands.reference.unwritten = unwritten or {}
@@ -93,10 +101,15 @@ class Readings:
         return operands
 
 
-def _or_raise(made):
-    if made is not None and isinstance(made[1], Exception):
-        raise made[1]
-    return made
+def _or_raise(
+    made: tuple[str, Operands | Exception, dict[str, torch.Tensor]] | None,
+) -> tuple[str, Operands, dict[str, torch.Tensor]] | None:
+    if made is None:
+        return None
+    note, operands, marks = made
+    if isinstance(operands, Exception):
+        raise operands
+    return note, operands, marks
 
 
 def held_to(operands: Operands, make: Callable[..., Operands] = Operands) -> Operands:
@@ -121,7 +134,7 @@ def held_to(operands: Operands, make: Callable[..., Operands] = Operands) -> Ope
         return found
 
 
-def _begins(operands):
+def _begins(operands: Operands) -> bool:
     try:
         operands.begin()
     except Exception as problem:  # whatever an operator raises
@@ -137,7 +150,8 @@ def clear_of_memory(operands: Operands) -> Operands:
     if not made or isinstance(made[1], Exception):
         return operands
     made[1].readings = readings
-    return made[1]
+    held: Operands = made[1]
+    return held
 
 
 def as_held(operands: Operands, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

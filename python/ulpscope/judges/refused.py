@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,10 +19,12 @@ from ..calls.foreign import foreign, theirs
 from ..calls.mode import Mode
 from ..calls.verdicts import clause
 from ..executors.conventions import is_rejection
+from ..calls.replay import is_composite
 
 if TYPE_CHECKING:
     from ..calls.replay import Call
     from ..executors.operands import Operands
+    from ..calls.torch_private import OpOverload
 
 DIVIDED, OUT_OF_RANGE = "zero_division", "bad_index"
 MARKS = (17, 91, 53)  # every integer type holds them
@@ -42,11 +44,13 @@ class Filled(Mode):
     """Operators that refuse some of their elements run with something in their place, the
     `turn`-th of several choices."""
 
-    def __init__(self, turn):
+    def __init__(self, turn: int) -> None:
         super().__init__()
         self.turn = turn
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         try:
             return func(*args, **(kwargs or {}))
         except Exception as problem:
@@ -58,7 +62,7 @@ class Filled(Mode):
                 return self._in_range(func, args, kwargs or {}, problem)
             raise
 
-    def _divided(self, func, args, kwargs):
+    def _divided(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         divisor = torch.as_tensor(args[1])
         safe = torch.where(divisor == 0, 1, divisor)
         safe = safe if isinstance(args[1], torch.Tensor) else int(safe)
@@ -66,7 +70,7 @@ class Filled(Mode):
         marked = torch.where(divisor == 0, MARKS[self.turn], out).to(out.dtype)
         return out.copy_(marked) if out is args[0] else marked
 
-    def _in_range(self, func, args, kwargs, problem):
+    def _in_range(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], problem: Exception) -> Any:
         tensors = [a for a in _leaves(args) if isinstance(a, torch.Tensor)]
         sizes = {n for t in tensors for n in (*t.shape, t.numel()) if n}
         whole = [t for t in tensors if t.dtype in INTEGERS]  # one of them holds the index, or several do
@@ -83,38 +87,38 @@ class Filled(Mode):
         raise problem
 
 
-def _leaves(args):
+def _leaves(args: Iterable[Any]) -> Iterator[Any]:
     for a in args:
         yield from _leaves(a) if isinstance(a, (list, tuple)) else (a,)
 
 
-def _mapped(value, change):
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_mapped(item, change) for item in value)
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
-def _among(tensor, tensors):
+def _among(tensor: torch.Tensor, tensors: list[torch.Tensor]) -> bool:
     return any(tensor is t for t in tensors)
 
 
-def _within(tensor, least, size, fill):
+def _within(tensor: torch.Tensor, least: int, size: int, fill: int) -> torch.Tensor:
     return torch.where((tensor < least) | (tensor >= size), fill, tensor).to(tensor.dtype)
 
 
-def _filled(call, turn):
+def _filled(call: Call, turn: int) -> Call:
     """The call with its function run so."""
     function = call.function
 
-    def run(*args, **kwargs):
+    def run(*args: Any, **kwargs: Any) -> Any:
         with Filled(turn):
             return theirs(function, *args, **kwargs)
 
     if hasattr(function, "_schema"):
-        run._schema = function._schema
+        setattr(run, "_schema", function._schema)  # noqa: B010
     other = copy.copy(call)
     other.function = run
-    if other.composite:
+    if is_composite(other):
         other.problem, mutated = "", other.mutated
         learn(other)
         other.mutated = {p: v for p, v in other.mutated.items() if p in mutated} or mutated

@@ -8,19 +8,21 @@ all that memory has to hold. Where an output is a product of large matrices, the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..calls.raw_bytes import fit, raw_bytes
-from ..calls.replay import Call, View, base_name
+from ..calls.replay import Call, View, base_name, is_composite
 from ..executors.cuts import cut_of, weight
 from ..executors.operands import call_at_place, length_of_lists, place_of
 
 if TYPE_CHECKING:
     from ..executors.device import Answer
+    from ..calls.arguments import Arguments
+    from ..executors.cuts import Cut
 
 LARGE = 0  # elements of an output, from which it is judged in pieces; 0: the rule's own
 PIECE = 1 << 18  # elements of a piece
@@ -31,10 +33,12 @@ UNUSED = -100  # a label of elements that do not count
 class Piece:
     """A part of a call: some rows of its outputs and what they are computed from."""
 
-    call: object
-    answer: object
-    take: object  # function: outputs of the whole call -> those of the piece
-    part: object = lambda path: (0, 0, 0, 0)  # function: path -> where that output lies (usc_case_part)
+    call: Call
+    answer: Answer
+    # outputs of the whole call -> those of the piece
+    take: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+    # path -> where that output lies (usc_case_part)
+    part: Callable[[str], tuple[int, int, int, int]] = lambda path: (0, 0, 0, 0)
     share: float = 1.0  # of the elements that is judged at all
 
 
@@ -58,7 +62,7 @@ def largest_input(call: Call) -> int:
     return max((math.prod(v.sizes) for v in call.views.values()), default=0)
 
 
-def _each(call, answer, cut, rows):
+def _each(call: Call, answer: Answer, cut: Cut, rows: int) -> Iterator[Piece]:
     shapes = {path: t.shape for path, t in answer.outputs.items()}
     for first in range(0, cut.length, rows):
         many = min(rows, cut.length - first)
@@ -68,33 +72,34 @@ def _each(call, answer, cut, rows):
             before=_narrowed(answer.before, cut, first, many),
         )
 
-        def part(path, first=first, many=many):
+        def part(path: str, first: int = first, many: int = many) -> tuple[int, int, int, int]:
             return math.prod(shapes[path][cut.outputs[path] + 1 :]), cut.length, first, many
 
-        def take(outputs, first=first, many=many):
+        def take(outputs: dict[str, torch.Tensor], first: int = first, many: int = many) -> dict[str, torch.Tensor]:
             return _narrowed(outputs, cut, first, many)
 
         own = _cut(call, cut, first, many)
-        if call.composite and call.native is not None:
+        if is_composite(call) and is_composite(own) and call.native is not None:
             own.native = _narrowed(call.native, cut, first, many)
-            own.only = call.only[0], _given(call.only[1], cut, first, many)
+            if call.only is not None:  # what is cut is one operator
+                own.only = call.only[0], _given(call.only[1], cut, first, many)
         yield Piece(own, given, take, part)
 
 
-def _narrowed(tensors, cut, first, many):
+def _narrowed(tensors: dict[str, torch.Tensor], cut: Cut, first: int, many: int) -> dict[str, torch.Tensor]:
     return {path: t.narrow(cut.outputs[path], first, many) for path, t in tensors.items()}
 
 
-def _given(arguments, cut, first, many):
+def _given(arguments: Arguments, cut: Cut, first: int, many: int) -> Arguments:
     """Arguments of the one operator that a callable is, of a piece."""
     narrow = {n: v.narrow(cut.given[n], first, many) for n, v in arguments.items() if n in cut.given}
     return type(arguments)(arguments | narrow)
 
 
-def _cut(call, cut, first, many):
+def _cut(call: Call, cut: Cut, first: int, many: int) -> Call:
     """The call on `many` places along the cut."""
 
-    def narrow(path, view):
+    def narrow(path: str, view: View) -> View:
         if path not in cut.arguments:
             return view
         dim = cut.arguments[path]
@@ -120,7 +125,7 @@ def _cut(call, cut, first, many):
     return part
 
 
-def _read_rows(part, path, start, end):
+def _read_rows(part: Call, path: str, start: int, end: int) -> None:
     """Reads of a storage what one argument uses."""
     view, size = part.views[path], part.views[path].dtype.itemsize
     content = part.storages.part(view.storage, start * size, end * size)
@@ -167,8 +172,8 @@ def places(call: Call, answer: Answer) -> Iterator[Piece] | None:
     return (_at_place(call, answer, i, length) for i in range(length))
 
 
-def _at_place(call, answer, i, length):
-    def here(tensors):
+def _at_place(call: Call, answer: Answer, i: int, length: int) -> Piece:
+    def here(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {p: t for p, t in tensors.items() if place_of(p) == i or (place_of(p) is None and i == 0)}
 
     given = replace(answer, outputs=here(answer.outputs), before=here(answer.before))
@@ -188,7 +193,7 @@ def put(call: Call, path: str, tensor: torch.Tensor) -> None:
     _replaced(call, path, raw_bytes(tensor), view)
 
 
-def _replaced(call, path, content, view):
+def _replaced(call: Call, path: str, content: torch.Tensor, view: View) -> None:
     """Gives an argument a storage of its own, and forgets the old one where nobody uses it."""
     old, number = call.views[path].storage, min((0, *(v.storage for v in call.views.values()))) - 1
     call.storages[number] = content

@@ -57,7 +57,7 @@ def parsed(name: str | None) -> _core.Standard | None:
         raise ValueError(str(problem)) from None
 
 
-def chosen(rule: str | None = None, compare: bool = False) -> tuple[_core.Standard | None, list[_core.Standard]]:
+def chosen(rule: str | None = None, compare: bool | str = False) -> tuple[_core.Standard | None, list[_core.Standard]]:
     """The standard that decides (None: our own) and those that are only asked as well: all,
     or the one that `compare` names."""
     names = (compare,) if isinstance(compare, str) else COMPARED if compare else ()
@@ -68,13 +68,13 @@ def chosen(rule: str | None = None, compare: bool = False) -> tuple[_core.Standa
 class Opinion:
     """What a standard says of a call: its worst output's verdict."""
 
-    standard: object
+    standard: _core.Standard
     verdict: str = "unjudged"
     status: str = "unjudged"
     reason: str = ""
     stand_in: str = ""
     path: str = ""  # the output that decided
-    outputs: dict = field(default_factory=dict)  # path -> what `_core.Standard.judge` gives
+    outputs: dict[str, dict[str, Any]] = field(default_factory=dict)  # path -> what `_core.Standard.judge` gives
 
     def about(self, path: str) -> Opinion:
         """The opinion on one output; the whole where nothing is known of that one."""
@@ -93,16 +93,16 @@ class Opinion:
 class Sources:
     """Operands of one call by output path; what cannot be computed is missing."""
 
-    def __init__(self, operands, benchmark=None):
+    def __init__(self, operands: Operands, benchmark: dict[str, torch.Tensor] | None = None) -> None:
         self.operands, self.reference = operands, operands.reference
-        self._had = {"benchmark": benchmark or {}}
+        self._had: dict[str, dict[str, torch.Tensor]] = {"benchmark": benchmark or {}}
 
     def of(self, name: str, path: str) -> torch.Tensor | None:
         if name not in self._had:
             self._had[name] = self._compute(name)
         return self._had[name].get(path)
 
-    def _compute(self, name):
+    def _compute(self, name: str) -> dict[str, torch.Tensor]:
         try:
             if name == "native":
                 return self.reference.native() or {}
@@ -120,7 +120,7 @@ class Sources:
         return known.keys() if known else None
 
 
-def _judged(standard, call, path, device, sources):
+def _judged(standard: _core.Standard, call: Call, path: str, device: torch.Tensor, sources: Sources) -> dict[str, Any]:
     """What a standard says of one output."""
     given = {name: sources.of(name, path) for name in _core.operands}
     given = {name: tensor for name, tensor in given.items() if tensor is not None}
@@ -165,7 +165,7 @@ def opinions(
 ) -> list[Opinion]:
     """What each standard says of an answer (None: the device gave none); operands are
     computed once for all of them."""
-    if answer is None:
+    if answer is None or operands is None:
         return [without(s, "no_answer") for s in standards]
     if draws_random(call) or getattr(call, "random", False):
         return [without(s, "random") for s in standards]
@@ -176,7 +176,7 @@ def opinions(
     return said
 
 
-def _draws_unsaid(call, operands):
+def _draws_unsaid(call: Call, operands: Operands) -> bool:
     """Whether an operator that is not torch's own draws random numbers all the same."""
     if call.composite or call.op.split("::")[0] in ("aten", "prims"):
         return False
@@ -220,7 +220,7 @@ def metric_rows(said: Iterable[Opinion]) -> list[tuple[int, str, float, str | No
     """(output, name, value, text) of opinions, for result.db: `standard:NAME` of the call
     with 1 for pass, 0 for wrong, and of each output NAME.status,
     NAME.form (dtype and shape) and NAME.METRIC."""
-    out = []
+    out: list[tuple[int, str, float, str | None]] = []
     for one in said:
         value = {"pass": 1.0, "wrong": 0.0}.get(one.verdict, math.nan)
         text = {

@@ -9,12 +9,16 @@ from __future__ import annotations
 import ctypes
 import threading
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..calls.foreign import foreign
 from ..calls.replay import Call, bind_exact
 from ..calls.call_results import outputs_of, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 M_PERTURB = -6  # mallopt(3): new memory holds the byte's complement
 FILLS = 0x01, 0x55
@@ -31,7 +35,7 @@ def unwritten(call: Call) -> dict[str, torch.Tensor]:
     except Exception as problem:  # another C library, or the CPU refuses
         foreign(problem)
         return {}
-    found = {}
+    found: dict[str, torch.Tensor] = {}
     for path in first.keys() & second.keys():
         if first[path].shape == second[path].shape:
             mask = torch.ones(first[path].shape[:-1], dtype=torch.bool)
@@ -41,7 +45,7 @@ def unwritten(call: Call) -> dict[str, torch.Tensor]:
     return found
 
 
-def _bytes_of(call, fill):
+def _bytes_of(call: Call, fill: int) -> dict[str, torch.Tensor]:
     """path -> bytes of each element of an output."""
     bound = bind_exact(call, lambda captured: "cpu")
     with _filled(fill), torch.no_grad():
@@ -54,7 +58,7 @@ def _bytes_of(call, fill):
 
 
 @contextmanager
-def _filled(fill):
+def _filled(fill: int) -> Iterator[None]:
     library = ctypes.CDLL(None)
     with _lock:
         library.mallopt(M_PERTURB, fill)

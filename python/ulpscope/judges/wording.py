@@ -4,7 +4,7 @@ arguments, what is odd about the inputs. Neighbours: `session.judging` (makes ve
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,6 +12,9 @@ from .. import _core
 from ..calls.raw_bytes import fit
 from ..calls.replay import Call, all_finite, base_name
 from .standards import metric_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FILLS = {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_"}
 
@@ -29,7 +32,7 @@ def describe_arguments(call: Call) -> str:
     return ", ".join(parts)[:400]
 
 
-def _describe(call, value):
+def _describe(call: Call, value: Any) -> str:
     if isinstance(value, list):
         shown = [_describe(call, v) for v in value[:4]]
         return "[" + ", ".join(shown + ["..."] * (len(value) > 4)) + "]"
@@ -71,13 +74,13 @@ def row(call: Call, verdict: Any, timing: dict[str, Any], brief: bool = False) -
     return dict(made, culprit=verdict.culprit, cause=verdict.cause, args=describe_arguments(call), **timing)
 
 
-def _share(verdict):
+def _share(verdict: Any) -> list[tuple[int, str, float, str | None]]:
     """The share of the elements that was judged, where it is not all of them, as a metric."""
     sampled = verdict.part is not None and verdict.part.share < 1
     return [(-1, "sampled", verdict.part.share, None)] if sampled else []
 
 
-def odd_inputs(call: Call, parts: dict[Any, Any] | None = None) -> list[tuple[int, str, float, None]]:
+def odd_inputs(call: Call, parts: dict[Any, Any] | None = None) -> list[tuple[int, str, float, str | None]]:
     """Metrics that count NaN and Inf among the inputs, for calls that have any: where the
     truth is one of them a pass says little. `parts` are its segments, where they are known."""
     if all(map(_is_finite, _contents_of(call) if parts is None else (p.data for p in parts.values()))):
@@ -94,21 +97,21 @@ def odd_inputs(call: Call, parts: dict[Any, Any] | None = None) -> list[tuple[in
     return [(-1, name, float(n), None) for name, n in counts if n]
 
 
-def _contents_of(call):
+def _contents_of(call: Call) -> Iterator[torch.Tensor]:
     """Yields all that its floats may be made of, as flat tensors that are not too large."""
     for storage, dtype in {(v.storage, v.dtype) for v in call.views.values()}:
         if dtype.is_floating_point or dtype.is_complex:
             yield from (fit(chunk, dtype) for _, chunk in call.storages.chunks(storage))
 
 
-def _is_finite(data):
+def _is_finite(data: torch.Tensor) -> bool:
     if not (data.is_floating_point() or data.is_complex()):
         return True
     data = data if data.dtype.itemsize > 1 else data.float()  # float8 has no isfinite
     return all_finite(data)
 
 
-def _search_time(timing):
+def _search_time(timing: dict[str, int]) -> list[tuple[int, str, float, str | None]]:
     """What the search for the cause took, in nanoseconds: a metric, since few calls have it."""
     spent = timing.get("t_causes", 0)
     return [(-1, "t_causes", float(spent), None)] if spent else []

@@ -11,7 +11,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -28,15 +28,18 @@ from . import operators
 from .hooks import around
 from .regions import Meeting
 
-running = []  # the Apis that are installed
+if TYPE_CHECKING:
+    from types import ModuleType
+
+running: list[Apis] = []  # the Apis that are installed
 
 
-def _meet_all():
+def _meet_all() -> None:
     for apis in list(running):
         apis._meet()
 
 
-def _leave_child():
+def _leave_child() -> None:
     """A forked child (a data-loader worker) records nothing."""
     while running:
         running[-1].remove()
@@ -45,7 +48,7 @@ def _leave_child():
 os.register_at_fork(after_in_child=_leave_child)
 
 
-def mode_for(session: Any, namer: Callable[[Any], str | None] = name_of) -> Any:
+def mode_for(session: Any, namer: Callable[[Any], Any] = name_of) -> Any:
     """The mode that records into a session what `namer` has a name for. RuntimeError where the glue
     cannot look into Python."""
     stack = push_function_mode, pop_function_mode, skip_one_function_mode
@@ -56,7 +59,7 @@ def mode_for(session: Any, namer: Callable[[Any], str | None] = name_of) -> Any:
 class Operators:
     """Functions that the program made operators are seen until `remove`."""
 
-    def __init__(self, mode):
+    def __init__(self, mode: Any) -> None:
         self.mode = mode
         operators.modes.append(mode)
 
@@ -74,9 +77,9 @@ class Apis:
     calls what it is given, until they meet what hides it, which stays for them.
     """
 
-    def __init__(self, mode):
+    def __init__(self, mode: Any) -> None:
         self.mode = mode
-        self.undo = []
+        self.undo: list[Callable[[], Any]] = []
         self.thread = threading.local()  # .hidden: the mode is off its stack for a while
         self.home = threading.get_ident()
         self.met = False  # other threads were
@@ -100,7 +103,7 @@ class Apis:
         while self.undo and not self.met:
             self.undo.pop()()
 
-    def _meet(self):
+    def _meet(self) -> None:
         if threading.get_ident() != self.home and not getattr(self.thread, "hidden", False):
             self.met = True
             self.put_in()
@@ -127,12 +130,12 @@ class Apis:
         """`function` as a function whose calls are seen."""
 
         @functools.wraps(function)
-        def seen(*args, **kwargs):
+        def seen(*args: Any, **kwargs: Any) -> Any:
             return self.mode.__torch_function__(function, (), args, kwargs)
 
         return seen
 
-    def _see_collective(self, function):
+    def _see_collective(self, function: Any) -> None:
         """Functions of torch.distributed ask no mode. All that move tensors are wrapped to log
         what they raise: what is wrapped is replaced, so that it is seen by whatever name the
         program has the function."""
@@ -144,10 +147,10 @@ class Apis:
                 cell.cell_contents = self.calls(wrapped)
                 self.undo.append(functools.partial(setattr, cell, "cell_contents", wrapped))
 
-    def _hide_from_fast_paths(self):
+    def _hide_from_fast_paths(self) -> None:
         """Modules ask whether anybody overrides functions, and take another way then."""
 
-        def has_torch_function(original, args):
+        def has_torch_function(original: Callable[..., Any], args: Any) -> Any:
             was_there = self.take_out()
             try:
                 return original(args)
@@ -157,14 +160,14 @@ class Apis:
 
         self.undo.append(around(torch.overrides, "has_torch_function", has_torch_function))
 
-    def _hide_from_compiler(self, module):
+    def _hide_from_compiler(self, module: ModuleType) -> None:
         """A compiler would compile the mode as well, and again whenever it comes or goes."""
         original = getattr(module, "set_eval_frame", None)
         if original is None:
             return
 
         @functools.wraps(original)
-        def set_eval_frame(callback):
+        def set_eval_frame(callback: Any) -> Any:
             if callback is not None:
                 self.take_out()
             before = original(callback)

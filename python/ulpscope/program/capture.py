@@ -15,7 +15,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 from ..calls.foreign import unhurt
 from ..calls.shown import Shown, counted, sized
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from typing_extensions import Self
+    from .forwards import Forwards
 
 Steps = Union[int, str, Iterable[int], None]  # which steps: 2, [0, 5], range(3), "2,5-8"; None: all
 
@@ -32,7 +33,7 @@ DATA = ("full", "stats")
 LEVELS = ("api", "aten")
 
 
-def parse_steps(steps: Steps) -> list[int]:
+def parse_steps(steps: int | str | Iterable[int]) -> list[int]:
     """
     Step numbers from "1", "2,5-8", an int or an iterable of ints, as a sorted list.
 
@@ -49,7 +50,7 @@ def parse_steps(steps: Steps) -> list[int]:
     return sorted(numbers)
 
 
-def _ranges(text):
+def _ranges(text: str) -> list[tuple[int, int]]:
     """(first, last) of each part of "2,5-8"."""
     from .. import _core
 
@@ -113,25 +114,33 @@ class Recorder:
     that never gets there leaves nothing behind. With `births` (_core.Births) they get the
     calls, and there is no trace: `path` is None."""
 
-    def __init__(self, path, data="full", ops=None, limit=None, level="aten", births=None):
+    def __init__(
+        self,
+        path: Any,
+        data: str = "full",
+        ops: str | None = None,
+        limit: int | None = None,
+        level: str = "aten",
+        births: Any = None,
+    ) -> None:
         if data not in DATA:
             raise ValueError(f"data '{data}': it is 'full' or 'stats'")
         check_ops(ops)
-        self.path = path if births is not None else Path(path)
+        self.path: Any = path if births is not None else Path(path)
         self.births = births
         self.data = data
         self.ops = ops
         self.levels = parse_levels(level)
         self.limit = limit  # bytes of tensor data; None: what the disk leaves
-        self.scope = None  # of a mode: its modules and threads
-        self.session = None
-        self.steps = []
-        self.step = None
+        self.scope: Any = None  # of a mode: its modules and threads
+        self.session: Any = None  # a _core.Capture from the first step on
+        self.steps: list[int] = []
+        self.step: int | None = None
         self.before = 0  # calls of earlier steps
-        self.hooks = []
-        self.modules = None  # of the hooks, the one that knows modules
-        self.sifted = {}  # what the session leaves out: distinct, most; what it keeps: keep_calls
-        self.generated = {}  # graphs that ran as code of a compiler (regions)
+        self.hooks: list[Any] = []
+        self.modules: Any = None  # of the hooks, the one that knows modules
+        self.sifted: dict[str, Any] = {}  # what the session leaves out: distinct, most; what it keeps: keep_calls
+        self.generated: dict[int, Any] = {}  # graphs that ran as code of a compiler (regions)
 
     def begin(self, step: int) -> None:
         """Records from here on, as `step`."""
@@ -159,7 +168,7 @@ class Recorder:
         self.modules = _hooks.Modules(self.session, forwards)
         self.hooks = [graphs, self.modules, _hooks.Libraries(self.session), regions.Regions(self.generated), *functions]
 
-    def _functions(self):
+    def _functions(self) -> list[Any]:
         """Hooks for Python functions: those that the program made operators, at each level."""
         from . import apis
 
@@ -169,15 +178,16 @@ class Recorder:
             if "api" in self.levels:
                 raise
             return []
-        found = [apis.Operators(mode)]
+        found: list[Any] = [apis.Operators(mode)]
         return found + [apis.Apis(mode)] if "api" in self.levels else found
 
-    def _forwards(self):
+    def _forwards(self) -> Forwards | None:
         """What writes down forwards of modules, where it is asked for and the glue can."""
         from .forwards import Forwards
 
         with contextlib.suppress(RuntimeError):
             return Forwards(self.session) if "module" in self.levels else None
+        return None
 
     def end(self, goes_on: bool = False) -> None:
         """Ends the step that is recorded, if one is. Where the next one begins at once
@@ -201,9 +211,9 @@ class Recorder:
 
     def has_calls(self) -> bool:
         """Whether the step that is recorded has called an operator."""
-        return self.session.counts()["calls"] > self.before
+        return bool(self.session.counts()["calls"] > self.before)
 
-    def _unhook(self):
+    def _unhook(self) -> None:
         if self.session is not None:
             self.session.reset_place()
         for hook in self.hooks:
@@ -231,19 +241,19 @@ class Recorder:
             session.meta("devices", session.devices())
             session.meta("compiled_regions", str(len(self.generated)))
             session.meta("imports", json.dumps(_provenance.operator_sources(session)))
-        error = None
+        error: BaseException | None = None
         try:
             session.flush()
         except (_core.UlpscopeError, OSError, MemoryError) as failure:
             error = failure
-        counts = session.counts() | {"compiled_regions": len(self.generated)}
+        counts: dict[str, int] = session.counts() | {"compiled_regions": len(self.generated)}
         self.generated.clear()
         session.close(complete and not interrupted and error is None)
         if error is not None:
             raise error
         return counts
 
-    def _open(self):
+    def _open(self) -> None:
         from .. import _core
         from . import glue as _glue
         from . import provenance as _provenance
@@ -280,7 +290,7 @@ def check_empty(folder: Path) -> None:
         raise FileExistsError(f"{folder} exists and is not empty; name another trace")
 
 
-def _is_child():
+def _is_child() -> bool:
     """Whether multiprocessing started this process."""
     return multiprocessing.parent_process() is not None
 
@@ -355,13 +365,13 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         state = "recording" if session is not None else "not recording"
         return ", ".join(filter(None, (f"capture: {done} -> {self.path}", state, self.error)))
 
-    def _folder(self):
+    def _folder(self) -> Path:
         rank, world = rank_and_world()
         if world == 1 and _is_child():  # which rank it is shows later
             return self.path / f"process-{os.getpid()}"
         return self.path if world == 1 else self.path / f"rank-{rank}"
 
-    def _settle(self, joined):
+    def _settle(self, joined: tuple[int, int] | None) -> None:
         """Moves a trace that was begun without a rank to where it belongs."""
         loose = self.recorder.path
         if self.counts is None or loose.name != f"process-{os.getpid()}":
@@ -394,11 +404,11 @@ class capture(Shown):  # noqa: N801 - it is used like a function
             self._settle(self.ranks.joined)
         return False
 
-    def _guarded(self):
+    def _guarded(self) -> unhurt:
         """What goes wrong in recording ends the recording, never the program."""
         return unhurt(self._fail)
 
-    def _fail(self, error):
+    def _fail(self, error: BaseException) -> None:
         from .. import _core
 
         self.hooks.active = False
@@ -417,14 +427,14 @@ class capture(Shown):  # noqa: N801 - it is used like a function
         """Ends a step, unless optimizer or data loader already do."""
         self.hooks.manual_end()
 
-    def _wants(self, step):
+    def _wants(self, step: int) -> bool:
         return self.wanted is None or step in self.wanted
 
-    def _begin(self):
+    def _begin(self) -> None:
         if self._wants(self.now):
             self.recorder.begin(self.now)
 
-    def _boundary(self):
+    def _boundary(self) -> None:
         with self._guarded():
             self.recorder.end(goes_on=self._wants(self.now + 1))
             self.now += 1

@@ -20,7 +20,7 @@ NAMES = (
     "is_bf16_supported memory_stats memory_allocated max_memory_allocated memory_reserved reset_peak_memory_stats "
     "empty_cache"
 ).split()
-IS_CUDA, DEVICE = torch.Tensor.is_cuda.__get__, torch.Tensor.device.__get__  # type: ignore[attr-defined]
+IS_CUDA, DEVICE = torch.Tensor.is_cuda.__get__, torch.Tensor.device.__get__
 CUDA = re.compile(r"cuda(:\d+)?")
 
 

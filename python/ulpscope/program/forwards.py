@@ -27,7 +27,7 @@ WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module."
 class Forwards:
     """Writes down what `Modules` meets."""
 
-    def __init__(self, session):
+    def __init__(self, session: Any) -> None:
         self.session = session
         self.thread = threading.local()  # .open: of each module, calls and nodes before it
         self.mode = apis.mode_for(session, lambda function: (NAME, frozenset()))
@@ -48,21 +48,21 @@ class Forwards:
         finally:
             self.thread.ended = None
 
-    def _open(self):
+    def _open(self) -> list[Any]:
         try:
-            return self.thread.open
+            opened: list[Any] = self.thread.open
         except AttributeError:
-            self.thread.open = []
-            return self.thread.open
+            self.thread.open = opened = []
+        return opened
 
-    def _forward(self, *inputs, **begun):
+    def _forward(self, *inputs: Any, **begun: Any) -> Any:
         module, node, output = self.thread.ended
         if node is not None and torch.is_grad_enabled():
             self.mode.graph(BACKWARD, node, _parameters(module))
         return output
 
 
-def _parameters(module):
+def _parameters(module: torch.nn.Module) -> dict[str, Any]:
     """By the paths of their gradients; those of wrappers are what they wrap."""
     found = {}
     for name, parameter in module.named_parameters():

@@ -40,7 +40,8 @@ _SHOWN_EVERY_S = 2
 _STANDARDS = ("c++20", "c++2a", "c++17")  # c++2a: what older compilers have of c++20
 
 
-before_modes: list = []  # called before a mode puts kernels in front of all others, by who must stand behind those
+# called before a mode puts kernels in front of all others, by who must stand behind those
+before_modes: list[Callable[..., Any]] = []
 
 
 class GlueError(RuntimeError):
@@ -328,7 +329,8 @@ def path_of(name: str) -> Path:
 
 def _public_headers(files: list[Path]) -> list[Path]:
     """Those of our public headers that some files include, or these in turn."""
-    found, rest = set(), list(files)
+    found: set[Path] = set()
+    rest = list(files)
     while rest:
         named = re.findall(r"^#include <(ulpscope(?:_sim)?/(?:x/)?\w+\.h)>", rest.pop().read_text("utf-8"), re.M)
         new = {PACKAGE / "include" / name for name in named} - found
@@ -386,7 +388,7 @@ def _object(base: list[str], source: Path, out: Path, log: Path) -> None:
         os.replace(part, out)
 
 
-def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: str, say) -> None:
+def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: str, say: Callable[[str], Any]) -> None:
     """Compiles all files, and says now and then how far it is."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -407,7 +409,7 @@ def _objects(base: list[str], pairs: list[tuple[Path, Path]], log: Path, name: s
                 future.cancel()
 
 
-def _heads(base: list[str], folder: Path, n: int, log: Path, name: str, say) -> list[str]:
+def _heads(base: list[str], folder: Path, n: int, log: Path, name: str, say: Callable[[str], Any]) -> list[str]:
     """Words that let a compiler take the headers that nearly all files include as parsed once, which halves
     what a file takes; none for a few files, and where the compiler cannot: what is missed is time alone."""
     if n < 8:
@@ -444,7 +446,7 @@ def _must_compile(name: str) -> None:
         )
 
 
-def _compile(name: str, library: Path, say) -> None:
+def _compile(name: str, library: Path, say: Callable[[str], Any]) -> None:
     compiler = _compiler()
     log = library.parent / f"{name}.log"
     base = [*compiler, f"-std={_standard(compiler)}", _abi_flag(), *_compile_flags()]

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from . import glue
 
@@ -47,7 +48,7 @@ def _own_name(flag: str) -> bool:
     return found is not None and not _STEERS.match(found[1])
 
 
-def flags(kind: str, flags: list[str], say: Callable | None = None) -> list[str]:
+def flags(kind: str, flags: list[str], say: Callable[[str], Any] | None = None) -> list[str]:
     """The words that have a compiler take the headers as parsed, which are parsed now where they were not: by the one
     process that comes first. None where that fails."""
     compiler = shutil.which(glue._compiler()[0])
@@ -71,7 +72,7 @@ def _ready(head: Path) -> bool:
     return head.exists() and Path(f"{head}.gch").exists()
 
 
-def _make(head: Path, kind: str, given: list[str], say: Callable) -> None:
+def _make(head: Path, kind: str, given: list[str], say: Callable[[str], Any]) -> None:
     head.parent.mkdir(parents=True, exist_ok=True)
     with open(head.with_suffix(".lock"), "w") as lock:
         try:
@@ -106,5 +107,6 @@ def _command(given: list[str]) -> list[str]:
             name, [f"{folder}/empty.cpp"], extra_cflags=given, build_directory=folder, is_python_module=False
         )
         text = (Path(folder) / "build.ninja").read_text()
-    compiler, words = (re.search(rf"^{key} = (.*)$", text, re.M)[1] for key in ("cxx", "cflags"))
+    found = (re.search(rf"^{key} = (.*)$", text, re.M) for key in ("cxx", "cflags"))
+    compiler, words = (one[1] if one is not None else "" for one in found)
     return [*shlex.split(compiler), *(w for w in shlex.split(words) if not w.startswith("-DTORCH_EXTENSION_NAME="))]

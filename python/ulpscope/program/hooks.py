@@ -13,7 +13,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,25 +32,26 @@ EXIT_S = 10  # what the program's own os._exit waits for us
 SOURCES = ("optimizer", "dataloader", "manual")
 
 
-running = []  # the Steps that are installed, innermost last
-_wrapped = {}  # (owner, name) -> its Wrapped
+running: list[Steps] = []  # the Steps that are installed, innermost last
+_wrapped: dict[tuple[Any, str], Wrapped] = {}  # (owner, name) -> its Wrapped
 
 
 class Wrapped:
     """A function of torch with wrappers of ours around it, which come and go in any order."""
 
-    def __init__(self, owner, name):
+    def __init__(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
-        self.original, self.wrappers = original, []
-        self.call = original
+        self.original: Any = original
+        self.wrappers: list[Callable[..., Any]] = []
+        self.call: Callable[..., Any] = original
 
         @functools.wraps(original)
-        def call(*args, **kwargs):
+        def call(*args: Any, **kwargs: Any) -> Any:
             return self.call(*args, **kwargs)
 
         setattr(owner, name, call)
 
-    def change(self, wrappers: Iterable[Callable[..., Any]]) -> None:
+    def change(self, wrappers: list[Callable[..., Any]]) -> None:
         """These are around it from here on, the last outermost."""
         self.wrappers, call = wrappers, self.original
         for wrapper in wrappers:
@@ -66,7 +67,7 @@ def around(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], N
     place = _wrapped[key]
     place.change([*place.wrappers, wrapper])
 
-    def undo():
+    def undo() -> None:
         place.change([w for w in place.wrappers if w is not wrapper])
         if not place.wrappers and _wrapped.get(key) is place:
             del _wrapped[key]
@@ -81,14 +82,15 @@ def before_os_exit(work: Callable[[], object], wanted: Callable[[], bool]) -> No
     owner, original = os.getpid(), os._exit
 
     @functools.wraps(original)
-    def exit_now(status):
+    def exit_now(status: int) -> None:
         if os.getpid() == owner and wanted():
             ending = threading.Thread(target=work, daemon=True)
             ending.start()
             ending.join(EXIT_S)
         original(status)
 
-    os._exit = exit_now
+    place: Any = os
+    place._exit = exit_now
 
 
 class Steps:
@@ -102,16 +104,22 @@ class Steps:
     of `loading()`.
     """
 
-    def __init__(self, at_end, at_start=None, source=None, loading=contextlib.nullcontext):
+    def __init__(
+        self,
+        at_end: Callable[[], Any],
+        at_start: Callable[[], Any] | None = None,
+        source: str | None = None,
+        loading: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
+    ) -> None:
         self.at_end = at_end
         self.at_start = at_start
         self.source = source
         self.loading = loading
         self.active = True
-        self.has_optimizer = None  # None: nobody asked yet
-        self.leader = None
+        self.has_optimizer: bool | None = None  # None: nobody asked yet
+        self.leader: Any = None
         self.n_batches = 0
-        self._undo = []
+        self._undo: list[Callable[[], Any]] = []
 
     def install(self) -> None:
         """Puts the hooks in; they stay until `remove` and cost one call per step."""
@@ -135,28 +143,28 @@ class Steps:
             self.source = "manual"
             self.at_end()
 
-    def _wrap(self, owner, name, after):
-        def wrapper(original, this, *args, **kwargs):
+    def _wrap(self, owner: Any, name: str, after: Callable[[], Any]) -> None:
+        def wrapper(original: Callable[..., Any], this: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(this, *args, **kwargs)
             after()
             return result
 
         self._undo.append(around(owner, name, wrapper))
 
-    def _start(self):
+    def _start(self) -> None:
         if self.at_start is not None and self.active:
             start, self.at_start = self.at_start, None
             start()
 
-    def _made_optimizer(self):
+    def _made_optimizer(self) -> None:
         self.has_optimizer = True
         if self.source in (None, "optimizer"):
             self._start()
 
-    def _before_step(self, optimizer, args, kwargs):
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         _core.enter_optimizer()
 
-    def _after_step(self, optimizer, args, kwargs):
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         _core.leave_optimizer()
         if not self.active or self.source not in (None, "optimizer"):
             return
@@ -167,8 +175,8 @@ class Steps:
             self.source = "optimizer"
             self.at_end()
 
-    def _wrap_loader(self):
-        def wrapper(original, iterator):
+    def _wrap_loader(self) -> None:
+        def wrapper(original: Callable[..., Any], iterator: Any) -> Any:
             self._before_batch()
             try:
                 with self.loading() if self.active else contextlib.nullcontext():
@@ -179,12 +187,12 @@ class Steps:
 
         self._undo.append(around(data_loader_iterator(), "__next__", wrapper))
 
-    def _loader_counts(self):
+    def _loader_counts(self) -> bool:
         if self.source is None and self.has_optimizer is None:  # it takes a look at all objects that there are
             self.has_optimizer = any(issubclass(type(o), torch.optim.Optimizer) for o in gc.get_objects())
         return self.source == "dataloader" or (self.source is None and not self.has_optimizer)
 
-    def _before_batch(self):
+    def _before_batch(self) -> None:
         """The next batch is asked for: the step that used the last one is over."""
         if not self.active or not self._loader_counts():
             return
@@ -195,7 +203,7 @@ class Steps:
         self.n_batches += 1
 
 
-def _deactivate():
+def _deactivate() -> None:
     """A forked child (a data-loader worker) has no part in this."""
     for steps in running:
         steps.active = False
@@ -208,14 +216,14 @@ class JoinedRanks:
     """Notes as which rank of how many this process joined a process group: programs leave
     it before they end. None: it has joined none."""
 
-    def __init__(self):
-        self.joined = None
-        self.undo = []
+    def __init__(self) -> None:
+        self.joined: tuple[int, int] | None = None
+        self.undo: list[Callable[[], Any]] = []
         if not torch.distributed.is_available():
             return
         dist = torch.distributed
 
-        def init_process_group(original, *args, **kwargs):
+        def init_process_group(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             self.joined = dist.get_rank(), dist.get_world_size()
             return result
@@ -246,7 +254,7 @@ class Graphs:
 
     n_there = 0
 
-    def __init__(self):
+    def __init__(self) -> None:
         Graphs.n_there += 1
         known = graph_recorders()
         _core.ask_graph((lambda kind: kind in known and known[kind]()) if known else None)
@@ -262,10 +270,10 @@ class Modules:
     """Qualified names of the modules whose forward runs, told to the extension; `forwards` hears
     of each as well."""
 
-    def __init__(self, session, forwards=None):
+    def __init__(self, session: Any, forwards: Any = None) -> None:
         self.session = session
         self.forwards = forwards
-        self.known = {}  # id -> (module, kept alive; its id in the session)
+        self.known: dict[int, tuple[torch.nn.Module, int]] = {}  # id -> (module, kept alive; its id in the session)
         hooks = torch.nn.modules.module
         self.handles = [
             hooks.register_module_forward_pre_hook(self._enter),
@@ -282,12 +290,12 @@ class Modules:
         """Meets all modules anew: between two steps a model may have become part of another."""
         self.known.clear()
 
-    def _add(self, path, module):
-        number = self.session.module(path, type(module).__qualname__)
+    def _add(self, path: str, module: torch.nn.Module) -> int:
+        number: int = self.session.module(path, type(module).__qualname__)
         self.known[id(module)] = (module, number)
         return number
 
-    def _meet(self, module):
+    def _meet(self, module: torch.nn.Module) -> int:
         """A module not met yet: the outermost one names all that it holds."""
         if self.session.module_depth() == 0:
             for path, inner in module.named_modules():
@@ -296,7 +304,7 @@ class Modules:
             return self.known[id(module)][1]
         return self._add(f"({type(module).__qualname__})", module)
 
-    def _enter(self, module, args):
+    def _enter(self, module: torch.nn.Module, args: Any) -> None:
         if is_compiling():  # it would break the graph for us
             return
         met = self.known.get(id(module))
@@ -308,7 +316,7 @@ class Modules:
         if self.forwards is not None:
             self.forwards.enter()
 
-    def _leave(self, module, args, output):
+    def _leave(self, module: torch.nn.Module, args: Any, output: Any) -> None:
         if is_compiling():
             return
         if self.forwards is not None:
@@ -319,9 +327,9 @@ class Modules:
 class Libraries:
     """Looks for new operators, and devices, where Python registers or loads some."""
 
-    def __init__(self, session):
+    def __init__(self, session: Any) -> None:
         self.session = session
-        self.undo = []
+        self.undo: list[Callable[[], Any]] = []
         self._wrap(torch.library.Library, "impl")
         self._wrap(type(torch.ops), "load_library")
         self._wrap(torch, "_register_device_module")
@@ -331,8 +339,8 @@ class Libraries:
         while self.undo:
             self.undo.pop()()
 
-    def _wrap(self, owner, name):
-        def wrapper(original, *args, **kwargs):
+    def _wrap(self, owner: Any, name: str) -> None:
+        def wrapper(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             for prepare in _glue.before_modes:
                 prepare()

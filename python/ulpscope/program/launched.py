@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from .. import _core
 from ..calls.foreign import unhurt
@@ -38,7 +39,7 @@ def start(reports: str) -> None:
     if options.until is not None:
         from .until import UntilDiffers
 
-        run = UntilDiffers(options)
+        run: LaunchedRun = UntilDiffers(options)
     else:
         run = LaunchedRun(options)
     run.install()
@@ -48,7 +49,7 @@ def start(reports: str) -> None:
 class LaunchOptions:
     """What the program `ulpscope` read, checked and wrote down: values by their places."""
 
-    def __init__(self, reports):
+    def __init__(self, reports: str) -> None:
         words = os.fsdecode((Path(reports) / "options").read_bytes()).split("\0")
         steps, self.data, ops, limit, step_by, keep_going, self.level, trace, until, _ = words
         reroute.check_names(ops, "--ops")
@@ -61,19 +62,20 @@ class LaunchOptions:
 class LaunchedRun:
     """Counts steps, records those asked for, then ends the program."""
 
-    def __init__(self, options):
+    def __init__(self, options: LaunchOptions) -> None:
         self.options = options
-        self.wanted, self.last = set(options.steps), options.steps[-1]
+        self.wanted: Any = set(options.steps)
+        self.last: float = options.steps[-1]
         self.now = 0
-        self.recorder = None
-        self.folder = None  # in which it records
-        self.rate = {}
+        self.recorder: Any = None  # a capture.Recorder from the first step on
+        self.folder: str | None = None  # in which it records
+        self.rate: dict[str, int] = {}
         self.finished = False
         self.owner = os.getpid()
-        self.ranks = None
-        self.reported = 0
-        self.said = None
-        self.said_at = None  # the step and the call of it
+        self.ranks: hooks.JoinedRanks | None = None
+        self.reported: float = 0
+        self.said: str | None = None
+        self.said_at: tuple[int, int] | None = None  # the step and the call of it
         # Step 0 may be the whole program: who else records, and as which rank, shows later.
         self.loose = 0 in self.wanted and options.step_by in (None, "manual")
         self.steps = hooks.Steps(self._boundary, self._begin, options.step_by)
@@ -88,25 +90,25 @@ class LaunchedRun:
             manual = self.options.step_by == "manual"
             self.steps.at_start = None if manual else self._begin_anew
 
-    def _place(self):
+    def _place(self) -> tuple[int, int]:
         rank, world = capture.rank_and_world()
         joined = self.ranks and self.ranks.joined
         return joined if world == 1 and joined else (rank, world)
 
-    def _folder(self):
+    def _folder(self) -> str:
         """Where the trace lies in the folder of all: "" alone, "rank-N" for a rank."""
         rank, world = self._place()
         if self.loose:
             return f"process-{os.getpid()}"
         return "" if world == 1 else f"rank-{rank}"
 
-    def _clear(self):
+    def _clear(self) -> None:
         """Removes what an earlier program of the same command recorded before it ended short
         of the steps."""
         if _core.launch_is_left(self.options.reports, self._folder(), os.getpid()):
             shutil.rmtree(self.options.trace / self._folder())
 
-    def _begin(self):
+    def _begin(self) -> None:
         if self.now not in self.wanted or self.finished:
             return
         with unhurt(self._fail) as beginning:
@@ -124,7 +126,7 @@ class LaunchedRun:
         if not beginning.failed:
             self._report()
 
-    def _begin_anew(self):
+    def _begin_anew(self) -> None:
         """The program has steps after all: what came before the first is not of it."""
         with unhurt(self._fail) as leaving:
             recorder, self.recorder = self.recorder, None
@@ -133,7 +135,7 @@ class LaunchedRun:
         if not leaving.failed:
             self._begin()
 
-    def _boundary(self):
+    def _boundary(self) -> None:
         if self.finished:
             return
         self.steps.at_start = None
@@ -150,7 +152,7 @@ class LaunchedRun:
         if time.monotonic() > self.reported + PAUSE_S:
             self._report()
 
-    def _is_full(self):
+    def _is_full(self) -> bool:
         """Whether the limit ended the recording, which is then over. After the first step it
         tells what is to be expected."""
         session = self.recorder and self.recorder.session
@@ -177,7 +179,7 @@ class LaunchedRun:
             leave(2)
         return True
 
-    def _finish(self):
+    def _finish(self) -> None:
         self.finished = True
         self.steps.active = False
         with unhurt(self._fail) as closing:
@@ -189,11 +191,12 @@ class LaunchedRun:
             await_other_ranks()
             leave(0)
 
-    def _close(self, complete=True):
+    def _close(self, complete: bool = True) -> dict[str, int]:
         """Finishes the trace; its counters."""
-        return self.recorder.close(complete=complete)
+        counts: dict[str, int] = self.recorder.close(complete=complete)
+        return counts
 
-    def _fail(self, error):
+    def _fail(self, error: BaseException) -> None:
         """Recording failed: the run ends, for it was started to be recorded, unless it is to
         go on whatever comes."""
         self.finished = True
@@ -205,7 +208,14 @@ class LaunchedRun:
         if not self.options.keep_going:
             leave(2)
 
-    def _report(self, finished=False, whole=False, counts=None, error=None, taken=False):
+    def _report(
+        self,
+        finished: bool = False,
+        whole: bool = False,
+        counts: dict[str, int] | None = None,
+        error: str | None = None,
+        taken: bool = False,
+    ) -> None:
         """Tells the program, through a file that stands whole or not at all: what
         ulpscope/x/launch.h reads."""
         rank, world = self._place()
@@ -254,7 +264,7 @@ class LaunchedRun:
         if self.now > 0 or counts is not None:
             self._report(finished=whole, whole=whole, counts=counts)
 
-    def _ends_step(self):
+    def _ends_step(self) -> bool:
         """Whether the program's end is that of its step: an optimizer ends steps itself, and
         an exception leaves half of one."""
         raised = any(getattr(sys, name, None) is not None for name in ("last_value", "last_exc"))
@@ -287,7 +297,7 @@ def await_other_ranks() -> None:
         return
     names = [f"ulpscope-captured-{rank}" for rank in range(dist.get_world_size())]
     with unhurt(lambda error: print(f"ulpscope: stopping without the other ranks: {error}", file=sys.stderr)):
-        store = default_store()
+        store: Any = default_store()
         store.set(names[dist.get_rank()], "1")
         store.wait(names, PATIENCE)
 

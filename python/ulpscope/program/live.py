@@ -21,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from ..calls.foreign import InternalError, strictly, unhurt
 from ..calls.functions import handing, references
@@ -46,7 +47,7 @@ class CheckFailed(ArithmeticError):
         self.finding = finding
 
 
-def _claim(output):
+def _claim(output: Any) -> None:
     """Raises FileExistsError where OUT holds what no live check left."""
     from .. import _core
 
@@ -56,7 +57,7 @@ def _claim(output):
         raise FileExistsError(f"{problem}; name another folder, or force=True to replace it") from None
 
 
-def _absolute(imports):
+def _absolute(imports: Iterable[Any]) -> list[str]:
     """Modules by name, files by their paths."""
     if isinstance(imports, str):
         raise ValueError(f"imports {imports!r}: a list of modules and files")
@@ -160,9 +161,11 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             "imports": _absolute(imports),
         }
         self.scalars, self.last_step = Scalars(scalars, self.NOUN), 0
-        self.judge = self.recorder = self.out = None
+        self.judge: Any = None  # a JudgeProcess from the first step on
+        self.recorder: Any = None  # a capture.Recorder, while a trace is recorded
+        self.out: Any = None
         self.base = 0  # calls of the traces so far
-        self.handed = {}  # op -> reference that the judge has
+        self.handed: dict[str, Any] = {}  # op -> reference that the judge has
         self.n_left = 0  # calls that there was no room for
         self.turn, self.stuck = 0, False  # so many of the next trace had their turn
         self.n_traces = self.n_told = self.n_remarks = 0
@@ -215,9 +218,9 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
         return _core.unjudged(self._without_verdict())
 
-    def _without_verdict(self):
+    def _without_verdict(self) -> list[tuple[str, str, int]]:
         """(operator, why, how many) of the calls that were not judged; of some the operator is not known, ""."""
-        seen = self.judge.unjudged if self.judge is not None else {}
+        seen: dict[tuple[str, str], int] = self.judge.unjudged if self.judge is not None else {}
         known = {why for _, why in seen}
         items = [(op, why, n) for (op, why), n in seen.items()]
         return items + [("", why, n) for why, n in self.left_out.items() if why not in known]
@@ -234,7 +237,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         return self.summary()
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        rows = [(f.verdict, f.op, f.sentence) for f in self.so_far()]
+        rows: list[tuple[object, ...]] = [(f.verdict, f.op, f.sentence) for f in self.so_far()]
         return ("verdict", "operator", "sentence"), rows
 
     @property
@@ -245,7 +248,9 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
     @property
     def left_out(self) -> dict[str, int]:
         """The same by the reason, as a dict."""
-        found = collections.Counter() if self.judge is None else collections.Counter(self.judge.left)
+        found: collections.Counter[str] = (
+            collections.Counter() if self.judge is None else collections.Counter(self.judge.left)
+        )
         found[NO_ROOM] += self.n_left + (self._counts()["left"] if self.recorder is not None else 0)
         return {why: n for why, n in found.items() if n > 0}
 
@@ -277,7 +282,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self.last_step = step
         self._put_scalars()
 
-    def _put_scalars(self):
+    def _put_scalars(self) -> None:
         """What has come of the judge, which is behind the step."""
         if not self.scalars or _capture.rank_and_world()[0] != 0:
             return
@@ -301,7 +306,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             self.judge.wait()
         new = self.judge.found[self.n_told :]
         self.n_told += len(new)
-        if self.on_fail != "raise":
+        if not isinstance(self.on_fail, str):
             for finding in new:
                 self.on_fail(finding)
         elif new:
@@ -309,7 +314,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
     # ---- the parts ----
 
-    def _call_judge(self):
+    def _call_judge(self) -> None:
         rank, world = _capture.rank_and_world()
         out = self.output
         if out is not None and world > 1:
@@ -327,7 +332,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         weakref.finalize(self, end_later, self.judge).atexit = False
         atexit.register(self.judge.end)
 
-    def _record(self):
+    def _record(self) -> None:
         self.n_traces += 1
         home = self.out / "traces" if self.settings["dump"] else Path(self.judge.folder)
         self.recorder = _capture.Recorder(home / f"{self.n_traces}", "full", self.scope.ops)
@@ -343,11 +348,12 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         }
         self.since = time.monotonic()
 
-    def _counts(self):
+    def _counts(self) -> dict[str, int]:
         session = self.recorder.session
-        return session.counts() if session is not None else {"left": 0, "bytes_copied": 0, "calls": 0}
+        counts: dict[str, int] = session.counts() if session is not None else {"left": 0, "bytes_copied": 0, "calls": 0}
+        return counts
 
-    def _hand_over(self):
+    def _hand_over(self) -> None:
         """The trace goes to the judge; what is left to write is written by a thread."""
         recorder, self.recorder = self.recorder, None
         if recorder.session is None:
@@ -363,7 +369,7 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self._hand_references()
         judge.announce(recorder.path, counts["bytes_copied"], counts["calls"])
 
-        def finish():
+        def finish() -> None:
             with unhurt(lambda error: judge.drop(recorder.path, f"recording failed: {error}")) as closing:
                 recorder.close()
             if not closing.failed:
@@ -371,21 +377,21 @@ class live_check(_mode.ProgramMode):  # noqa: N801 - it is used like a function
 
         threading.Thread(target=finish, daemon=True).start()
 
-    def _hand_references(self):
+    def _hand_references(self) -> None:
         """What the program registered since the last time, or otherwise."""
         new = {op: f for op, f in references.items() if self.handed.get(op) is not f}
         for op, function in new.items() if handing else ():
             self.handed[op] = function
             self.judge.register(op, handing[0])
 
-    def _pass_turn(self, refused, passed):
+    def _pass_turn(self, refused: int, passed: int) -> None:
         """Where there was no room for a call (the `refused`th of its step) the next trace begins
         with it. One that has none twice, as the first, is too large by itself."""
         alone = refused == passed + 1
         self.turn = refused if alone and self.stuck else max(refused - 1, 0)
         self.stuck = alone and not self.stuck
 
-    def _look(self):
+    def _look(self) -> None:
         """What the judge could not do is said like what we could not."""
         new = self.judge.remarks[self.n_remarks :]
         self.n_remarks += len(new)

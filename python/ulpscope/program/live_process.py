@@ -18,8 +18,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from ..calls.foreign import unhurt
 
@@ -48,7 +49,7 @@ class Finding:
     trace: str  # TRACE#CALL, where on_fail is "dump"
 
 
-def _finding(told):
+def _finding(told: dict[str, Any]) -> Finding:
     frames = json.loads(told["stack"]) if told["stack"] else ()
     return Finding(
         op=told["op"],
@@ -69,7 +70,7 @@ def _finding(told):
     )
 
 
-def _number(value):
+def _number(value: float | None) -> float:
     return float("nan") if value is None else float(value)
 
 
@@ -81,22 +82,25 @@ class JudgeProcess:
     handed over is judged by the new one.
     """
 
-    def __init__(self, settings):
+    def __init__(self, settings: dict[str, Any]) -> None:
         self.folder = tempfile.mkdtemp(prefix="ulpscope-live-")
         self.news = threading.Condition(threading.RLock())
-        self.found, self.n_judged = [], 0
-        self.left = collections.Counter()  # why -> how many calls were not judged
-        self.unjudged = collections.Counter()  # (op, why) -> how many, of those that were looked at
-        self.references = {}  # op -> file of what the program registered
-        self.noted = []  # calls that pass, of which there is something to say
-        self.rows = []  # of all calls, as dicts, where the settings say "all"
-        self.pending = {}  # trace -> (bytes, calls)
-        self.queue = {}  # trace -> what the process was told of it, in turn
+        self.found: list[Finding] = []
+        self.n_judged = 0
+        self.left: collections.Counter[str] = collections.Counter()  # why -> how many calls were not judged
+        # (op, why) -> how many, of those that were looked at
+        self.unjudged: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.references: dict[str, str] = {}  # op -> file of what the program registered
+        self.noted: list[Finding] = []  # calls that pass, of which there is something to say
+        self.rows: list[dict[str, Any]] = []  # of all calls, as dicts, where the settings say "all"
+        self.pending: dict[str, tuple[int, int]] = {}  # trace -> (bytes, calls)
+        self.queue: dict[str, dict[str, Any]] = {}  # trace -> what the process was told of it, in turn
         self.handing = 0  # traces that are being finished
         self.paused = self.asked = 0
-        self.trouble, self.gone, self.ending = None, False, False
-        self.internal = None  # the last mistake of ours
-        self.remarks = []  # sentences on what went wrong and is mended
+        self.trouble: str | None = None
+        self.gone = self.ending = False
+        self.internal: str | None = None  # the last mistake of ours
+        self.remarks: list[str] = []  # sentences on what went wrong and is mended
         self.owner = os.getpid()
         self.settings = {**settings, "folder": self.folder, "limit": LIMIT_S, "run": str(time.time_ns())}
         try:
@@ -107,7 +111,7 @@ class JudgeProcess:
         self.listener = threading.Thread(target=self._listen, name="ulpscope-live", daemon=True)
         self.listener.start()
 
-    def _start(self):
+    def _start(self) -> subprocess.Popen[bytes]:
         package = Path(__file__).absolute().parent.parent  # links stay: beside them lies _core
         ours = {str(package.parent), str(package / "_bootstrap")}
         path = [str(package.parent)] + [p or os.getcwd() for p in sys.path if p not in ours]
@@ -173,16 +177,22 @@ class JudgeProcess:
             self.news.notify_all()
         shutil.rmtree(trace, ignore_errors=True)
 
-    def _lose(self, trace, why="the process that judges ended"):
+    def _lose(self, trace: str, why: str = "the process that judges ended") -> None:
         _, calls = self.pending.pop(trace, (0, 0))
         if calls:
             self.left[why] += calls
 
-    def _tell(self, message):
+    def _tell(self, message: dict[str, Any]) -> None:
         """Says a line to the process; one that is gone shows where it is listened to."""
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
-            self.process.stdin.flush()
+            stdin = self.process.stdin
+            if stdin is not None:
+                stdin.write(json.dumps(message).encode() + b"\n")
+                stdin.flush()
+
+    def _hang_up(self) -> None:
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
     def wait(self) -> None:
         """Until all that was handed over is judged, or nobody is there to do it."""
@@ -199,7 +209,7 @@ class JudgeProcess:
 
     # ---- what it says ----
 
-    def _listen(self):
+    def _listen(self) -> None:
         code = self._hear_all()
         while self._starts_again(code):
             code = self._hear_all()
@@ -215,15 +225,15 @@ class JudgeProcess:
         shutil.rmtree(self.folder, ignore_errors=True)
         atexit.unregister(self.end)
 
-    def _hear_all(self):
+    def _hear_all(self) -> int:
         """Listens until the process is gone; its exit code."""
-        for line in self.process.stdout:
+        for line in self.process.stdout or ():
             with self.news:
                 self._hear(json.loads(line))
                 self.news.notify_all()
         return self.process.wait()
 
-    def _hear(self, said):
+    def _hear(self, said: dict[str, Any]) -> None:
         if "finding" in said:
             self.found.append(_finding(said["finding"]))
         if "note" in said:
@@ -244,13 +254,13 @@ class JudgeProcess:
         self.paused = max(self.paused, said.get("paused", 0))
         self.trouble = self.trouble or said.get("trouble")
 
-    def _count(self, unjudged):
+    def _count(self, unjudged: Iterable[tuple[str, str, int]]) -> None:
         for op, why, n in unjudged:
             self.unjudged[op, why] += n
 
     # ---- where it ends by itself ----
 
-    def _starts_again(self, code):
+    def _starts_again(self, code: int) -> bool:
         with self.news:
             if code == 0 or self.ending or self.settings.get("again"):
                 return False
@@ -259,7 +269,7 @@ class JudgeProcess:
             lost = self._resume(at)
             with unhurt() as starting:  # the program may end, or nothing more can be started
                 with contextlib.suppress(OSError):
-                    self.process.stdin.close()
+                    self._hang_up()
                 self.process = self._start()
             if starting.failed:
                 return False
@@ -272,7 +282,7 @@ class JudgeProcess:
                 self._tell({"pause": self.asked})
             return True
 
-    def _resume(self, at):
+    def _resume(self, at: dict[str, Any] | None) -> str:
         """Has the trace in work begin behind its lost call; says what is lost."""
         if at is None or at["trace"] not in self.queue:
             return "nothing is lost"
@@ -284,21 +294,22 @@ class JudgeProcess:
         self.queue[at["trace"]]["behind"] = at["call"]
         return f"the call of {at['op']} that it judged is lost"
 
-    def _in_work(self):
+    def _in_work(self) -> dict[str, Any] | None:
         """What it was at, as it wrote down before each call; None: at nothing."""
         with contextlib.suppress(OSError, ValueError):
             with open(os.path.join(self.folder, "judge.at"), encoding="utf-8") as file:
-                return json.loads(file.read())
+                at: dict[str, Any] = json.loads(file.read())
+                return at
         return None
 
-    def _end_of(self, code):
+    def _end_of(self, code: int) -> str:
         if code == -signal.SIGALRM:
             return f"took longer than {self.settings['limit']:g} s"
         if code < 0:
             return f"was ended by signal {-code}"
         return f"ended{self._last_words()}"
 
-    def _last_words(self):
+    def _last_words(self) -> str:
         with contextlib.suppress(OSError):
             with open(os.path.join(self.folder, "judge.log"), errors="replace") as log:
                 lines = [line for line in log.read().splitlines() if line.strip()]
@@ -318,7 +329,7 @@ class JudgeProcess:
             self.ending = True
             self.process.kill()
         with contextlib.suppress(OSError):
-            self.process.stdin.close()
+            self._hang_up()
         self.process.wait()
 
 

@@ -122,7 +122,7 @@ class Lowering:
 
     def _find(self, quoted: str | None, angled: str | None, beside: Path) -> Path | None:
         """The extension's own header that an include names; None: somebody else's."""
-        name = quoted or angled
+        name = quoted or angled or ""
         places = ([beside] if quoted else []) + self.include_dirs
         return next((p.resolve() for d in places if (p := d / name).is_file()), None)
 
@@ -134,7 +134,7 @@ class Lowering:
         text, refused = lower(str(path), path.read_bytes())
         self.refused += refused
 
-        def include(found: re.Match) -> str:
+        def include(found: re.Match[str]) -> str:
             header = self._find(found[2], found[3], path.parent)
             return f'{found[1]}"{self._header(header)}"' if header else found[0]
 

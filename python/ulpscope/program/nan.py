@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..calls.foreign import unhurt
 from ..calls.shown import counted
@@ -47,7 +47,7 @@ class Birth:
 RING = 256 << 20  # bytes between the calls and the thread that keeps them
 
 
-def _birth(found):
+def _birth(found: dict[str, Any]) -> Birth:
     frames = found.pop("frames")
     return Birth(**found, stack=tuple(tuple(f) for f in json.loads(frames)) if frames else ())
 
@@ -146,7 +146,9 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         return f"{counted(self.n_births, 'birth')} in {counted(self.n_calls, 'call')}"
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        rows = [(b.value, b.kind, b.op, b.step, b.phase, b.module, b.sentence) for b in map(_birth, self.found.read(0))]
+        rows: list[tuple[object, ...]] = [
+            (b.value, b.kind, b.op, b.step, b.phase, b.module, b.sentence) for b in map(_birth, self.found.read(0))
+        ]
         return ("value", "kind", "operator", "step", "phase", "module", "sentence"), rows
 
     @property
@@ -179,7 +181,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         left = kind is None or (issubclass(kind, SystemExit) and getattr(value, "code", None) in (None, 0))
-        self.died = not left and not issubclass(kind, GeneratorExit)
+        self.died = not left and not (kind is not None and issubclass(kind, GeneratorExit))
         return super().__exit__(kind, value, trace)
 
     def _begin(self, step: int) -> None:
@@ -190,7 +192,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
                 self.recorder.sifted = {"looks": True}
         self.recorder.begin(step)
 
-    def _keep(self):
+    def _keep(self) -> None:
         """The session that is opened next keeps calls."""
         rank, world = _capture.rank_and_world()
         path = self.output
@@ -207,7 +209,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             "ring_size": RING,
         }
 
-    def _look(self, last=False):
+    def _look(self, last: bool = False) -> None:
         """What came of the last calls; `last`: the session is about to be closed."""
         session = self.recorder.session
         if not self.keep_calls or session is None or self._trace is not None:
@@ -219,7 +221,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
         with unhurt(self._keep_none):  # the session goes on, and so do we
             self._trace = session.kept()
 
-    def _keep_none(self, error):
+    def _keep_none(self, error: BaseException) -> None:
         self.keep_calls = 0
         print(f"ulpscope: the last calls are not kept: {error}; the program goes on", file=sys.stderr)
 
@@ -248,7 +250,7 @@ class nan_tracker(_mode.ProgramMode):  # noqa: N801 - it is used like a function
             return
         new = self.births(self.n_told)
         self.n_told += len(new)
-        if self.on_birth != "raise":
+        if not isinstance(self.on_birth, str):
             for birth in new:
                 self.on_birth(birth)
         elif new:

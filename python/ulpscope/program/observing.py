@@ -110,7 +110,7 @@ def asked_for() -> bool:
     return os.environ.get(VARIABLE, "").lower() in ("1", "on", "true", "yes")
 
 
-def _say_idle():
+def _say_idle() -> None:
     """Names variables of theirs that are set and have no effect."""
     idle = {
         name: "no such variable"
@@ -123,21 +123,21 @@ def _say_idle():
         print(f"ulpscope: {name} has no effect: {why}", file=sys.stderr)
 
 
-def _number(name, text):
+def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ValueError(f"{VARIABLE}_{name} '{text}': a number") from None
 
 
-def _pattern(parts, mark):
+def _pattern(parts: str, mark: str) -> str:
     """A PATTERN of names that hold one of the parts, as they are written and in small letters:
     torch's are."""
     words = [w.strip() for w in parts.split(",") if w.strip()]
     return ",".join(f"{mark}*{w}*" for word in words for w in dict.fromkeys((word, word.lower())))
 
 
-def _made(folder):
+def _made(folder: str) -> str:
     """Makes the folder, or the first folder_N that is not there: ranks that begin together have one
     each. A ValueError where none can be made."""
     for name in [folder, *(f"{folder}_{n}" for n in range(1, 10000))]:

@@ -15,7 +15,7 @@ from ..calls import functions
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
-modes = []  # the ApiModes of the captures that run
+modes: list[Any] = []  # the ApiModes of the captures that run
 
 
 @overload
@@ -50,7 +50,7 @@ def operator(
     functions.written[function] = places
 
     @functools.wraps(function)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if not modes:
             return function(*args, **kwargs)
         seen = function if len(modes) == 1 else _below(tuple(modes[:-1]), function)
@@ -60,25 +60,26 @@ def operator(
 
 
 @functools.lru_cache(maxsize=256)
-def _below(inner, function):
+def _below(inner: tuple[Any, ...], function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` as these modes see it, for one around them."""
-    call = function
+    call: Any = function
     for mode in inner:
         call = functools.partial(_seen, mode, call)
         call.operator_of = function
-    return call
+    below: Callable[..., Any] = call
+    return below
 
 
-def _seen(mode, call, *args, **kwargs):
+def _seen(mode: Any, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return mode.__torch_function__(call, (), args, kwargs)
 
 
-def _name_of(function):
+def _name_of(function: Callable[..., Any]) -> str:
     where = Path(inspect.getfile(function)).stem
     return f"{where}.{function.__qualname__.replace('<locals>.', '')}"
 
 
-def _places(function, mutates):
+def _places(function: Callable[..., Any], mutates: Iterable[str]) -> frozenset[str]:
     names = list(inspect.signature(function).parameters) if mutates else []
     missing = [n for n in mutates if n not in names]
     if missing:

@@ -59,7 +59,7 @@ class Scope:
         self.steps = _steps(steps)
         self.ranks = None if ranks is None else _numbers("ranks", ranks)
         self.threads = None if threads is None else _numbers("threads", threads)
-        self.unmatched = None  # globs of ops that no operator of a session met, once there was one
+        self.unmatched: list[str] | None = None  # globs of ops that no operator of a session met, once there was one
 
     def met(self, session: Any) -> None:
         """Notes which globs of `ops` operators of a session have met."""
@@ -76,14 +76,14 @@ class Scope:
         return self.ranks is None or _capture.rank_and_world()[0] in self.ranks
 
 
-def _steps(given):
+def _steps(given: Any) -> Any:
     """A range may have no end that matters (range(5, sys.maxsize)): it is asked, not listed."""
     if given is None or isinstance(given, range):
         return given
     return set(_capture.parse_steps(given))
 
 
-def _numbers(what, given):
+def _numbers(what: str, given: Any) -> set[int]:
     try:
         found = {given} if isinstance(given, int) else {int(n) for n in given}
     except (TypeError, ValueError):
@@ -105,7 +105,8 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
     """
 
     NOUN = "the mode"  # "NaN tracking": begins the sentence where it fails
-    UNSEEN = None  # "judged": what was not done to regions that a compiler made code of; None: nothing is said
+    # "judged": what was not done to regions that a compiler made code of; None: nothing is said
+    UNSEEN: str | None = None
 
     def __init__(self, scope: Scope) -> None:
         from . import hooks as _hooks
@@ -115,8 +116,8 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
         self.now = 0
         self.open = False  # a step is, that is in the scope
         self.error: str | None = None
-        self.generated = {}  # graphs that ran as code of a compiler, while the mode was entered
-        self.regions = None
+        self.generated: dict[int, Any] = {}  # graphs that ran as code of a compiler, while the mode was entered
+        self.regions: _regions.Regions | None = None
 
     def _begin(self, step: int) -> None:
         """Works from here on, as `step`."""
@@ -181,7 +182,7 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
             self._tell()
         return False
 
-    def _look_away(self):
+    def _look_away(self) -> None:
         """Says how many compiled regions there were."""
         if self.regions is None:
             return
@@ -197,15 +198,15 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
                     file=sys.stderr,
                 )
 
-    def _wants(self, step):
+    def _wants(self, step: int) -> bool:
         return self.scope.wants_step(step) and self.scope.wants_rank()
 
-    def _start(self):
+    def _start(self) -> None:
         if self._wants(self.now):
             self._begin(self.now)
             self.open = True
 
-    def _boundary(self):
+    def _boundary(self) -> None:
         with self._guarded():
             goes_on = self._wants(self.now + 1)
             if self.open:
@@ -215,11 +216,11 @@ class ProgramMode(Shown, contextlib.ContextDecorator):
             self._start()
         self._tell()
 
-    def _guarded(self):
+    def _guarded(self) -> unhurt:
         """What goes wrong in the mode ends the mode, never the program."""
         return unhurt(self._fail)
 
-    def _fail(self, error):
+    def _fail(self, error: BaseException) -> None:
         self.hooks.active = self.open = False
         if self.error is None:
             self.error = f"{self.NOUN} failed: {error or type(error).__name__}"

@@ -7,7 +7,10 @@ from __future__ import annotations
 import functools
 import importlib.util
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # Where torch keeps what runs generated code: module, class (its subclasses too).
 PLACES = (
@@ -21,7 +24,7 @@ class Meeting:
     """Calls `met(module)` for modules that are there, and for others when the program imports
     them: it loads nothing itself."""
 
-    def __init__(self, **met):
+    def __init__(self, **met: Callable[[Any], Any]) -> None:
         self.waits = {name: f for name, f in met.items() if name not in sys.modules}
         for name in met.keys() - self.waits.keys():
             met[name](sys.modules[name])
@@ -42,21 +45,21 @@ class Meeting:
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module):
+        def exec_module(module: Any) -> None:
             execute(module)
             if self in sys.meta_path:
                 met(module)
 
-        spec.loader.exec_module = exec_module
+        setattr(spec.loader, "exec_module", exec_module)  # noqa: B010
         return spec
 
 
 class Regions:
     """Counts generated graphs while it is installed, each once however often it runs."""
 
-    def __init__(self, ran):
+    def __init__(self, ran: dict[int, Any]) -> None:
         self.ran = ran  # id -> graph, kept alive so that no other gets its id
-        self.undo = []
+        self.undo: list[Callable[[], Any]] = []
         self.meeting = Meeting(**{name: functools.partial(self._watch, owner) for name, owner in PLACES})
 
     def remove(self) -> None:
@@ -65,7 +68,7 @@ class Regions:
         while self.undo:
             self.undo.pop()()
 
-    def _watch(self, name, module):
+    def _watch(self, name: str, module: Any) -> None:
         owner = getattr(module, name, None)
         if not isinstance(owner, type):
             return
@@ -73,17 +76,18 @@ class Regions:
             if "__call__" in vars(one):
                 self._wrap(one)
 
-    def _wrap(self, owner):
+    def _wrap(self, owner: type) -> None:
         from .hooks import around
 
-        def call(original, this, *args, **kwargs):
+        def call(original: Callable[..., Any], this: Any, *args: Any, **kwargs: Any) -> Any:
             self.ran.setdefault(id(this), this)
             return original(this, *args, **kwargs)
 
         self.undo.append(around(owner, "__call__", call))
 
 
-def _below(owner):
-    for one in owner.__subclasses__():
+def _below(owner: type) -> Iterator[type]:
+    below: list[type] = owner.__subclasses__()
+    for one in below:
         yield one
         yield from _below(one)

@@ -114,7 +114,7 @@ class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is u
                 os.environ[name] = text
         return False
 
-    def _verify(self):
+    def _verify(self) -> None:
         cudnn = torch.backends.cudnn
         now = {
             "torch.use_deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
@@ -129,16 +129,16 @@ class deterministic(Shown, contextlib.ContextDecorator):  # noqa: N801 - it is u
             if os.environ.get(name) != wanted:
                 self._say(f"{name} was changed while the block ran: it may not repeat")
 
-    def _say(self, sentence):
+    def _say(self, sentence: str) -> None:
         self.problems.append(sentence)
         with contextlib.suppress(OSError, ValueError):
             print(f"ulpscope: deterministic(): {sentence}", file=sys.stderr)
 
 
-def _has_started(name, reader):
+def _has_started(name: str, reader: str) -> bool:
     """Whether what reads a variable is there to read it, and has done so."""
     if reader == "the device":
-        return torch.cuda.is_available() and torch.cuda.is_initialized()
+        return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
     dist = torch.distributed
     if not (dist.is_available() and dist.is_initialized()):
         return False
@@ -172,7 +172,7 @@ class seed_all(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         if cpu_random:
             self.__enter__()
 
-    def _sow(self):
+    def _sow(self) -> None:
         random.seed(self.seed)
         numpy = sys.modules.get("numpy")
         if numpy is not None:

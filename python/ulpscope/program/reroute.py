@@ -59,9 +59,11 @@ class Rerouted(_mode.ProgramMode):
         super().__init__(_mode.Scope(ops, steps, ranks, modules, threads, step_by))
         self.kind, self.dtype, self.function, self.draws = kind, dtype, function, draws
         self.more = more  # of the route
-        self.route = self.watch = self.modules = None
-        self.counted = {}  # of earlier blocks
-        self.said = set()
+        self.route: Any = None  # a _core.Reroute, while it is entered
+        self.watch: Any = None
+        self.modules: Any = None
+        self.counted: dict[str, int] = {}  # of earlier blocks
+        self.said: set[str] = set()
         self.NOUN = f"{kind}('{ops}')"
         self.UNSEEN = None if draws else _UNSEEN.get(kind)
 
@@ -78,7 +80,8 @@ class Rerouted(_mode.ProgramMode):
         return f"{counted(sum(total.values()), 'call')} of {counted(len(total), 'operator')}, {self.NOUN}"
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        return ("operator", "calls"), sorted(self.n_calls.items(), key=lambda row: -row[1])
+        rows: list[tuple[object, ...]] = [*sorted(self.n_calls.items(), key=lambda row: -row[1])]
+        return ("operator", "calls"), rows
 
     def said_calls(self, most: int) -> list[str]:
         """ "aten::addmm: 12 calls on the CPU", a line for each operator, the most called first."""
@@ -106,7 +109,7 @@ class Rerouted(_mode.ProgramMode):
         self.route = _core.Reroute(
             str(_glue.ready("intercept")),
             self.kind,
-            self.scope.ops,
+            self.scope.ops or "",
             self.dtype,
             self.function,
             tuple(self.scope.threads or ()),
@@ -141,7 +144,7 @@ class Rerouted(_mode.ProgramMode):
             problems.append(f"matched {n_operators} operators, none of which was called for it to take")
         self._say(problems)
 
-    def _say(self, sentences):
+    def _say(self, sentences: list[str]) -> None:
         """Each once."""
         for sentence in sentences:
             if sentence not in self.said:
@@ -273,7 +276,7 @@ class fp32_collectives(Rerouted):  # noqa: N801 - it is used like a function
         self.NOUN = "fp32_collectives()"
 
 
-def _dtype_name(dtype):
+def _dtype_name(dtype: Any) -> str:
     import torch
 
     name = str(dtype).removeprefix("torch.")
@@ -295,7 +298,7 @@ def from_text(text: str) -> list[Rerouted]:
     return [_from_row(row) for row in rows]
 
 
-def _from_row(row):
+def _from_row(row: Any) -> Rerouted:
     known = {"do", "ops", "dtype", "with", "steps", "ranks"}
     if not isinstance(row, dict) or not set(row) <= known or not isinstance(row.get("ops"), str):
         raise ValueError(f"{VARIABLE}: {json.dumps(row)}: {_FORM}")
@@ -328,7 +331,7 @@ def check_names(ops: str, noun: str) -> None:
         raise NotThere(f"{noun}: this torch has no {glob}" + (f"; did you mean {near[0]}?" if near else ""))
 
 
-def _check_function(module, path):
+def _check_function(module: str, path: str) -> None:
     """Raises NotThere where there is no such module, or no such name in it, as far as that shows without
     running it: a run of hours does not begin with a name mistyped."""
     top, _, inner = module.partition(".")
@@ -337,7 +340,8 @@ def _check_function(module, path):
         raise NotThere(f"{module}:{path}: no module {top} in the script's folder or on PYTHONPATH")
     if inner or spec is None or not str(spec.origin).endswith(".py"):
         return
-    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+    origin = str(spec.origin)
+    tree = ast.parse(Path(origin).read_text(encoding="utf-8"), origin)
     names, first = set(), path.partition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -353,18 +357,18 @@ def _check_function(module, path):
         )
 
 
-def _function_named(name):
+def _function_named(name: Any) -> Callable[..., Any]:
     """The function "module:function", imported when it is first called: the program's own
     modules may not be importable yet. ValueError for another form, and for one that is not there."""
     module, _, path = name.partition(":") if isinstance(name, str) else ("", "", "")
     if not module or not path:
         raise ValueError(f"{VARIABLE}: with {name!r}: 'module:function'")
     _check_function(module, path)
-    found = []
+    found: list[Any] = []
 
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         if not found:
-            target = importlib.import_module(module)
+            target: Any = importlib.import_module(module)
             for part in path.split("."):
                 target = getattr(target, part)
             found.append(target)
@@ -384,7 +388,7 @@ def from_environment() -> list[Any]:
     """
     modes = from_text(os.environ.get(VARIABLE) or "[]")
     for entered in modes:
-        check_names(entered.scope.ops, entered.NOUN)
+        check_names(entered.scope.ops or "", entered.NOUN)
     for entered in modes:
         entered.__enter__()
     return modes

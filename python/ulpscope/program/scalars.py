@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, BinaryIO, Union
 
 from .. import _core
 from ..calls.foreign import theirs, unhurt
@@ -27,7 +27,8 @@ class EventFile:
     """A new event file in `folder`, written from the first number on."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder, self.file = Path(folder), None
+        self.folder = Path(folder)
+        self.file: BinaryIO | None = None
 
     def __call__(self, values: dict[str, float], step: int) -> None:
         if self.file is None:
@@ -53,7 +54,7 @@ class Scalars:
             raise ValueError(f"scalars {given!r}: a function such as wandb.log, or a folder for TensorBoard")
         self.noun = noun
         self.take = given if given is None or callable(given) else EventFile(given)
-        self.last = None
+        self.last: tuple[int, dict[str, float]] | None = None
 
     def __bool__(self) -> bool:
         return self.take is not None
@@ -69,7 +70,7 @@ class Scalars:
             except OSError as problem:  # of a disk that is full
                 self._cannot(problem)
 
-    def _cannot(self, problem):
+    def _cannot(self, problem: BaseException) -> None:
         self.take = None
         text = f"{type(problem).__name__}: {problem}"
         print(f"ulpscope: {self.noun}: scalars: {text}; it goes on without them", file=sys.stderr)

@@ -27,7 +27,7 @@ def main() -> int:
         name = sys.argv.pop(1)
         if name in COMMANDS:
             waiting.begin(COMMANDS[name], "loading torch")
-        return importlib.import_module(name).main()
+        return int(importlib.import_module(name).main())
     except KeyboardInterrupt:
         print("ulpscope: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

@@ -3,26 +3,32 @@
 
 Needs of torch: an operator's schema, its meta kernel, and tensors' aliasing."""
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..calls.callable import parameters
 from ..calls.foreign import foreign, theirs
 from ..calls.older import zip_equal
-from ..calls.torch_private import is_alias_of
+from ..calls.torch_private import OpOverload, is_alias_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class Function:
     """Stands between the glue and the user's function; called with the operator's name and
     its arguments, gives back what the schema says."""
 
-    def __init__(self, fn):
+    def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
         self.keywords = _keywords(fn)
-        self.known = {}  # what the meta kernel says, by signature
+        self.known: dict[Any, list[Any] | None] = {}  # what the meta kernel says, by signature
 
-    def __call__(self, name, args, kwargs):
+    def __call__(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         op = _operator(name)
         given = theirs(self.fn, *args, **(self._without_out(op, kwargs) if kwargs else kwargs))
         arguments = _named(op, args, kwargs)
@@ -37,14 +43,14 @@ class Function:
         results = [_own(r, arguments) for r in results]
         return results[0] if len(results) == 1 else tuple(results)
 
-    def _without_out(self, op, kwargs):
+    def _without_out(self, op: OpOverload, kwargs: dict[str, Any]) -> dict[str, Any]:
         """The keywords without out= where the function takes none: its results are copied there."""
         if self.keywords is None:
             return kwargs
         out = {a.name for a in op._schema.arguments if a.is_out}
         return {k: v for k, v in kwargs.items() if k not in out or k in self.keywords}
 
-    def _expected(self, op, args, kwargs):
+    def _expected(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         """What the operator's meta kernel returns; None where it has none."""
         key = (op, _signature(args), _signature(kwargs))
         if key not in self.known:
@@ -54,7 +60,7 @@ class Function:
         return self.known[key]
 
 
-def _keywords(fn):
+def _keywords(fn: Callable[..., Any]) -> set[str] | None:
     """Names that a function takes by keyword; None: any, or nobody knows."""
     known = parameters(fn)
     if known is None or any(p.kind is p.VAR_KEYWORD for p in known):
@@ -63,19 +69,19 @@ def _keywords(fn):
 
 
 @functools.cache
-def _operator(name):
+def _operator(name: str) -> OpOverload:
     """The OpOverload of "ns::name.overload"."""
     space, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     return getattr(getattr(getattr(torch.ops, space), base), overload or "default")
 
 
-def _named(op, args, kwargs):
+def _named(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     names = [a.name for a in op._schema.arguments if not a.kwarg_only]
     return dict(zip_equal(names, args)) | kwargs
 
 
-def _signature(value):
+def _signature(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return tuple(value.shape), value.dtype
     if isinstance(value, (list, tuple)):
@@ -85,7 +91,7 @@ def _signature(value):
     return repr(value)
 
 
-def _to_meta(value):
+def _to_meta(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, (list, tuple)):
@@ -93,7 +99,7 @@ def _to_meta(value):
     return torch.device("meta") if isinstance(value, torch.device) else value
 
 
-def _by_meta(op, args, kwargs):
+def _by_meta(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
     try:
         found = theirs(op, *map(_to_meta, args), **{k: _to_meta(v) for k, v in kwargs.items()})
     except Exception as problem:  # a kernel of the user's, or none: then nothing is known
@@ -103,7 +109,7 @@ def _by_meta(op, args, kwargs):
     return list(found)
 
 
-def _counted(op, given, n):
+def _counted(op: OpOverload, given: Any, n: int) -> list[Any]:
     """The function's results as a list of `n`."""
     several = isinstance(given, (tuple, list)) and n != 1
     results = list(given) if several else [] if given is None and n == 0 else [given]
@@ -118,7 +124,7 @@ def _counted(op, given, n):
     return results
 
 
-def _hold(results, expected):
+def _hold(results: list[Any], expected: list[Any] | None) -> None:
     """Raises ValueError where results are not what the meta kernel says."""
     for i, (got, said) in enumerate(zip(results, expected or [])):
         if not isinstance(got, torch.Tensor) or not isinstance(said, torch.Tensor):
@@ -129,11 +135,11 @@ def _hold(results, expected):
             raise ValueError(f"returned {_name(got)} as result {i}, the operator returns {_name(said)}")
 
 
-def _name(tensor):
+def _name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _own(result, arguments):
+def _own(result: Any, arguments: dict[str, Any]) -> Any:
     """A result that is an argument, or a view of one, as a tensor of its own: nothing told
     autograd that they share memory."""
     if not isinstance(result, torch.Tensor):
@@ -142,7 +148,7 @@ def _own(result, arguments):
     return result.clone() if shares else result
 
 
-def _tensors(value):
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -152,7 +158,7 @@ def _tensors(value):
         yield from _tensors(list(value.values()))
 
 
-def _write(op, arguments, names, given):
+def _write(op: OpOverload, arguments: dict[str, Any], names: list[str], given: Any) -> Any:
     """Of an operator that writes arguments: copies results into them, in their order."""
     returns = op._schema.returns
     fresh = [r for r in returns if r.alias_info is None]
@@ -174,7 +180,7 @@ def _write(op, arguments, names, given):
     return values[0] if len(values) == 1 else tuple(values)
 
 
-def _copy(name, into, result):
+def _copy(name: str, into: Any, result: Any) -> None:
     if result is None or result is into:
         return
     if isinstance(into, (list, tuple)):

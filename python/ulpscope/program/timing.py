@@ -12,6 +12,7 @@ from ..calls.shown import counted
 from . import reroute as _reroute
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from . import capture as _capture
     from . import program_mode as _mode
 
@@ -57,7 +58,7 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
     ) -> None:
         super().__init__("time", ops, steps, ranks, modules, threads, step_by)
         self.NOUN = "time_ops()"
-        self.earlier = {}  # of blocks that ended
+        self.earlier: dict[tuple[str, str], tuple[int, float, float, bool]] = {}  # of blocks that ended
 
     def rows(self) -> list[OpTime]:
         """The operators so far, the slowest in all first."""
@@ -92,7 +93,9 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         return f"{counted(sum(r.n_calls for r in rows), 'call')} in {sum(r.total_ms for r in rows):.3f} ms"
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        rows = [(r.op, r.phase, r.n_calls, r.total_ms, r.mean_ms, r.most_ms, r.clock) for r in self.rows()]
+        rows: list[tuple[object, ...]] = [
+            (r.op, r.phase, r.n_calls, r.total_ms, r.mean_ms, r.most_ms, r.clock) for r in self.rows()
+        ]
         return ("operator", "phase", "calls", "total ms", "mean ms", "longest", "clock"), rows
 
     def _close(self) -> None:
@@ -101,7 +104,10 @@ class time_ops(_reroute.Rerouted):  # noqa: N801 - it is used like a function
         super()._close()
 
 
-def _add(total, rows):
+def _add(
+    total: dict[tuple[str, str], tuple[int, float, float, bool]],
+    rows: Iterable[tuple[str, str, int, float, float, bool]],
+) -> None:
     for op, phase, n, ms, most, event in rows:
         before = total.get((op, phase), (0, 0.0, 0.0, event))
         total[op, phase] = (before[0] + n, before[1] + ms, max(before[2], most), event)

@@ -15,6 +15,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..calls.foreign import unhurt
 
@@ -23,15 +24,15 @@ def start(folder: str) -> None:
     """Sets the trial up, in every process of the command."""
     from . import hooks, reroute
 
-    folder = Path(folder)
-    seed, deterministic = map(int, (folder / "settings").read_text().split())
+    place = Path(folder)
+    seed, deterministic = map(int, (place / "settings").read_text().split())
     _set_up(seed, deterministic)
-    trial = Trial(folder, reroute.from_environment())
+    trial = Trial(place, reroute.from_environment())
     atexit.register(trial.end)
     hooks.before_os_exit(trial.end, lambda: bool(trial.modes))
 
 
-def _set_up(seed, deterministic):
+def _set_up(seed: int, deterministic: int) -> None:
     import torch
 
     if seed >= 0:
@@ -46,7 +47,7 @@ def _set_up(seed, deterministic):
 class Trial:
     """The modes of this process, outermost first."""
 
-    def __init__(self, folder, modes):
+    def __init__(self, folder: Path, modes: list[Any]) -> None:
         self.folder, self.modes = folder, modes
         self.owner = os.getpid()
 
@@ -56,7 +57,7 @@ class Trial:
         if os.getpid() != self.owner:
             return
         modes, self.modes = self.modes, []
-        counts = {}
+        counts: dict[str, int] = {}
         for mode in modes:
             for op, n in mode.n_calls.items():
                 counts[op] = counts.get(op, 0) + n
@@ -69,7 +70,7 @@ class Trial:
         if counts:
             self._put("operators", "".join(f"{op} {n}\n" for op, n in sorted(counts.items())))
 
-    def _put(self, name, text):
+    def _put(self, name: str, text: str) -> None:
         part = self.folder / f"{name}-{os.getpid()}"
         with contextlib.suppress(OSError):
             part.write_text(text)

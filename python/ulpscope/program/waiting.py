@@ -16,8 +16,10 @@ AGAIN_S = 5.0  # in a log; on a terminal the line is drawn again each second
 class Waiting:
     """What is being done, told on stderr once it has taken so long that somebody may wonder."""
 
-    def __init__(self):
-        self.command, self.timer, self.last = "", None, 0.0
+    def __init__(self) -> None:
+        self.command = ""
+        self.timer: threading.Timer | None = None
+        self.last = 0.0
         self.drawn = False  # a line that is to be taken away
         self.lock = threading.Lock()
 
@@ -49,12 +51,12 @@ class Waiting:
         self.end()
         self.last = time.monotonic()
 
-    def _later(self, seconds, *said):
+    def _later(self, seconds: float, *said: object) -> None:
         self.timer = threading.Timer(seconds, self._say, said)
         self.timer.daemon = True
         self.timer.start()
 
-    def _say(self, what, since, again):
+    def _say(self, what: str, since: float, again: bool) -> None:
         with self.lock:
             if self.timer is not threading.current_thread():
                 return  # it ended meanwhile

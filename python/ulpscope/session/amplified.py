@@ -41,11 +41,11 @@ SEED = 20261123
 
 def unit(dtype: torch.dtype) -> float:
     """One rounding, as `diff` counts them."""
-    return torch.finfo(dtype).eps / 2
+    return float(torch.finfo(dtype).eps / 2)
 
 
 def is_number(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
+    return bool(dtype.is_floating_point or dtype.is_complex)
 
 
 def parts(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,8 +67,8 @@ def nudge(tensor: torch.Tensor, often: Any, generator: torch.Generator) -> None:
 class World:
     """The storages of one run: what its calls gave so far."""
 
-    def __init__(self, seed):
-        self.held = {}  # storage -> (version, UntypedStorage)
+    def __init__(self, seed: int | None) -> None:
+        self.held: dict[int, tuple[int, torch.UntypedStorage]] = {}  # storage -> (version, UntypedStorage)
         self.chance = None if seed is None else torch.Generator().manual_seed(seed)
 
     def tensor(self, view: View) -> torch.Tensor:
@@ -100,7 +100,7 @@ class World:
 class Replay:
     """The calls of one step in `n` + 1 worlds, the first one as it is."""
 
-    def __init__(self, trace, n):
+    def __init__(self, trace: _core.Trace, n: int) -> None:
         self.trace, self.read = trace, Reader(trace)
         self.worlds = [World(None), *(World(SEED + i) for i in range(n))]
         self.n_fed = 0  # results that came from the trace, for their call could not run
@@ -151,7 +151,7 @@ class Replay:
     def compute(self, row: dict[str, Any], call: Call, after: list[dict[str, Any]]) -> dict[str, list[torch.Tensor]]:
         exact = never_rounds(row["op"])
         wrote = call.written()
-        found = {}
+        found: dict[str, list[torch.Tensor]] = {}
         for world in self.worlds:
             tensors = {path: world.tensor(view) for path, view in call.views.items()}
             if world.chance is not None and not exact:
@@ -186,8 +186,8 @@ def flips(call: Call, view: View) -> float:
     """How often a result of a narrow dtype is another one: where sums in float32 that differ by
     roundings of their own fall on two sides of a boundary."""
     n = max(1, math.prod(view.sizes))
-    fan = max(math.prod(v.sizes) / n for v in call.views.values())
-    return min(1.0, max(fan, 1.0) ** 0.5 * 2.0**-24 / unit(view.dtype))
+    fan: float = max(math.prod(v.sizes) / n for v in call.views.values())
+    return float(min(1.0, max(fan, 1.0) ** 0.5 * 2.0**-24 / unit(view.dtype)))
 
 
 def distance(tensors: Sequence[torch.Tensor]) -> float:
@@ -197,7 +197,7 @@ def distance(tensors: Sequence[torch.Tensor]) -> float:
     if not norm > 0:
         return 0.0
     apart = max((parts(t).double() - base).norm().item() for t in tensors[1:])
-    return apart / norm / unit(tensors[0].dtype)
+    return float(apart / norm / unit(tensors[0].dtype))
 
 
 def last_uses(trace: _core.Trace, numbers: Iterable[int]) -> dict[int, int]:
@@ -211,7 +211,8 @@ def last_uses(trace: _core.Trace, numbers: Iterable[int]) -> dict[int, int]:
 
 def tell(trace: _core.Trace, n: int) -> None:
     numbers = trace.select()
-    last, ends = last_uses(trace, numbers), {}
+    last = last_uses(trace, numbers)
+    ends: dict[int, list[int]] = {}
     for storage, number in last.items():
         ends.setdefault(number, []).append(storage)
     replay = Replay(trace, n)

@@ -33,7 +33,7 @@ from .call_verdict import CallVerdict, OutputVerdict, public
 from .given_outputs import by_order, given_answer, moved_to, run_on
 from .judging import Verdict, calmed, judge_by, judge_drawn, judge_given
 
-LISTENERS = []  # functions of (name, Call or None, Verdict), told of every judged call
+LISTENERS: list[Callable[..., Any]] = []  # functions of (name, Call or None, Verdict), told of every judged call
 
 
 # ---- the two entrances ---------------------------------------------------------------
@@ -77,7 +77,7 @@ def judge_call(
     fn = _registered(fn) or fn
     if rule is None:
 
-        def judge(call):
+        def judge(call: Any) -> Verdict:
             return _explained(call, _verdict(call, outputs, mutated), seconds)
 
         return _judged(fn, args, kwargs, judge, name_of(fn), left=mutated is not None)
@@ -139,7 +139,8 @@ def check_call(
         check = differentiated(check)
     if inputs == "given":
         return check.run(tuple(args), dict(kwargs or {}))
-    return stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
+    worst: CallVerdict = stress.check_all(check, tuple(args), dict(kwargs or {}), inputs)
+    return worst
 
 
 def check_text(
@@ -167,7 +168,7 @@ def check_text(
     return (differentiated(check) if check.backward else check).run(tuple(args), {})
 
 
-def _registered(fn):
+def _registered(fn: Any) -> Callable[..., Any] | None:
     """What was registered as the reference of the operator that `fn` is, under the
     operator's name; None for other callables and where nothing was."""
     operator = getattr(fn, "_opoverload", fn)  # torch.library.custom_op
@@ -179,10 +180,11 @@ def _registered(fn):
         return None
 
     @functools.wraps(found)
-    def formula(*args, **kwargs):
+    def formula(*args: Any, **kwargs: Any) -> Any:
         return found(*args, **kwargs)
 
-    formula.__name__, formula.stands_for = name, operator
+    formula.__name__ = str(name)
+    setattr(formula, "stands_for", operator)  # noqa: B010
     return formula
 
 
@@ -190,20 +192,20 @@ def _registered(fn):
 class _Check:
     """What is checked, on any arguments."""
 
-    fn: object
-    reference: object
+    fn: Any
+    reference: Any
     own: bool
-    device: object
+    device: Any
     backward: bool
     seconds: float  # for the cause of a finding
     repeat: int = 1
-    groups: object = field(default_factory=host.Groups)
-    state: tuple = ()  # a module's parameters and buffers, ahead of the reference's arguments
-    given: object = None  # the check as it was asked for, where this one is of gradients
+    groups: host.Groups = field(default_factory=host.Groups)
+    state: tuple[Any, ...] = ()  # a module's parameters and buffers, ahead of the reference's arguments
+    given: _Check | None = None  # the check as it was asked for, where this one is of gradients
     twice: bool = False  # gradients of gradients as well
     text: bool = False  # `fn` is written operator by operator
 
-    def run(self, args, kwargs, note=""):
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], note: str = "") -> CallVerdict:
         try:
             with kept_state([*args, *kwargs.values()]):
                 outputs, moved = self._ran(args, kwargs)
@@ -213,7 +215,7 @@ class _Check:
         except DeviceDied as problem:
             return _told(None, name_of(self.fn), Verdict("crashed", reason=f"{problem}"), note)
 
-        def judge(call):
+        def judge(call: Any) -> Verdict:
             call.any_float = not self.own
             verdict = self._with_twin(_verdict(call, outputs, moved, others), args, kwargs)
             if self.text and call.low and call.steps > 1:
@@ -222,7 +224,7 @@ class _Check:
 
         return _judged(self.reference, self.state + args, kwargs, judge, name_of(self.fn), note)
 
-    def _with_twin(self, verdict, args, kwargs):
+    def _with_twin(self, verdict: Verdict, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Verdict:
         """A verdict on draws of which only the spread could be tested, with that on the same
         call without chance, where an argument or a module says how likely it is."""
         twin = self._calm(args, kwargs) if verdict.findings.want_calm else None
@@ -238,20 +240,20 @@ class _Check:
             foreign(problem)
             return verdict
 
-    def _calm(self, args, kwargs):
+    def _calm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The check without chance, its arguments and what was set; None where neither the
         arguments nor the modules say how likely it is."""
         asked = self.given or self
-        modules = calm_module(asked.fn), calm_module(asked.reference)
-        if all(modules):
-            check = replace(asked, fn=modules[0][0], reference=modules[1][0])
+        mine, its = calm_module(asked.fn), calm_module(asked.reference)
+        if mine and its:
+            check = replace(asked, fn=mine[0], reference=its[0])
             if asked.own:
                 check.reference = check.fn
-            return differentiated(check) if self.backward else check, args, kwargs, modules[1][1]
+            return differentiated(check) if self.backward else check, args, kwargs, its[1]
         calm = None if self.state else calm_arguments(asked.reference, args, kwargs)
         return calm and (self, tuple(calm[0]), calm[1], calm[2])
 
-    def _ran(self, args, kwargs):
+    def _ran(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Any, Any]]:
         """What `fn` returns for copies of the arguments, and the copies as it leaves them."""
         given = args if not self.own else self.state + args
         moved = moved_to(given, self.device), moved_to(kwargs, self.device)
@@ -259,13 +261,13 @@ class _Check:
         with self._grad():
             return theirs(fn, *moved[0], **moved[1]), moved
 
-    def failed(self, problem, note):
+    def failed(self, problem: BaseException, note: str) -> CallVerdict:
         """The verdict on arguments that `fn` refuses and the reference takes."""
         why = f"raises {type(problem).__name__} where the reference gives a result: "
         refused = Verdict("crashed", reason=why + clause(problem))
         return _told(None, name_of(self.fn), refused, note)
 
-    def refuses(self, args, kwargs):
+    def refuses(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         """Why the reference does not take these arguments, "" where it does."""
         for change in (lambda t: t, _single):
             moved = moved_to(self.state + args, "cpu"), moved_to(kwargs, "cpu")
@@ -279,17 +281,17 @@ class _Check:
                 why = clause(problem)
         return why
 
-    def _grad(self):
+    def _grad(self) -> Any:
         return torch.set_grad_enabled(self.backward or torch.is_grad_enabled())
 
 
-def _single(tensor):
+def _single(tensor: torch.Tensor) -> torch.Tensor:
     """In float32 where the CPU may lack the kernel for what is narrower."""
     narrow = tensor.is_floating_point() and tensor.itemsize < 4
     return tensor.detach().float().requires_grad_(tensor.requires_grad) if narrow else tensor
 
 
-def _check_usage(fn, args, kwargs):
+def _check_usage(fn: Any, args: Any, kwargs: Any) -> None:
     warm()  # before anything runs that may be judged
     if not callable(fn):
         raise TypeError(f"fn is {type(fn).__name__}, not callable")
@@ -299,7 +301,7 @@ def _check_usage(fn, args, kwargs):
         raise TypeError(f"kwargs is {type(kwargs).__name__}, not a dict")
 
 
-def _seconds(cause):
+def _seconds(cause: Any) -> float:
     """The seconds that a search may take, by the argument `cause`."""
     if isinstance(cause, bool):
         return host.SECONDS if cause else 0.0
@@ -308,7 +310,7 @@ def _seconds(cause):
     return float(cause)
 
 
-def _check_mutated(fn, args, mutated):
+def _check_mutated(fn: Any, args: Any, mutated: Any) -> None:
     if mutated is None:
         return
     pair = isinstance(mutated, (tuple, list)) and len(mutated) == 2
@@ -322,7 +324,15 @@ def _check_mutated(fn, args, mutated):
         raise ValueError(f"mutated holds {len(mutated[0])} arguments where the call has {len(args)}")
 
 
-def _judged(fn, args, kwargs, judge, name, note="", left=False):
+def _judged(
+    fn: Any,
+    args: Any,
+    kwargs: Any,
+    judge: Callable[[Any], Verdict],
+    name: str,
+    note: str = "",
+    left: bool = False,
+) -> CallVerdict:
     """The public verdict of `judge(call)` on what is called `name`, held to `fn`; `unjudged`
     where anything fails. `left`: how arguments were left is known, too."""
     try:
@@ -335,7 +345,7 @@ def _judged(fn, args, kwargs, judge, name, note="", left=False):
     return _told(call, name, verdict, note)
 
 
-def _told(call, name, verdict, note):
+def _told(call: Any, name: str, verdict: Verdict, note: str) -> CallVerdict:
     """The public verdict, after whoever listens was told."""
     verdict.remarks += [text for text in (note, verdict.internal) if text]
     for listener in LISTENERS:
@@ -345,7 +355,7 @@ def _told(call, name, verdict, note):
     return told
 
 
-def _explained(call, verdict, seconds, groups=None):
+def _explained(call: Any, verdict: Verdict, seconds: float, groups: host.Groups | None = None) -> Verdict:
     """A verdict with the cause of every finding that accuses. Outputs that are alike share one
     search, and so do the calls that share `groups`."""
     if verdict.opinions or verdict.verdict not in FLAGGED or not seconds:
@@ -360,7 +370,7 @@ def _explained(call, verdict, seconds, groups=None):
     return verdict
 
 
-def _verdict(call, outputs, mutated, others=()):
+def _verdict(call: Any, outputs: Any, mutated: Any, others: Sequence[tuple[Any, Any]] = ()) -> Verdict:
     nothing = _nothing_to_judge(call, outputs, mutated)
     if nothing:
         return Verdict("unjudged", reason=nothing)
@@ -374,7 +384,7 @@ def _verdict(call, outputs, mutated, others=()):
     return verdict
 
 
-def _nothing_to_judge(call, outputs, mutated):
+def _nothing_to_judge(call: Any, outputs: Any, mutated: Any) -> str:
     """Why a call leaves nothing that could be judged, "" where it leaves something."""
     if call.native is not None and call.returned:
         return f"it {call.returned}"
@@ -385,7 +395,7 @@ def _nothing_to_judge(call, outputs, mutated):
     return ""
 
 
-def _by(rule, call, outputs, mutated, benchmark):
+def _by(rule: Any, call: Any, outputs: Any, mutated: Any, benchmark: Any) -> Verdict:
     """The verdict of another standard."""
     second = {p: plain(t) for p, t in flatten(benchmark)}
     if call.native is not None:

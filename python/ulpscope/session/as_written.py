@@ -16,7 +16,6 @@ from .judging import Verdict, judge_given
 
 if TYPE_CHECKING:
     from .. import _core
-    from ..calls.replay import Call
 
 SLACK = 1.0  # bits
 
@@ -32,9 +31,11 @@ def as_written(call: Composite, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def as_far(call: Call, verdict: Verdict, found: _core.Finding, own: Verdict) -> bool:
+def as_far(call: Composite, verdict: Verdict, found: _core.Finding, own: Verdict) -> bool:
     """Whether an output of the CPU is as far from the truth as the device's: the same numbers, or no more
     than a bit better, and NaN and Inf where the device has them."""
+    if verdict.answer is None or call.native is None:
+        return False
     got, mine = verdict.answer.outputs.get(found.path), call.native.get(found.path)
     beside = next((f for f in own.findings if f.path == found.path), None)
     if got is None or mine is None or beside is None or got.shape != mine.shape or got.dtype != mine.dtype:

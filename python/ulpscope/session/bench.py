@@ -19,12 +19,13 @@ from ..calls.autocast import InParts, settle
 from ..calls.contents import Reader
 from ..calls.foreign import foreign, is_ours, our_words
 from ..calls.read_call import call_from
-from ..calls.replay import BadCall, Call, is_collective
+from ..calls.replay import BadCall, Call, is_collective, is_composite
 from ..calls.verdicts import FLAGGED, UNKNOWN, rank
 from ..causes import host
 from ..causes.groups import SEARCHES
 from ..executors import formulas, module_call, memory_limit
 from ..executors.device import DeviceDied, TorchDevice, open_device
+from ..executors.operands import Timing
 from ..executors.threads import Threads
 from ..judges import impact, standards, wording
 from ..judges.usual import is_usual
@@ -39,13 +40,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
     from .judging import Verdict
-    from ..executors.operands import Timing
 
 
 class SharedGroups:
     """What is known of groups of findings, which the coordinator keeps for all workers."""
 
-    def __init__(self, channel):
+    def __init__(self, channel: Any) -> None:
         self.channel = channel
 
     def ask(self, group: str, heard: int) -> tuple[list[Any], bool]:
@@ -68,7 +68,7 @@ def rebuilt(trace: _core.Trace, trace_id: str, row: dict[str, Any], device: Any 
         call = call_from(row, Reader(trace), made)
     else:
         call = backward_call(row, trace.call(forward), Reader(trace), made)
-    if call.composite and call.autocast:
+    if is_composite(call) and call.autocast:
         try:
             settle(call, device if isinstance(device, TorchDevice) else None)
         except (RuntimeError, TypeError, ValueError) as problem:
@@ -80,7 +80,7 @@ def rebuilt(trace: _core.Trace, trace_id: str, row: dict[str, Any], device: Any 
 class Bench:
     """Everything a worker holds while it works: trace, device, channel."""
 
-    def __init__(self, settings, channel):
+    def __init__(self, settings: dict[str, Any], channel: Any) -> None:
         formulas.load()
         self.channel, self.path = channel, settings["trace"]
         self.repeat, self.bisects = settings.get("repeat", 2), settings.get("bisect", False)
@@ -90,10 +90,10 @@ class Bench:
         self.threads, self.fair = Threads(settings["threads"]), settings["memory"]
         self.trace_id, self.causes = settings["trace_id"], settings["causes"]
         self.groups, self.earlier = host.Groups(SharedGroups(channel)), Earlier()
-        self._ranks = None
-        self._row = None
-        self._phase = None  # of the call in work
-        self._fired = set()
+        self._ranks: Ranks | None = None
+        self._row: dict[str, Any] | None = None
+        self._phase: str | None = None  # of the call in work
+        self._fired: set[str] = set()
 
     @property
     def ranks(self) -> Ranks:
@@ -138,7 +138,7 @@ class Bench:
     def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, Callable[..., Any] | None]:
         """The row for one request, whether the device survived, and a function that gives the
         row with the cause, None where none is to be sought."""
-        timing = judging.Timing()
+        timing = Timing()
         sequence = request["call"]
         memory_limit.share(max(request.get("room", 0), self.fair) if "room" in request else 0)
         memory_limit.limit("device")
@@ -188,7 +188,7 @@ class Bench:
             named = copy.copy(call)
             named.op = self.row(sequence)["op"]
 
-        def told():
+        def told() -> dict[str, Any]:
             row = wording.row(named, verdict, timing.row(), self.is_brief(verdict))
             row["metrics"] += effect + (module_call.arguments(call) if module else [])
             return row
@@ -223,9 +223,10 @@ class Bench:
             return None
         if self.rule is not None or not self.causes:
             return None
-        self.earlier.beside(verdict.answer)
+        if verdict.answer is not None:
+            self.earlier.beside(verdict.answer)
 
-        def run():
+        def run() -> Any:
             if below is not None:
                 judging.explain(*below, timing, self.causes, self.groups)
                 verdict.cause = below[1].cause if host.is_named(below[1].cause) else ""
@@ -235,36 +236,34 @@ class Bench:
         return run
 
     def bisect(
-        self, module: dict, verdict: judging.Verdict, timing: Any, then: Callable[[], dict]
-    ) -> Callable[[], dict]:
+        self, module: dict[str, Any], verdict: judging.Verdict, timing: Any, then: Callable[[], dict[str, Any]]
+    ) -> Callable[[], dict[str, Any]]:
         """A function that says where the device departs in a forward, and does what follows."""
 
-        def verdict_of(n):
+        def verdict_of(n: int) -> str:
             try:
                 return self.judge(module["source"]["sequence"], timing, cut_at(n))[1].verdict
             except BadCall:
                 return "unjudged"
 
-        def cut_at(n):
+        def cut_at(n: int) -> Any:
             return module_call.first_calls(module, n, self.trace.call)
 
-        def named(n):
+        def named(n: int) -> tuple[str, str]:
             row = self.trace.call(module["calls"][n - 1])
             return row["op"], f"{row['op']} (call {row['sequence']})"
 
-        def tapped():
+        def tapped() -> int:
             if not self.device.taps:
                 return 0
             try:
                 whole = module_call.all_values(module, self.trace.call)
-                return first_flagged(
-                    *self.judge(module["source"]["sequence"], timing, whole),
-                    [self.trace.call(s) for s in whole["calls"]],
-                )
+                found: Any = self.judge(module["source"]["sequence"], timing, whole)
+                return first_flagged(found[0], found[1], [self.trace.call(s) for s in whole["calls"]])
             except BadCall:
                 return 0
 
-        def run():
+        def run() -> dict[str, Any]:
             good, bad, word = departure(len(module["calls"]), verdict.verdict, verdict_of, tapped())
             if bad - good == 1:
                 verdict.culprit = named(bad)[0]
@@ -282,14 +281,16 @@ class Bench:
             verdict.remarks = [*verdict.remarks, "no other standard is compared: they know no collectives"]
         return call, verdict
 
-    def loss_effect(self, call: Call, verdict: Verdict, backward: dict[str, Any]) -> list[tuple[int, str, float, Any]]:
+    def loss_effect(
+        self, call: Call, verdict: Verdict, backward: dict[str, Any] | None
+    ) -> list[tuple[int, str, float, Any]]:
         """The metric that tells what the error means for the loss, as a list; empty where
         the trace does not tell."""
         reference = verdict.operands.reference if verdict.operands else None
         if reference is None or verdict.answer is None or call.made_up or call.composite:
             return []
         try:
-            found = impact.loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward)
+            found = impact.loss_effect(self.trace, call, verdict.answer.outputs, reference.truth, backward or {})
         except _core.CorruptError:
             raise
         except Exception as problem:  # a trace that names what it does not hold: the verdict stands

@@ -85,7 +85,9 @@ class CallVerdict(Shown):
         return f"{self.verdict}: {self.sentence}{notes}"
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        rows = [(o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs]
+        rows: list[tuple[Any, ...]] = [
+            (o.path, o.verdict, o.effective_bits, o.expected_bits, o.sentence) for o in self.outputs
+        ]
         rows += [
             (c.name, c.verdict.verdict if c.verdict else c.skipped, None, None, str(c.verdict or ""))
             for c in self.cases
@@ -113,7 +115,7 @@ def public(call: Call | None, name: str, verdict: Verdict) -> CallVerdict:
     )
 
 
-def _output(name, verdict, i, finding, cause):
+def _output(name: str, verdict: Any, i: int, finding: _core.Finding, cause: str) -> OutputVerdict:
     """The public entry for one finding, with a cause of its own."""
     cause = verdict.cause if finding == verdict.worst else cause
     return OutputVerdict(
@@ -127,7 +129,7 @@ def _output(name, verdict, i, finding, cause):
     )
 
 
-def _output_by(call, name, verdict, i, finding):
+def _output_by(call: Any, name: str, verdict: Any, i: int, finding: _core.Finding) -> OutputVerdict:
     """The public entry for what another standard found of one output."""
     said = verdict.opinions[0].about(finding.path)
     judged = said.outputs.get(finding.path, {})
@@ -144,5 +146,5 @@ def _output_by(call, name, verdict, i, finding):
     )
 
 
-def _worst(finding):
+def _worst(finding: _core.Finding) -> list[tuple[Any, ...]]:
     return [(at, *example[1:3]) for at, example in zip_equal(finding.places, finding.examples)]

@@ -21,7 +21,8 @@ from ..executors import formulas
 from ..executors.device import SCRATCH, Answer, learn_writes, trespass, unsaid_writes
 from ..executors.module_call import module_call
 from ..executors.operands import Operands, Timing
-from ..executors.precision import STANDARD, space_of
+from ..calls.kernels import STANDARD
+from ..executors.precision import space_of
 from .layouts import judge_layouts
 from .judging import Verdict, explain, judge_drawn, judge_given
 
@@ -117,7 +118,7 @@ def before_of(call: Call) -> dict[str, torch.Tensor]:
     return {path: plain(bound.tensors[path]).clone() for path in call.written()}
 
 
-def _as_number(call):
+def _as_number(call: Call) -> None:
     """A Python number beside a 0-dim tensor (`norm + 1e-6`) is recorded as a tensor in float64, int64
     or complex128 that torch does not let decide the dtype; without that mark it would. Where the result
     shows that it was such a number, the call gets the number back."""
@@ -135,7 +136,7 @@ def _as_number(call):
             return
 
 
-def _give(call, path, value):
+def _give(call: Call, path: str, value: Any) -> None:
     """Puts a value in the place of a tensor."""
     call.args, call.kwargs = (
         mapped(part, lambda v: value if v == TensorAt(path) else v) for part in (call.args, call.kwargs)
@@ -159,14 +160,14 @@ def answer_of(call: Call, row: dict[str, Any], trace: _core.Trace) -> Answer:
     return Answer(as_numbers(call, outputs), wrong, before_of(call))
 
 
-def _is_argument(call, path):
+def _is_argument(call: Call, path: str) -> bool:
     """Whether a result is a written argument by its schema, and stands as that."""
     returns = call.schema.returns if call.schema else ()
     i = int(path.split("]")[0].partition("[")[2])
     return i < len(returns) and is_write(returns[i])
 
 
-def _content(item, trace):
+def _content(item: dict[str, Any], trace: _core.Trace) -> torch.Tensor:
     if 0 in item["sizes"]:
         tensor = torch.empty(item["sizes"], dtype=getattr(torch, item["dtype"]))
     elif not item["blob"] or not all(later["blob"] for later in item.get("writes", ())):
@@ -176,7 +177,7 @@ def _content(item, trace):
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
-def _hidden_writes(call, trace):
+def _hidden_writes(call: Call, trace: _core.Trace) -> str:
     """Arguments that were written though the schema says that they are only read: a clause, ""
     for none. They are judged no further. Of torch's own operators, and of those whose formula we
     have, it is known which schemas lie: what their kernel for the CPU writes, too, may be written. A
@@ -200,7 +201,7 @@ def _hidden_writes(call, trace):
     return f"wrote what its schema says it only reads: {', '.join(left[:3])}" + (", ..." if len(left) > 3 else "")
 
 
-def _is_other(call, path, trace):
+def _is_other(call: Call, path: str, trace: _core.Trace) -> bool:
     """Whether an argument holds other bytes behind the call: what lies beside it in its storage may be
     another thread's."""
     for item in call.row["tensors"]:
@@ -211,7 +212,7 @@ def _is_other(call, path, trace):
     return True
 
 
-def _beside(call, row, trace):
+def _beside(call: Call, row: dict[str, Any], trace: _core.Trace) -> str:
     """What was written outside the views that may be, as far as the storage was kept."""
     bases = {}
     for item in row["tensors"]:

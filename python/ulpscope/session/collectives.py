@@ -9,7 +9,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -63,7 +63,7 @@ def judge(ranks: Ranks, row: dict[str, Any], timing: Timing | None = None, rule:
     return call, verdict
 
 
-def _disagreement(own, sides):
+def _disagreement(own: RankSide, sides: dict[int, RankSide]) -> Verdict | None:
     """A verdict where the ranks do not ask for the same collective."""
     for rank, side in sorted(sides.items()):
         for what in ("op", "how", "root", "size"):
@@ -74,15 +74,15 @@ def _disagreement(own, sides):
     return None
 
 
-def _nothing_promised(own):
+def _nothing_promised(own: RankSide) -> Verdict | None:
     if own.operator.kind in TO_ROOT and own.rank != own.root:
         return Verdict("undefined", reason=f"only rank {own.root} of the group gets a result")
     return None
 
 
-def _contributions(own, sides):
+def _contributions(own: RankSide, sides: dict[int, RankSide]) -> dict[int, RankSide]:
     """Rank -> side of all ranks whose contribution matters. Raises Missing."""
-    needed = [own.root] if own.operator.kind in FROM_ROOT else range(own.size)
+    needed: Any = [own.root] if own.operator.kind in FROM_ROOT else range(own.size)
     absent = [r for r in needed if r not in sides]
     if absent:
         names = ", ".join(str(r) for r in absent[:8]) + (", ..." if len(absent) > 8 else "")
@@ -98,6 +98,11 @@ def _contributions(own, sides):
 # ---- what a rank must get ------------------------------------------------------------
 
 
+def _root(side: RankSide) -> int:
+    assert side.root is not None  # of what has one
+    return side.root
+
+
 def share(side: RankSide, rank: int) -> torch.Tensor:
     """What a side gives to one rank, flat."""
     if side.operator.lists:
@@ -109,7 +114,7 @@ def share(side: RankSide, rank: int) -> torch.Tensor:
     return torch.cat([p.reshape(-1) for p in parts])
 
 
-def _cut(flat, n):
+def _cut(flat: torch.Tensor, n: int) -> torch.Tensor:
     if flat.numel() % n:
         raise Missing(f"{flat.numel()} elements cannot be shared among {n} ranks")
     return flat.reshape(n, -1)
@@ -126,9 +131,9 @@ def copied(own: RankSide, given: dict[int, RankSide]) -> torch.Tensor:
     """What a collective that only moves must give, flat."""
     kind = own.operator.kind
     if kind == "broadcast":
-        return _joined(given[own.root].given)
+        return _joined(given[_root(own)].given)
     if kind == "scatter":
-        return share(given[own.root], own.rank)
+        return share(given[_root(own)], own.rank)
     every = [given[r] for r in range(own.size)]
     if kind == "exchange":
         return _joined([share(side, own.rank) for side in every])
@@ -137,7 +142,7 @@ def copied(own: RankSide, given: dict[int, RankSide]) -> torch.Tensor:
     return _joined([side.given[i] for i in range(len(own.given)) for side in every])
 
 
-def _joined(tensors):
+def _joined(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.cat([t.reshape(-1) for t in tensors])
 
 
@@ -167,11 +172,11 @@ def on_contributions(
     return call, verdict
 
 
-def _count(own, given):
+def _count(own: RankSide, given: dict[int, RankSide]) -> str:
     return f"all {own.size} ranks" if len(given) == own.size else f"rank {own.root}"
 
 
-def _same_layout(tensors):
+def _same_layout(tensors: Sequence[torch.Tensor]) -> None:
     """Raises Missing where memory order and logical order may be at odds."""
     if len({t.stride() for t in tensors if not t.is_contiguous()} | {() for t in tensors if t.is_contiguous()}) > 1:
         raise Missing("the ranks' tensors lie differently in memory")
@@ -187,21 +192,21 @@ def different(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (bits[0] != bits[1]).any(1).reshape(a.shape)
 
 
-def _on_copy(own, given, want, got):
+def _on_copy(own: RankSide, given: dict[int, RankSide], want: torch.Tensor, got: torch.Tensor) -> Verdict:
     verdict = _exact(want, got, different(want, got))
     if verdict.verdict != "pass":
         verdict.cause = _moved_wrongly(own, given, got.reshape(-1))
     return verdict
 
 
-def _exact(want, got, bad, note=""):
+def _exact(want: torch.Tensor, got: torch.Tensor, bad: torch.Tensor, note: str = "") -> Verdict:
     """The verdict where elements must be as wanted, but for those that are not `bad`."""
     findings = Findings()
     findings.differ("out[0]", got, want, bad)
     return Verdict.of(findings, remarks=[note] if note else [])
 
 
-def _moved_wrongly(own, given, got):
+def _moved_wrongly(own: RankSide, given: dict[int, RankSide], got: torch.Tensor) -> str:
     """A clause where another rank's part came; "" else."""
     kind = own.operator.kind
     if kind == "broadcast" and own.given:
@@ -211,13 +216,13 @@ def _moved_wrongly(own, given, got):
         return _missing_part(own, given, got)
     others = [r for r in range(own.size) if r != own.rank] if kind == "scatter" else []
     for rank in others:
-        part = share(given[own.root], rank)
+        part = share(given[_root(own)], rank)
         if part.shape == got.shape and not bool(different(part, got).any()):
             return f"it is the part of rank {rank}"
     return ""
 
 
-def _missing_part(own, given, got):
+def _missing_part(own: RankSide, given: dict[int, RankSide], got: torch.Tensor) -> str:
     """Which ranks' parts are not as given, where others are."""
     sizes, ranks = [], []
     for rank in range(own.size):
@@ -264,7 +269,9 @@ def on_reduction(call: Call, how: str, terms: Sequence[torch.Tensor], got: torch
     return verdict
 
 
-def _after_hops(call, how, terms, got, timing):
+def _after_hops(
+    call: Call, how: str, terms: Sequence[torch.Tensor], got: torch.Tensor, timing: Timing
+) -> Verdict | None:
     """The verdict where ranks may add in a narrow dtype of their own, by which only the
     elements beyond that are wrong; None where that says nothing."""
     found = strays(how, terms, got)
@@ -273,15 +280,16 @@ def _after_hops(call, how, terms, got, timing):
     beyond, good = found
     if good:
         name = str(got.dtype).removeprefix("torch.")
-        found = Findings([Finding("out[0]", "pass", n=got.numel(), sizes=got.shape)])
-        return Verdict.of(found, remarks=[f"added in {name} from rank to rank"])
-    want = reduced(how, *(t.double() for t in terms)).to(got.dtype)
+        good_one = Findings([Finding("out[0]", "pass", n=got.numel(), sizes=got.shape)])
+        return Verdict.of(good_one, remarks=[f"added in {name} from rank to rank"])
+    exact: Any = reduced(how, *(t.double() for t in terms))
+    want = exact.to(got.dtype)
     spared = Answer({"out[0]": torch.where(beyond, got, want)})
     verdict = verdict_on(call, spared, timing)
     return verdict if verdict.verdict in FLAGGED else None
 
 
-def _on_integers(how, terms, got):
+def _on_integers(how: str, terms: Sequence[torch.Tensor], got: torch.Tensor) -> Verdict:
     """Integers wrap around, as they do everywhere; how an average is rounded is open."""
     if how != "avg":
         want = reduced(how, *terms)
@@ -291,7 +299,7 @@ def _on_integers(how, terms, got):
     return _exact((total / len(terms)).to(got.dtype), got, bad)
 
 
-def _wrongly_added(how, terms, got):
+def _wrongly_added(how: str, terms: Sequence[torch.Tensor], got: torch.Tensor) -> str:
     """The mistake that gives what a rank got where that is wrong, as a clause; "" where none
     does."""
     wide = [t.double() for t in terms]
@@ -316,7 +324,8 @@ def mistakes(how: str, terms: Sequence[torch.Tensor]) -> Iterator[tuple[str, tor
     n = len(terms)
     if how not in ("sum", "avg"):
         return
-    truth, part = reduced(how, *terms), n if how == "avg" else 1
+    truth: Any = reduced(how, *terms)
+    part = n if how == "avg" else 1
     for rank, term in enumerate(terms):
         yield f"dropped contribution: that of rank {rank} is missing", truth - term / part
         yield f"duplicate contribution: that of rank {rank} counts twice", truth + term / part

@@ -63,7 +63,7 @@ def cache_file(device: str, facts: list[dict[str, Any]]) -> Path:
 def overheard() -> Iterator[list[str]]:
     """A list that holds, behind the block, what was written to stderr in it: warnings of C++ code
     go there where no function of torch's Python bindings is around it."""
-    heard = []
+    heard: list[str] = []
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
@@ -82,8 +82,9 @@ class Known:
     """What earlier runs saw, by signature: lines of JSON, each written whole. A folder that
     cannot be written only costs time."""
 
-    def __init__(self, path, fresh):
-        self.path, self.of = path, {}
+    def __init__(self, path: Path, fresh: bool) -> None:
+        self.path = path
+        self.of: dict[str, Any] = {}
         try:
             lines = [] if fresh else path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError):
@@ -109,16 +110,18 @@ class Known:
 class Prober:
     """What a process holds while it tries calls: trace and device. As `bench.Bench`."""
 
-    def __init__(self, settings, channel, before, what="coverage"):
+    def __init__(self, settings: dict[str, Any], channel: Any, before: frozenset[str], what: str = "coverage") -> None:
         self.trace, self.trace_id = _core.Trace(settings["trace"]), settings["trace_id"]
         self.device = open_device(settings["device"], settings["home"], settings.get("via", ""), channel.phase)
         self.cpu = TorchDevice("cpu", settings["home"])
         self.facts = identity.told(settings["device"], before, settings.get("via", ""))
         sim = sys.modules.get("ulpscope.sim")
-        planted = sorted(f["fault"] for f in sim.faults_fired()) if sim else []
-        about = [self.facts, planted] if what == "coverage" else [self.facts, planted, what, settings.get("via", "")]
+        planted: Any = sorted(f["fault"] for f in sim.faults_fired()) if sim else []
+        about: Any = (
+            [self.facts, planted] if what == "coverage" else [self.facts, planted, what, settings.get("via", "")]
+        )
         self.known = Known(cache_file(settings["device"], about), settings["fresh"])
-        self.falls_back = set()  # operators of which a warning was heard
+        self.falls_back: set[str] = set()  # operators of which a warning was heard
         self.channel = channel
 
     def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
@@ -129,7 +132,7 @@ class Prober:
         if key in self.known.of:
             return {"covered": self.known.of[key] | {"dtypes": dtypes}}, True, None
         way, why, seconds, alive = self.tried(row)
-        covered = {"way": way, "why": why, "seconds": seconds}
+        covered: dict[str, Any] = {"way": way, "why": why, "seconds": seconds}
         if way != "untold":
             self.known.add(key, covered)
         return {"covered": covered | {"dtypes": dtypes}}, alive, None

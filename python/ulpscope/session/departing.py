@@ -13,15 +13,16 @@ from ..calls.verdicts import FLAGGED
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
-    from ..calls.replay import Call
     from .judging import Verdict
+    from ..executors.module_call import ModuleCall
 
 
 def departure(n: int, word: str, verdict_of: Callable[[int], str], guess: int = 0) -> tuple[int, int, str]:
     """Where n steps in a row, whose verdict is this word, begin to be accused: (a, b, word), the first a steps pass and
     the first b do not, and nothing between the two could be judged. `verdict_of` is asked about the first k of them,
     of a `guess` and of the step in front of it before any other."""
-    good, bad, said = 0, n, {}
+    good, bad = 0, n
+    said: dict[int, str] = {}
     while True:
         between = sorted(range(good + 1, bad), key=lambda k: abs(2 * k - good - bad))
         for k in sorted(between, key=lambda k: k not in (guess - 1, guess)):
@@ -37,7 +38,7 @@ def departure(n: int, word: str, verdict_of: Callable[[int], str], guess: int = 
             return good, bad, word
 
 
-def first_flagged(call: Call, verdict: Verdict, rows: list[dict[str, Any]]) -> int:
+def first_flagged(call: ModuleCall, verdict: Verdict, rows: list[dict[str, Any]]) -> int:
     """Of a forward of which every value was asked for, the number, from 1, of the first of these rows of the trace that
     makes one that is accused; 0 where that is none."""
     makers: dict[Any, int] = {}

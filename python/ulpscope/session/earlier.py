@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..executors.device import Answer
+    import torch
 
 CALLS = 8
 MOST_BYTES = 1 << 24
@@ -19,8 +20,9 @@ UNSIFTED = 8 * CALLS  # calls that are kept as they come, of which few are ever 
 class Earlier:
     """Outputs of the last calls, of floats alone."""
 
-    def __init__(self):
-        self.kept, self.size = collections.deque(), 0
+    def __init__(self) -> None:
+        self.kept: collections.deque[tuple[int, list[torch.Tensor]]] = collections.deque()
+        self.size = 0
 
     def keep(self, number: int, answer: Answer) -> None:
         """Takes in what a call gave; what is older makes room. Which of them tell is seen when somebody asks."""
@@ -32,9 +34,10 @@ class Earlier:
         if self.size > 2 * MOST_BYTES or len(self.kept) > UNSIFTED:
             self._sift()
 
-    def _sift(self):
+    def _sift(self) -> None:
         """Leaves the last calls that tell, as far as there is room for them."""
-        sifted, self.size = collections.deque(), 0
+        sifted: collections.deque[tuple[int, list[torch.Tensor]]] = collections.deque()
+        self.size = 0
         while self.kept and len(sifted) < CALLS:
             number, held = self.kept.pop()
             held = [t for t in held if _tells(t)]
@@ -55,5 +58,5 @@ class Earlier:
         answer.earlier = {f"the output of call {n}": t for n, t in reversed(found)}
 
 
-def _tells(tensor):
-    return tensor.reshape(-1)[: 1 << 12].unique().numel() >= LEAST_VALUES
+def _tells(tensor: torch.Tensor) -> bool:
+    return bool(tensor.reshape(-1)[: 1 << 12].unique().numel() >= LEAST_VALUES)

@@ -23,7 +23,7 @@ def explain(verdict: CallVerdict) -> str:
     lines = [f"{len(bad)} of {judged} stress cases fail"]
     for case in bad[:N_CASES]:
         lines.append(f'{case.name} (again: inputs="{case.inputs}")')
-        lines += [f"  {line}" for line in _lines(case.verdict)]
+        lines += [f"  {line}" for line in (_lines(case.verdict) if case.verdict is not None else ())]
     if len(bad) > N_CASES:
         lines.append("also " + ", ".join(c.name for c in bad[N_CASES:]))
     return "\n".join(lines)

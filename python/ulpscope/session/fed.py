@@ -22,6 +22,7 @@ from .captured import NotJudged, judge_chain
 
 if TYPE_CHECKING:
     from .judging import Verdict
+    from .. import _core
 
 
 class Fed:
@@ -32,9 +33,9 @@ class Fed:
     itself got stands, and the calls behind it go on from there.
     """
 
-    def __init__(self, trace, device):
+    def __init__(self, trace: _core.Trace, device: Any) -> None:
         self.trace, self.reader, self.device = trace, Reader(trace), device
-        self.contents = {}  # version -> uint8 tensor
+        self.contents: dict[int, torch.Tensor] = {}  # version -> uint8 tensor
         self.calls = iter(trace.select())
         self.ahead = next(self.calls, None)
 
@@ -52,7 +53,7 @@ class Fed:
             if version in self.contents:
                 call.storages[storage] = self.contents[version].clone()
 
-    def _compute(self, row):
+    def _compute(self, row: dict[str, Any]) -> None:
         given = {t["storage"]: t["version"] for t in row["tensors"] if t["role"] == "in"}
         try:
             call = call_from(row, self.reader)
@@ -67,7 +68,7 @@ class Fed:
             foreign(problem)
             return
 
-    def _keep(self, row, item, exact):
+    def _keep(self, row: dict[str, Any], item: dict[str, Any], exact: torch.Tensor) -> None:
         """The content of one result: what was recorded, with the exact numbers rounded once."""
         if item["form"] or not item["blob"] or 0 in item["sizes"]:
             return

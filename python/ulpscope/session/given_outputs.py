@@ -18,6 +18,7 @@ from ..executors.device import Answer, trespass
 
 if TYPE_CHECKING:
     from ..calls.callable import Composite
+    from ..calls.replay import Call, View
 
 
 def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
@@ -44,7 +45,7 @@ def given_answer(call: Composite, outputs: Any, mutated: Any) -> Answer:
     return Answer(given, wrong, before)
 
 
-def _elsewhere(call, again, left):
+def _elsewhere(call: Call, again: dict[str, torch.Tensor], left: dict[str, torch.Tensor]) -> str:
     """Of results that are written arguments: one that is not what any of these was left as."""
     kept = [plain(left[p]) for p in call.written() if p in left]
     for path, result in again.items():
@@ -60,18 +61,18 @@ def by_order(given: dict[str, torch.Tensor], paths: Sequence[str]) -> dict[str, 
     return dict(zip(paths, given.values()))
 
 
-def _as_viewed(raw, view):
+def _as_viewed(raw: torch.Tensor, view: View) -> torch.Tensor:
     whole = raw[: raw.numel() // view.dtype.itemsize * view.dtype.itemsize].view(view.dtype)
     return whole.as_strided(view.sizes, view.strides, view.offset)
 
 
-def _left(call, mutated):
+def _left(call: Call, mutated: Any) -> dict[str, torch.Tensor]:
     """Arguments as the device left them, by path."""
     args, kwargs = mutated if isinstance(mutated, (tuple, list)) and len(mutated) == 2 else ((), {})
     offset = len(call.args) - len(tuple(args))  # a module's own state is not among them
-    left = {}
+    left: dict[str, torch.Tensor] = {}
 
-    def walk(stands, value):
+    def walk(stands: Any, value: Any) -> None:
         if isinstance(stands, TensorAt):
             if isinstance(value, torch.Tensor):
                 left[stands.path] = value.detach()
@@ -87,7 +88,7 @@ def _left(call, mutated):
     return left
 
 
-def _trespass(call, left):
+def _trespass(call: Call, left: dict[str, torch.Tensor]) -> str:
     """What the device wrote that the function does not: whole storages where they still
     have the captured form, else the tensors."""
     bases = {}
@@ -113,9 +114,9 @@ def _trespass(call, left):
 
 def moved_to(value: Any, device: Any) -> Any:
     """Copies of arguments on a device, so that the given ones stay as they were."""
-    memo = {}
+    memo: dict[Any, torch.Tensor] = {}
 
-    def move(value):
+    def move(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return _copied(value, device, memo)
         if isinstance(value, torch.device) and device is not None:
@@ -125,7 +126,7 @@ def moved_to(value: Any, device: Any) -> Any:
     return mapped(value, move)
 
 
-def _copied(tensor, device, memo):
+def _copied(tensor: torch.Tensor, device: Any, memo: dict[Any, torch.Tensor]) -> torch.Tensor:
     """A tensor on a device with its storage whole and its aliases kept; a quantized, sparse
     or lazily conjugated one by itself."""
     if tensor.is_quantized or tensor.layout != torch.strided:
@@ -146,9 +147,11 @@ def _copied(tensor, device, memo):
     return twin.requires_grad_(tensor.requires_grad)
 
 
-def run_on(fn: Callable[..., Any], device: Any) -> Callable[..., Any]:
+def run_on(fn: Any, device: Any) -> Callable[..., Any]:
     """A module on a device; other callables as they are."""
     if not isinstance(fn, torch.nn.Module):
-        return fn
-    fn = copy.deepcopy(fn)
-    return fn.to(device) if device is not None else fn
+        plain_one: Callable[..., Any] = fn
+        return plain_one
+    there = copy.deepcopy(fn)
+    moved: Callable[..., Any] = there.to(device) if device is not None else there
+    return moved

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from typing import Any
 
 from ..calls.foreign import foreign, theirs
 from ..calls.functions import references
@@ -32,7 +33,7 @@ def put(op: str, path: str) -> str:
     return ""
 
 
-def _written(content, path):
+def _written(content: dict[str, Any], path: str) -> str:
     try:
         file = io.BytesIO()
         pickler = parcel.Pickler(file)
@@ -59,14 +60,14 @@ def take(path: str) -> None:
     references[op] = function
 
 
-def _found(module, file, name):
+def _found(module: str, file: str | None, name: str) -> Any:
     import_it(module if module in sys.modules or file is None else file)
-    found = sys.modules.get(module) or sys.modules[file.rpartition("/")[2].removesuffix(".py")]
+    found = sys.modules.get(module) or sys.modules[(file or "").rpartition("/")[2].removesuffix(".py")]
     for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
-def _schema(op):
-    found = operator(op) if "::" in op else None
+def _schema(op: str) -> str:
+    found: Any = operator(op) if "::" in op else None
     return str(found._schema) if found is not None else ""

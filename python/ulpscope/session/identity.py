@@ -11,8 +11,12 @@ import platform
 import sys
 import sysconfig
 from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from ..calls.foreign import set_aside, theirs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Kernel modules whose version is that of a device's driver.
 DRIVERS = {
@@ -37,7 +41,7 @@ def loaded() -> frozenset[str]:
     return frozenset(sys.modules) | _libraries()
 
 
-def _libraries():
+def _libraries() -> set[str]:
     """Shared libraries that this process has mapped (Linux)."""
     with suppress(OSError), open("/proc/self/maps") as maps:
         paths = (line.rstrip("\n").split(maxsplit=5)[5:] for line in maps)
@@ -60,7 +64,7 @@ def told(device: str, before: frozenset[str], via: str = "") -> dict[str, str]:
     return facts
 
 
-def _files(before):
+def _files(before: frozenset[str]) -> set[str]:
     """Files of modules and libraries that came in since, but for torch's, Python's, the
     system's and our own."""
     import torch
@@ -80,7 +84,7 @@ def _files(before):
     return found | {path for path in _libraries() - before if _below(path, packages) or not _below(path, places)}
 
 
-def _below(path, folders):
+def _below(path: str, folders: Iterable[str]) -> bool:
     return any(path.startswith(folder + os.sep) for folder in folders)
 
 
@@ -93,7 +97,7 @@ def device_facts(device: str) -> dict[str, str]:
 
     kind, _, index = device.partition(":")
     facts = {}
-    asked = {
+    asked: dict[str, tuple[Any, tuple[Any, ...]]] = {
         "device name": (
             getattr(getattr(torch, kind, None), "get_device_name", None),
             (int(index) if index.isdigit() else 0,),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,7 @@ from ..judges.refused import without_reference
 
 if TYPE_CHECKING:
     from .. import _core
+    from ..judges.standards import Opinion
 
 SEED = 0x0DD_5EED  # what a device is asked to repeat itself with
 
@@ -51,19 +52,21 @@ class Verdict:
     findings: Findings = field(default_factory=Findings)
     reason: str = ""
     cause: str = ""
-    causes: dict = field(default_factory=dict)  # of findings that are not the worst, by number
+    causes: dict[int, str] = field(default_factory=dict)  # of findings that are not the worst, by number
     culprit: str = ""
-    remarks: list = field(default_factory=list)  # notes on the call itself
-    answer: object = None
-    operands: object = None
-    opinions: list = field(default_factory=list)  # of other standards
+    remarks: list[str] = field(default_factory=list)  # notes on the call itself
+    answer: Answer | None = None
+    operands: Operands | None = None
+    opinions: list[Opinion] = field(default_factory=list)  # of other standards
     internal: str = ""  # a mistake of ours in a run that judged nobody, or in the search for a cause
-    part: object = None  # the Piece of a large call that the operands are of
+    part: Any = None  # the Piece of a large call that the operands are of
 
     @classmethod
     def of(cls, findings: _core.Findings, **rest: Any) -> Verdict:
         """That of the finding that decides."""
-        return cls(findings.worst.verdict, findings, **rest)
+        worst = findings.worst
+        assert worst is not None  # there is a finding at the least
+        return cls(worst.verdict, findings, **rest)
 
     @property
     def worst(self) -> _core.Finding | None:
@@ -119,7 +122,7 @@ def judge_call(
     return verdict
 
 
-def _tell_unwritten(call, verdict):
+def _tell_unwritten(call: Call, verdict: Verdict) -> None:
     """Makes `wrong` what is accused of an argument that the CPU's kernel writes, unsaid by the schema, and the
     device left as it was, however near that lies."""
     if verdict.verdict not in FLAGGED or call.schema is None or verdict.answer is None:
@@ -131,10 +134,12 @@ def _tell_unwritten(call, verdict):
     if left:
         names = ", ".join(f"{call.views[p].argument} ({p})" for p in left)
         verdict.findings.extend([Finding("", "wrong", f"did not write {names}, which the CPU's own kernel writes")])
-        verdict.verdict = verdict.worst.verdict
+        worst = verdict.worst
+        assert worst is not None
+        verdict.verdict = worst.verdict
 
 
-def _expects_more(call, mark):
+def _expects_more(call: Call, mark: Callable[[str], Any]) -> bool:
     """Whether the CPU's own kernel writes what the schema does not say, which the device must write, too: marked
     as written now. One run more on the CPU, and only where schemas do not tell. What lies in a storage of which
     it is said that it is written may be part of that, and is not expected."""
@@ -151,7 +156,9 @@ def _expects_more(call, mark):
     return bool(more)
 
 
-def _judge_ran(call, device, answer, timing, mark, rule, repeat):
+def _judge_ran(
+    call: Call, device: Any, answer: Answer, timing: Timing, mark: Callable[[str], Any], rule: Any, repeat: int
+) -> Verdict:
     """The verdict on a call that the device answered."""
     if rule is not None:
         return judge_by(rule, call, answer, timing, _standards.benchmark_of(call, device))
@@ -190,7 +197,7 @@ def compare_standards(standards: Iterable[Any], call: Call, device: Any, verdict
     verdict.opinions += _standards.opinions(standards, call, answer, operands, benchmark)
 
 
-def _refused(call, text):
+def _refused(call: Call, text: str) -> Verdict:
     """The device raised: it lacks the operator, or refuses what the CPU accepts."""
     if lacks(text):
         return Verdict("unsupported", reason=text)
@@ -206,7 +213,7 @@ def judge_drawn(call: Call, answer: Answer, again: Answer | None = None) -> Verd
     return verdict
 
 
-def _judge_draws(call, device, answer, timing, mark):
+def _judge_draws(call: Call, device: Any, answer: Answer, timing: Timing, mark: Callable[[str], Any]) -> Verdict:
     """Judges draws, with what only further calls can show: that two of them differ, and
     that a seed brings the same ones back where the device promises it."""
     mark("device")
@@ -233,7 +240,7 @@ def _judge_draws(call, device, answer, timing, mark):
     return _with_twin(call, device, verdict, timing, mark)
 
 
-def _with_twin(call, device, verdict, timing, mark):
+def _with_twin(call: Call, device: Any, verdict: Verdict, timing: Timing, mark: Callable[[str], Any]) -> Verdict:
     """The verdict on draws of which only the spread could be tested, with that on the same
     call without chance."""
     calm = calm_call(call) if verdict.findings.want_calm else None
@@ -260,7 +267,7 @@ def calmed(verdict: Verdict, calm: Verdict, said: str) -> Verdict:
     return verdict
 
 
-def _seeded(call, device):
+def _seeded(call: Call, device: Any) -> list[Answer] | None:
     """Two answers after the same seed; None for a callable, which promises nothing."""
     if not hasattr(device, "place"):
         return None
@@ -315,13 +322,19 @@ def judge_given(
         lambda other: verdict_on(call, other, timing, verdict.operands, steps=steps),
     )
     explain(call, verdict, timing, seconds)
-    return verdict
+    judged: Verdict = verdict
+    return judged
 
 
-def _on_draws_where_it_draws(call, verdict):
+def _on_draws_where_it_draws(call: Call, verdict: Verdict) -> Verdict:
     """A verdict that accuses; where the operator turns out to draw random numbers, the verdict
     on its draws."""
-    if verdict.verdict in FLAGGED and verdict.operands.reference.is_random(numbers=8192):
+    if (
+        verdict.verdict in FLAGGED
+        and verdict.operands is not None
+        and verdict.answer is not None
+        and verdict.operands.reference.is_random(numbers=8192)
+    ):
         return _unsaid(judge_drawn(call, verdict.answer))
     return verdict
 
@@ -341,25 +354,36 @@ def explain(call: Call, verdict: Verdict, timing: Timing, seconds: float = host.
     timing.add("causes", now)
 
 
-def _unsaid(verdict):
+def _unsaid(verdict: Verdict) -> Verdict:
     """The verdict on draws that an operator does not admit: values that nothing but their
     spread speaks for do not acquit what was accused."""
     verdict.findings.unsaid()
-    verdict.verdict = verdict.worst.verdict
+    worst = verdict.worst
+    assert worst is not None
+    verdict.verdict = worst.verdict
     return verdict
 
 
-def _settle(call, device, verdict, timing, mark, repeat, steps):
+def _settle(
+    call: Call,
+    device: Any,
+    verdict: Verdict,
+    timing: Timing,
+    mark: Callable[[str], Any],
+    repeat: int,
+    steps: Callable[[int], dict[str, torch.Tensor] | None],
+) -> Verdict:
     """Second opinions: the captured run's own results, more runs of the device, and whether
     the operator is deterministic at all."""
     operands = verdict.operands
+    assert verdict.answer is not None  # the device gave one
     if verdict.verdict in FLAGGED:
         repeat = max(repeat, 2)
     large = verdict.verdict == "pass" and _takes_room(call, verdict)
     if large:  # there is room for one at a time
         _make_room(verdict)
 
-    def judge(answer):
+    def judge(answer: Answer | Verdict) -> Verdict:
         if isinstance(answer, Verdict):
             return answer
         return verdict_on(call, answer, timing, operands, steps=steps)
@@ -371,8 +395,9 @@ def _settle(call, device, verdict, timing, mark, repeat, steps):
     return verdict if verdict.operands is None else _on_draws_where_it_draws(call, verdict)
 
 
-def _takes_room(call, verdict):
+def _takes_room(call: Call, verdict: Verdict) -> bool:
     """Whether an answer that was judged in pieces, or by its bytes, holds much memory of its own."""
+    assert verdict.answer is not None  # which was judged
     if verdict.part is None and not carries(call.op):
         return False
     outputs = verdict.answer.outputs.values()
@@ -380,15 +405,18 @@ def _takes_room(call, verdict):
     return not shown and sum(t.nbytes for t in outputs) >= LARGE
 
 
-def _make_room(verdict):
+def _make_room(verdict: Verdict) -> None:
     """Leaves of a large answer that passes what it can be compared by."""
     if verdict.part is not None:  # a view of it
         kept = verdict.part.answer
         kept.outputs = {p: t.clone() for p, t in kept.outputs.items()}
-    make_brief(verdict.answer)
+    if verdict.answer is not None:
+        make_brief(verdict.answer)
 
 
-def _more_answers(call, device, first, timing, mark, repeat):
+def _more_answers(
+    call: Call, device: Any, first: Answer, timing: Timing, mark: Callable[[str], Any], repeat: int
+) -> Iterator[tuple[int, Answer | Verdict]]:
     """The captured run's answer, and further runs until there are `repeat`."""
     live = _live_answer(call, device, first)
     if live is not None:
@@ -412,7 +440,7 @@ def _more_answers(call, device, first, timing, mark, repeat):
         answer = None
 
 
-def _live_answer(call, device, answer):
+def _live_answer(call: Call, device: Any, answer: Answer) -> Answer | None:
     """What the captured run got, where it ran on this type of device and all was kept."""
     if device.type != device.home or call.live is None or call.made_up:
         return None

@@ -10,7 +10,7 @@ its kernel for the CPU lay it out so."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,13 +19,18 @@ from ..calls.nested import substitute
 from ..calls.replay import Call, bind_exact, is_write
 from ..calls.call_results import outputs_of
 from ..calls.replay import Bound as _Bound
-from ..executors.precision import STANDARD, sources_of, space_of
+from ..calls.kernels import STANDARD
+from ..executors.precision import sources_of, space_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from ..calls.replay import View
 
 UNUSUAL = "laid out "  # begins a note
 MOST = 20000  # signatures that are remembered
 FORMATS = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 STRIDED = ("empty_strided", "new_empty_strided")
-_usual = {}
+_usual: dict[tuple[Any, ...], dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {}
 
 
 def judge_layouts(call: Call, row: dict[str, Any]) -> tuple[str, str]:
@@ -50,16 +55,16 @@ def judge_layouts(call: Call, row: dict[str, Any]) -> tuple[str, str]:
     return broken, note
 
 
-def _said(item, expected):
+def _said(item: dict[str, Any], expected: Iterable[int]) -> str:
     return f"{item['path']} with strides {list(item['strides'])}, not {list(expected)}"
 
 
-def _same(sizes, a, b):
+def _same(sizes: Iterable[int], a: Iterable[int], b: Iterable[int]) -> bool:
     """Whether strides tell the same places: those of an axis of one element, or of nothing, do not."""
     return 0 in sizes or all(n == 1 or s == t for n, s, t in zip(sizes, a, b))
 
 
-def _moved(call, row):
+def _moved(call: Call, row: dict[str, Any]) -> str:
     """A clause on the first written argument that has other strides behind the call. Calls that are
     there for that (`t_`, `set_`, `resize_`) may."""
     tags = getattr(call.function, "tags", ())
@@ -74,19 +79,19 @@ def _moved(call, row):
     return ""
 
 
-def _asked(call, item):
+def _asked(call: Call, item: dict[str, Any]) -> bool | None:
     """Whether a result is as the memory format says that the call names; None: it names none."""
     wanted = call.value("memory_format") if space_of(call.op) in STANDARD else None
     if wanted not in FORMATS or 0 in item["sizes"]:
         return None
     try:
         made = torch.empty_strided(item["sizes"], item["strides"], device="meta")
-        return made.is_contiguous(memory_format=wanted)
+        return bool(made.is_contiguous(memory_format=wanted))
     except RuntimeError:  # a format of another number of axes
         return None
 
 
-def _is_promised(call):
+def _is_promised(call: Call) -> bool:
     """Whether the strides are what the call is about."""
     if call.op.partition("::")[2].partition(".")[0] in STRIDED:
         return True
@@ -94,7 +99,7 @@ def _is_promised(call):
     return bool(returns) and all(r.alias_info is not None and not is_write(r) for r in returns)
 
 
-def _usual_of(call, row):
+def _usual_of(call: Call, row: dict[str, Any]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """path -> (sizes, strides) of the results by torch's shape rules; {} where it has none."""
     key = (
         call.op,
@@ -108,7 +113,7 @@ def _usual_of(call, row):
     return _usual[key]
 
 
-def _on_meta(call):
+def _on_meta(call: Call) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     tensors = {path: _shell(call, view) for path, view in call.views.items()}
     bound = _Bound(
         [substitute(a, tensors, None, lambda device: "meta") for a in call.args],
@@ -124,22 +129,23 @@ def _on_meta(call):
         return {}
 
 
-def _shell(call, view):
+def _shell(call: Call, view: View) -> torch.Tensor:
     """An argument without content."""
     first, last = view.extent()
     base = torch.empty(max(last, first, 0), dtype=view.dtype, device="meta")
     return base.as_strided(view.sizes, view.strides, view.offset)
 
 
-def _forms(outputs):
+def _forms(outputs: dict[str, torch.Tensor]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     return {path: (tuple(t.shape), t.stride()) for path, t in outputs.items() if t.layout == torch.strided}
 
 
-def _as_on_cpu(call, item):
+def _as_on_cpu(call: Call, item: dict[str, Any]) -> bool:
     """Whether the kernel of the CPU lays that result out the same way."""
     bound = bind_exact(call, lambda captured: "cpu")
+    first: Any = sources_of(call)[0]
     try:
-        made = _forms(outputs_of(call, bound, bound.run(sources_of(call)[0].run))).get(item["path"])
+        made = _forms(outputs_of(call, bound, bound.run(first.run))).get(item["path"])
     except Exception as problem:  # the CPU refuses: nothing to hold it against
         foreign(problem)
         return True

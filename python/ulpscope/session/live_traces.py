@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from ..calls.foreign import foreign, is_ours, our_words
@@ -28,6 +28,10 @@ from .fed import Fed, judge_fed, open_home
 from .layouts import UNUSUAL
 from .captured import NotJudged, gives_tensors, judge_captured, judge_forward
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from .judging import Verdict
+
 NO_ROOM = "there was no room or time"  # as the program says it
 MOST_NOTES = 1000
 SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at hand
@@ -36,8 +40,9 @@ SILENT = ("c10d::", "_c10d_functional::")  # what other ranks gave is not at han
 class Results:
     """OUT/result.db, or nothing where no OUT was asked for."""
 
-    def __init__(self, settings):
-        self.settings, self.result, self.start = settings, None, time.monotonic()
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.settings, self.start = settings, time.monotonic()
+        self.result: _core.Result | None = None
         self.n = 0
 
     def open(self, device: str) -> None:
@@ -81,14 +86,14 @@ class Results:
 class Budget:
     """Seconds of judging, or the share of the time since the start; None: no limit."""
 
-    def __init__(self, limit, spent=0.0):
+    def __init__(self, limit: float | None, spent: float = 0.0) -> None:
         self.limit, self.spent, self.start = limit, spent, time.monotonic()
 
     def is_left(self) -> bool:
         if self.limit is None:
             return True
         most = self.limit if self.limit >= 1 else self.limit * (time.monotonic() - self.start)
-        return self.spent < most
+        return bool(self.spent < most)
 
 
 @dataclass
@@ -97,27 +102,30 @@ class Work:
 
     sequence: int
     op: str
-    row: dict  # of the call, of a forward its first
-    forward: dict | None = None
+    row: dict[str, Any]  # of the call, of a forward its first
+    forward: dict[str, Any] | None = None
 
 
 class Judge:
     """Judges traces, one after the other."""
 
-    def __init__(self, settings, say, place):
+    def __init__(self, settings: dict[str, Any], say: Callable[..., Any], place: Any) -> None:
         formulas.load()
         self.settings, self.say, self.place = settings, say, place
         self.results, self.budget = Results(settings), Budget(settings["budget"], settings.get("spent", 0.0))
         self.threads, self.groups, self.earlier = Threads(1), host.Groups(), Earlier()
         self.home = "cpu"
-        self.fed, self.device = None, None  # where modules get the reference's inputs
-        self.imported, self.noted, self.internal = set(), set(), set()
-        self.unjudged = collections.Counter()  # (op, reason) of the trace in work
+        self.fed: Fed | None = None  # where modules get the reference's inputs
+        self.device: Any = None
+        self.imported: set[str] = set()
+        self.noted: set[tuple[Any, ...]] = set()
+        self.internal: set[str] = set()
+        self.unjudged: collections.Counter[tuple[str, str]] = collections.Counter()  # (op, reason) of the trace in work
         with self._told():
             import_modules([], settings.get("imports", []))
 
     @contextlib.contextmanager
-    def _told(self):
+    def _told(self) -> Iterator[None]:
         """Within: what cannot be taken in is said, and the rest goes on."""
         try:
             yield
@@ -133,7 +141,7 @@ class Judge:
     def work(self, request: dict[str, Any]) -> None:
         """Judges the calls of one trace, and tells how many, and why others were not."""
         folder, judged, flagged = request["trace"], 0, False
-        left = collections.Counter()
+        left: collections.Counter[str] = collections.Counter()
         self.unjudged.clear()
         try:
             with _core.Trace(folder) as trace:
@@ -170,10 +178,10 @@ class Judge:
             shutil.rmtree(folder, ignore_errors=True)
         self.say(done=folder, judged=judged, left=left, unjudged=self._unjudged())
 
-    def _unjudged(self):
+    def _unjudged(self) -> list[list[Any]]:
         return [[*what, n] for what, n in self.unjudged.items()]
 
-    def _prepare(self, trace):
+    def _prepare(self, trace: _core.Trace) -> None:
         """Learns what the program registered and which device it computes on."""
         device = self.home if self.home != "cpu" else _device_of(trace)
         self.home = device.partition(":")[0]
@@ -185,7 +193,7 @@ class Judge:
         self.imported |= new
         import_modules(sorted(new), [], PACKAGES.get(self.home))
 
-    def _works(self, trace):
+    def _works(self, trace: _core.Trace) -> Iterator[Work]:
         """Yields what is to be judged: calls, or forwards of modules."""
         if self.settings["level"] == "module":
             for forward in trace.forwards(self.settings["distinct"]):
@@ -198,13 +206,13 @@ class Judge:
             if self._wants(row):
                 yield Work(sequence, row["op"], row)
 
-    def _judged(self, trace, work, request):
+    def _judged(self, trace: _core.Trace, work: Work, request: dict[str, Any]) -> str:
         """The verdict on a call, in a word. NotJudged."""
         forward, row, folder = work.forward, work.row, request["trace"]
         self.threads.suit(row)
         memory_limit.limit("reference")
         try:
-            judge = judge_captured if not forward else judge_fed if self.fed else judge_forward
+            judge: Callable[..., Any] = judge_captured if not forward else judge_fed if self.fed else judge_forward
             what = (self.fed or trace, forward) if forward else (trace, row)
             more = () if forward else (self.earlier,)
             call, verdict, timing = judge(*what, self.settings["causes"], self.groups, *more)
@@ -244,22 +252,23 @@ class Judge:
             self._note(verdict, self._words(found, place, folder, work.sequence))
         if why := reason_of(found, place["op"]):
             self.unjudged[place["op"], why] += 1
-        return found["verdict"]
+        told: str = found["verdict"]
+        return told
 
-    def _tell_once(self, kind, why):
+    def _tell_once(self, kind: str, why: str) -> None:
         """Says a mistake of ours: `internal`, or as a `remark` where nothing but a cause is lost."""
         if why not in self.internal:
             self.internal.add(why)
             self.say(**{kind: why})
 
-    def _wants(self, row):
+    def _wants(self, row: dict[str, Any]) -> bool:
         """Whether a call is one of the device's, that ran and gives tensors."""
         if row["composite"] or row["status"] not in ("ok", "", None) or row["op"].startswith(SILENT):
             return False
         kinds = {(t["device"] or "cpu").partition(":")[0] for t in row["tensors"]}
         return (self.home == "cpu" or self.home in kinds) and gives_tensors(row["op"])
 
-    def _note(self, verdict, words):
+    def _note(self, verdict: Verdict, words: dict[str, Any]) -> None:
         """Says once of each operator and layout what is unusual in a call that passes."""
         for note in verdict.remarks:
             key = words["op"], words["module"], note
@@ -267,7 +276,7 @@ class Judge:
                 self.noted.add(key)
                 self.say(note={**words, "sentence": f"{words['op']} {note}"})
 
-    def _words(self, found, place, folder, sequence):
+    def _words(self, found: dict[str, Any], place: dict[str, Any], folder: str, sequence: int) -> dict[str, Any]:
         """What the program is told of a call."""
         told = {
             key: found.get(key)
@@ -276,17 +285,17 @@ class Judge:
         return {**told, **place, "trace": f"{folder}#{sequence}" if self.settings["dump"] else ""}
 
 
-def _device_of(trace):
+def _device_of(trace: _core.Trace) -> str:
     """The device that calls of a trace compute on: where none does, the CPU. What the process used
     before counts for nothing."""
     for sequence in trace.select():
         for item in trace.call(sequence)["tensors"]:
             if (item["device"] or "cpu").partition(":")[0] not in ("cpu", "meta"):
-                return item["device"]
+                return str(item["device"])
     return "cpu"
 
 
-def _place(row, number):
+def _place(row: dict[str, Any], number: int) -> dict[str, Any]:
     """Where a call stands, as the row of a result has it."""
     return {
         "call": number,

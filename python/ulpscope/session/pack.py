@@ -48,7 +48,8 @@ def inputs_of(call: Call, tensors: dict[str, torch.Tensor]) -> list[dict[str, An
 
 def pack_call(row: dict[str, Any], call: Call, stands_for: int, folder: str) -> dict[str, Any]:
     """Writes the files of one call; its entry in the manifest."""
-    inputs, kept = {}, outputs_of_call(call)
+    inputs: dict[str, Any] = {}
+    kept = outputs_of_call(call)
     name = f"{call.sequence}.safetensors"
     entry = {
         "call": call.sequence,
@@ -86,7 +87,7 @@ def named(call: Call, outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 class Packer:
     """What a process holds while it packs: the trace and where to write."""
 
-    def __init__(self, settings, channel):
+    def __init__(self, settings: dict[str, Any], channel: Any) -> None:
         self.trace, self.folder = _core.Trace(settings["trace"]), settings["folder"]
         self.trace_id = settings["trace_id"]
 

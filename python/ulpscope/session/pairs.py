@@ -19,6 +19,7 @@ from ..calls.verdicts import FLAGGED
 from ..causes import host
 from ..executors import formulas, memory_limit
 from ..executors.device import DeviceDied, open_device
+from ..executors.operands import Timing
 from ..executors.threads import Threads
 from ..judges import wording
 from . import judging
@@ -35,13 +36,13 @@ MADE_UP = "its inputs were not kept"
 class Pairs:
     """What a process holds while it judges pairs."""
 
-    def __init__(self, settings, channel):
+    def __init__(self, settings: dict[str, Any], channel: Any) -> None:
         formulas.load()
         self.channel, self.seconds = channel, settings["causes"]
         self.traces = [_core.Trace(settings[name]) for name in ("trace", "other")]
         import_modules(sorted(set(json.loads(self.traces[1].meta("imports") or "[]")) - set(settings["recorded"])), [])
         self.threads, self.groups = Threads(settings["threads"]), host.Groups()
-        self.devices = [None, None]
+        self.devices: list[Any] = [None, None]
         if settings["device"]:
             self.devices = [open_device(settings["device"], home_of(trace)) for trace in self.traces]
 
@@ -51,7 +52,7 @@ class Pairs:
 
     def work(self, request: dict[str, Any]) -> tuple[dict[str, Any], bool, None]:
         """What was found of both calls, whether the device survived, and None."""
-        found = [None, None]
+        found: list[Found | None] = [None, None]
         for side, name in enumerate(("call", "other")):
             shared = found[0] if side == 1 and request["equal"] else None
             if request[name]:
@@ -59,7 +60,8 @@ class Pairs:
         alive = all(one is None or one.alive for one in found)
         if not is_alike(found) or narrow(found):
             for one in found:
-                one is not None and one.explain(self.seconds, self.groups)
+                if one is not None:
+                    one.explain(self.seconds, self.groups)
         rows = (one and one.row() for one in found)
         return dict(zip_equal("ab", rows)), alive, None
 
@@ -74,10 +76,10 @@ class Pairs:
             if device is not None:
                 return self.again(trace, row, device)
             self._mark("reference")
-            call = rebuilt(trace, trace.meta("id"), row) if row["composite"] else None
+            call = rebuilt(trace, trace.meta("id") or "", row) if row["composite"] else None
             if call is not None and call.made_up:
                 raise NotJudged(MADE_UP)
-            operands = shared and shared.operands()
+            operands = None if shared is None else shared.operands()
             return Found(row, *judge_captured(trace, row, 0, None, call=call, operands=operands))
         except (NotJudged, BadCall, InParts) as problem:
             return Found(row, reason=f"{problem}")
@@ -93,10 +95,10 @@ class Pairs:
     def again(self, trace: _core.Trace, row: dict[str, Any], device: Any) -> Found:
         """The same of a call that is run again."""
         self._mark("device")
-        call, timing = rebuilt(trace, trace.meta("id"), row, device), judging.Timing()
+        call, timing = rebuilt(trace, trace.meta("id") or "", row, device), Timing()
         return Found(row, call, judging.judge_call(call, device, timing, self._mark, seconds=0), timing)
 
-    def _mark(self, phase):
+    def _mark(self, phase: str) -> None:
         self.channel.phase(phase)
         memory_limit.limit(phase)
 
@@ -104,7 +106,16 @@ class Pairs:
 class Found:
     """What was found of one call: a verdict, or a reason why there is none."""
 
-    def __init__(self, recorded, call=None, verdict=None, timing=None, reason="", kind="unjudged", alive=True):
+    def __init__(
+        self,
+        recorded: dict[str, Any],
+        call: Any = None,
+        verdict: Any = None,
+        timing: Any = None,
+        reason: str = "",
+        kind: str = "unjudged",
+        alive: bool = True,
+    ) -> None:
         self.recorded, self.call, self.verdict, self.timing = recorded, call, verdict, timing
         self.reason, self.kind, self.alive = reason, kind, alive
 
@@ -134,11 +145,11 @@ class Found:
 
 def is_alike(found: Sequence[Found | None]) -> bool:
     """Whether both sides are accused of the same: no cause is sought then."""
-    accused = all(one is not None and one.accused() for one in found)
-    return accused and _core.diff_alike(*found[0].accusation(), *found[1].accusation())
+    said = [one.accusation() for one in found if one is not None and one.accused()]
+    return len(said) == len(found) and _core.diff_alike(*said[0], *said[1])
 
 
-def narrow(found: Sequence[Found]) -> bool:
+def narrow(found: Sequence[Any]) -> bool:
     """Of two calls that are accused of the same: keeps of both the output at which one alone is, or each of something
     else, as a fault beside what both do alike. False where there is none."""
     sides = [{f.path: f for f in one.verdict.findings} for one in found]
@@ -151,7 +162,7 @@ def narrow(found: Sequence[Found]) -> bool:
     return False
 
 
-def _apart(a, b):
+def _apart(a: Any, b: Any) -> bool:
     """Whether two findings on one output tell of two things: beside one that passes it takes bits, of which two inputs
     give one kernel now more and now less."""
     bits = [math.nan if f.bits is None else f.bits for f in (a, b)]

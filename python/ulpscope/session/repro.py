@@ -21,11 +21,12 @@ from .. import _core
 from ..calls.foreign import is_ours, our_words, set_aside
 from ..calls.homes import import_modules
 from ..calls.read_call import call_from
-from ..calls.replay import Call, draws_random, promises_nothing
+from ..calls.replay import Call, draws_random, is_composite, promises_nothing
 from ..calls.call_results import plain
 from ..calls.verdicts import FLAGGED, clause
-from ..executors.device import Answer, DeviceDied, UnknownDevice, open_device
-from ..executors.precision import STANDARD, space_of
+from ..executors.device import PACKAGES, Answer, DeviceDied, UnknownDevice, open_device
+from ..calls.kernels import STANDARD
+from ..executors.precision import space_of
 from ..executors.reference_runs import Reference
 from ..judges import wording
 from ..program.waiting import waiting
@@ -46,7 +47,7 @@ class Options:
     """What the program read and checked (cli/cmd_repro.c): values by their places, then the
     modules to import."""
 
-    def __init__(self, words):
+    def __init__(self, words: Sequence[str]) -> None:
         self.folder, sequence, self.device, self.out, *self.imports = words
         self.sequence, self.out = int(sequence), os.path.abspath(self.out)
 
@@ -57,13 +58,13 @@ class ReproFailure:
     whether it fails by its own comparison too; the last line of what it could not do, or of what one prints that
     compares in one way alone)."""
 
-    call: object
+    call: Call
     verdict: Verdict = field(default_factory=lambda: Verdict("unjudged"))
-    tried: tuple | None = None
+    tried: Any = None
 
     @property
     def fails(self) -> bool:
-        return self.tried[0] == 1 or self.tried[0] < 0
+        return bool(self.tried[0] == 1 or self.tried[0] < 0)
 
 
 # ---- what is written -----------------------------------------------------------------
@@ -75,7 +76,7 @@ class Folder:
 
     via = ""
 
-    def __init__(self, options, row, imports, call):
+    def __init__(self, options: Options, row: dict[str, Any], imports: Any, call: Call) -> None:
         self.options, self.imports, self.home = options, imports, repro_script.home_of(call)
         self.device = options.device or self.home
         self.known = {k: row.get(k) for k in ("step", "phase", "module_class", "op")}
@@ -98,10 +99,10 @@ class Folder:
         about = _core.about(self.row(failure), self.run, failure.tried)
         write(path, "repro.py", repro_script.text_of(failure.call, self.home, self.device, self.imports, about, inputs))
 
-    def prove(self, path: str, failure: ReproFailure) -> subprocess.CompletedProcess[str]:
+    def prove(self, path: str, failure: ReproFailure) -> None:
         """Runs the script in a process of its own."""
 
-        def run(*more):
+        def run(*more: str) -> subprocess.CompletedProcess[str]:
             words = [sys.executable, os.path.join(path, "repro.py"), *more]
             try:
                 return subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=SECONDS)
@@ -169,7 +170,7 @@ def refuse_odd(call: Call) -> None:
         raise Trouble(f"{call.op} gives memory that nobody has written: there is nothing to compare")
     if call.op.startswith("c10d::"):
         raise Trouble(f"{call.op} needs all ranks: no script of one process can show it")
-    if call.composite and call.autocast:
+    if is_composite(call) and call.autocast:
         raise Trouble(
             f"{call.op} ran under autocast, which a script does not set: name an operator below it, "
             "`ulpscope show TRACE` lists them"
@@ -183,7 +184,7 @@ def read(options: Options) -> tuple[Call, dict[str, Any], list[str]]:
     trace = _core.Trace(options.folder)
     recorded = json.loads(trace.meta("imports") or "[]")
     sys.path.insert(0, os.getcwd())
-    import_modules(recorded, options.imports, repro_script.PACKAGES.get(options.device.partition(":")[0]))
+    import_modules(recorded, options.imports, PACKAGES.get(options.device.partition(":")[0]))
     row = trace.call(options.sequence)
     call = call_from(row, trace.blob)
     imports = [] if space_of(call.op) in STANDARD else recorded
@@ -193,7 +194,7 @@ def read(options: Options) -> tuple[Call, dict[str, Any], list[str]]:
 def captured(call: Call, failure: ReproFailure, folder: Folder) -> Verdict:
     """The verdict on what the captured run got, where it ran on that type of device."""
     paths = {**dict.fromkeys(call.results, "out"), **dict.fromkeys(call.mutated, "mutated")}
-    kept = {p: call.live(p, role) for p, role in paths.items()}
+    kept = {p: call.live(p, role) for p, role in paths.items()} if call.live is not None else {}
     if folder.device.split(":")[0] != folder.home or not kept or any(t is None for t in kept.values()):
         return Verdict("crashed" if failure.fails else "unjudged", reason=failure.tried[2] or "its process ends")
     return judge_given(call, Answer({p: plain(t) for p, t in kept.items()}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,19 +18,18 @@ from ..calls.replay import Call, makes_on_default_device, segments
 from ..executors.device import PACKAGES
 from ..executors.placement import known_on_host
 
-if TYPE_CHECKING:
-    from ..calls.callable import Composite
-
 LAZY = {"conj": "{}.conj()", "neg": "torch._neg_view({})"}
 
 
 class Text:
     """The Python text of a call's arguments. `home` is the device that captured them."""
 
-    def __init__(self, call, home):
+    def __init__(self, call: Call, home: str) -> None:
         """Names a tensor for each piece of memory; where one argument shows all of it, as it does."""
         self.call, self.home, self.parts = call, home, segments(call)
-        self.names, self.stored, self.whole = {}, {}, set()
+        self.names: dict[tuple[int, torch.dtype], str] = {}
+        self.stored: dict[str, torch.Tensor] = {}
+        self.whole: set[str] = set()
         keys = [(v.storage, v.dtype) for v in call.views.values()]
         for key, (path, view) in zip(keys, call.views.items()):
             data = self.parts[key].data.contiguous()
@@ -75,7 +74,7 @@ class Text:
         return f"{self.of(self.call.args)}, {{{named}}}"
 
 
-def home_of(call: Composite) -> str:
+def home_of(call: Call) -> str:
     """The type of the device that captured a call."""
     kinds = [v.device.split(":")[0] for v in (*call.views.values(), *call.results.values())]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")

@@ -12,6 +12,7 @@ import json
 import os
 import resource
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -47,7 +48,8 @@ class Remembered(Operands):
             if size * 16 > KEPT:
                 return pair
             self._replays[k] = pair
-        return self._replays[k]
+        kept: tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]] = self._replays[k]
+        return kept
 
 
 # ---- one call ------------------------------------------------------------------------
@@ -56,7 +58,7 @@ class Remembered(Operands):
 class Bed:
     """A call with its right results, into which mistakes are planted."""
 
-    def __init__(self, call):
+    def __init__(self, call: Call) -> None:
         self.call = call
         self.operands = Remembered(call, Timing())
         self.operands.begin()
@@ -66,9 +68,9 @@ class Bed:
         self.dtypes = {p: self._dtype(p, t, native) for p, t in reference.truth.items()}
         self.honest = {p: t.to(self.dtypes[p]) for p, t in reference.yardstick.items()}
         floats = [p for p, t in self.honest.items() if t.is_floating_point() and t.numel()]
-        self.path = max(floats, key=lambda p: self.honest[p].numel()) if floats else None
+        self.path: Any = max(floats, key=lambda p: self.honest[p].numel()) if floats else None
 
-    def _dtype(self, path, truth, native):
+    def _dtype(self, path: str, truth: torch.Tensor, native: dict[str, torch.Tensor]) -> torch.dtype:
         view = self.call.results.get(path) or self.call.views.get(path)
         if view is not None and not view.dtype.is_complex:
             return view.dtype
@@ -81,7 +83,7 @@ class Bed:
             new = outputs.get(path, honest)
             low = new.double() if new.is_floating_point() else new
             given[path] = plain(low.to(self.dtypes[path])).contiguous()
-        before = {}
+        before: dict[str, torch.Tensor] = {}
         findings = judge_outputs(self.operands, Answer(given, "", before))
         return any(f.verdict in FLAGGED for f in findings)
 
@@ -99,7 +101,7 @@ class Bed:
         even the largest passes."""
         truth = self.operands.reference.truth[self.path]
 
-        def seen(b):
+        def seen(b: float) -> bool:
             return self.caught({self.path: change(truth, 2.0**-b)})
 
         low, high = 0.0, 30.0
@@ -111,7 +113,7 @@ class Bed:
         return low
 
 
-def _same(a, b, dtype):
+def _same(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> bool:
     a, b = a.to(dtype), b.to(dtype)
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
@@ -138,7 +140,7 @@ def one_element(truth: torch.Tensor, size: float) -> torch.Tensor:
 SIZED = {"noise": noise, "factor": factor, "element": one_element}
 
 
-def _tail(bed):
+def _tail(bed: Bed) -> dict[str, torch.Tensor]:
     truth = bed.operands.reference.truth[bed.path].clone()
     truth.reshape(-1)[-max(1, min(8, truth.numel() // 4)) :] = 0
     return {bed.path: truth}
@@ -160,13 +162,13 @@ def planted(bed: Bed) -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from islice(_formulas(bed.lab), N_FORMULAS)
 
 
-def _formulas(lab):
+def _formulas(lab: Lab) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Some of every kind of a wrong formula."""
     for text, edit in _wrong(lab):
-        yield text, lambda e=edit: lab.run(e)
+        yield text, partial(lab.run, edit)
 
 
-def _wrong(lab):
+def _wrong(lab: Lab) -> Iterator[tuple[str, Any]]:
     for node in lab.nodes():
         for text, edit in edges.together(inside.arguments, [node]):
             several = text.startswith("epsilon is") and not text.endswith(TOLD_EPSILONS)
@@ -221,7 +223,8 @@ def probe(
 def probe_apart(call: Call) -> dict[str, Any]:
     """`probe` in a fork, since kernels may not survive what is planted: a mistake that one dies
     of is left out. For a process that lives alone and has no other threads."""
-    behind, found = -1, None
+    behind = -1
+    found: Any = None
     for _ in range(MOST_ENDS):
         last = _forked(lambda tell, b=behind, f=found: probe(call, tell, b, f))
         if last is None:
@@ -229,12 +232,14 @@ def probe_apart(call: Call) -> dict[str, Any]:
         if "internal" in last.get("known", ()):
             raise InternalError(last["known"]["internal"])
         if "known" in last:
-            return last["known"]
+            known: dict[str, Any] = last["known"]
+            return known
         behind, found = last["n"], last["found"]
-    return found
+    told: dict[str, Any] = found
+    return told
 
 
-def _tried(run):
+def _tried(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     try:
         return run()
     except Exception as problem:
@@ -243,7 +248,7 @@ def _tried(run):
         return {"skipped": f"no reference: {problem}"[:200]}
 
 
-def _forked(run):
+def _forked(run: Callable[..., Any]) -> Any:
     """The last that run(tell) told, or {"known": what it gave}; None where it told nothing."""
     read, write = os.pipe()
     pid = os.fork()

@@ -48,13 +48,13 @@ def shrunk(call: Call, verdict: Verdict, device: Any) -> tuple[Call, Verdict]:
 class SmallerSearch:
     """The smallest call so far, and what is left to be spent."""
 
-    def __init__(self, call, verdict, device):
+    def __init__(self, call: Call, verdict: Verdict, device: Any) -> None:
         self.call, self.verdict, self.device = call, verdict, device
         self.kind = self._kind(verdict)
         self.left, self.until = TRIES, time.monotonic() + SECONDS
 
     @staticmethod
-    def _kind(verdict):
+    def _kind(verdict: Verdict) -> tuple[str, str, str]:
         """What must not change: verdict, output, and the cause but for its numbers."""
         path = verdict.worst.path if verdict.worst else ""
         cause = re.sub(r"[\d.,]+", "#", verdict.cause) if host.is_named(verdict.cause) else ""
@@ -85,18 +85,21 @@ class SmallerSearch:
         """One place alone of a call that computes place by place."""
         length, worst = length_of_lists(self.call), self.verdict.worst
         place = place_of(worst.path) if length and worst else None
-        if place is not None:
+        if place is not None and length is not None:
             self.keeps(lambda: changed(call_at_place(self.call, place, length)))
 
     def sizes(self) -> None:
-        whole, kept, compact = self.call, {}, self.keeps(dense, self.call)
+        whole, compact = self.call, self.keeps(dense, self.call)
+        kept: dict[int, tuple[int, int]] = {}
         for n in stress.symbols(v.sizes for v in whole.views.values()):
             part = (0, n)
             while part[1] > 1:
                 part = self._half(whole, kept, n, part, dense if compact else lambda call: call)
                 kept[n] = part if part[1] else kept.get(n, (0, n))
 
-    def _half(self, whole, kept, n, part, then):
+    def _half(
+        self, whole: Call, kept: dict[int, tuple[int, int]], n: int, part: tuple[int, int], then: Callable[[Call], Call]
+    ) -> tuple[int, int]:
         """The half of a size with which the call still fails, (0, 0) for neither."""
         first, half = part[0], part[1] // 2
         for at in (first, first + part[1] - half):
@@ -137,7 +140,7 @@ def dense(call: Call) -> Call:
 def resized(call: Call, kept: dict[int, tuple[int, int]], numbers: Any) -> Call:
     """The call with the part (first, n) of every dimension of a size in `kept`: {size: part}.
     Integers of that size change too, where they stand in `numbers` (lists, or anywhere)."""
-    part = lambda n: kept.get(n, (0, n))  # noqa: E731
+    part: Callable[[int], tuple[int, int]] = lambda n: kept.get(n, (0, n))  # noqa: E731
     views, storages = {}, {}
     for path, v in call.views.items():
         offset = v.offset + sum(part(n)[0] * step for n, step in zip(v.sizes, v.strides))
@@ -149,7 +152,7 @@ def resized(call: Call, kept: dict[int, tuple[int, int]], numbers: Any) -> Call:
                 data = stress.within(data, n, to, first)
             storages[v.storage] = data.clone().view(torch.uint8)
 
-    def number(value, where):
+    def number(value: Any, where: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return [number(item, list) for item in value]
         return part(value)[1] if type(value) is int and where in numbers else value

@@ -8,13 +8,14 @@ keeps its values, what is never negative stays so, what lies in [0, 1] stays the
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +26,9 @@ from ..calls.nested import mapped
 from ..calls.replay import counts_only
 from ..calls.verdicts import FLAGGED, UNTOLD, rank
 
+if TYPE_CHECKING:
+    from .call_verdict import CallVerdict
+
 N_SYMBOLS = 4  # distinct sizes that are varied, the first met first
 MAX_ELEMENTS = 1 << 22  # a resized tensor is no larger
 
@@ -34,8 +38,8 @@ class Case:
     """One variant of the example call."""
 
     name: str
-    args: tuple
-    kwargs: dict
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 def parse(text: str) -> tuple[int, str]:
@@ -76,7 +80,7 @@ VALUES = (
 )
 
 
-def _drawn(tensor, kind, seed, place):
+def _drawn(tensor: torch.Tensor, kind: str, seed: int, place: int) -> torch.Tensor:
     """A tensor of the same form with values of a kind; what is no float, or counts, stays."""
     if not tensor.is_floating_point() or tensor.numel() == 0 or counts_only(tensor.detach().flatten()):
         return tensor
@@ -85,7 +89,7 @@ def _drawn(tensor, kind, seed, place):
     return _like(tensor, torch.frombuffer(raw, dtype=tensor.dtype).reshape(tensor.shape))
 
 
-def _like(tensor, values):
+def _like(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     """Values in the memory layout, on the device and with the gradient flag of a tensor."""
     if _overlaps(tensor):
         return values.to(tensor.device).requires_grad_(tensor.requires_grad)
@@ -94,7 +98,7 @@ def _like(tensor, values):
     return out.copy_(values).requires_grad_(tensor.requires_grad)
 
 
-def _overlaps(tensor):
+def _overlaps(tensor: torch.Tensor) -> bool:
     """Whether the tensor may show one place of memory twice (expanded)."""
     return any(s == 0 and n > 1 for n, s in zip_equal(tensor.shape, tensor.stride()))
 
@@ -116,11 +120,11 @@ def awkward(n: int) -> list[int]:
     return [s for s in dict.fromkeys((0, 1, 3, prime, above)) if s != n]
 
 
-def _volume(tensor, old, new):
+def _volume(tensor: torch.Tensor, old: int, new: int) -> int:
     return math.prod(new if n == old else n for n in tensor.shape)
 
 
-def _resized(tensor, old, new):
+def _resized(tensor: torch.Tensor, old: int, new: int) -> torch.Tensor:
     """A tensor with every dimension of size `old` made `new`, content repeated."""
     if old not in tensor.shape:
         return tensor
@@ -142,13 +146,13 @@ def within(tensor: torch.Tensor, old: int, new: int, first: int = 0) -> torch.Te
 # ---- layouts -------------------------------------------------------------------------
 
 
-def _transposed(tensor):
+def _transposed(tensor: torch.Tensor) -> torch.Tensor | None:
     if tensor.ndim < 2:
         return None
     return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
 
 
-def _sliced(tensor):
+def _sliced(tensor: torch.Tensor) -> torch.Tensor | None:
     """Every second element of memory twice as wide, filled with what must not be read."""
     if not tensor.ndim or not tensor.numel():
         return None
@@ -157,24 +161,24 @@ def _sliced(tensor):
     return room[..., ::2]
 
 
-def _offset(tensor):
+def _offset(tensor: torch.Tensor) -> torch.Tensor:
     """One element behind the start of its memory."""
     room = _canary((tensor.numel() + 2,), tensor)
     room[1:-1] = tensor.reshape(-1)
     return room[1:-1].view(tensor.shape)
 
 
-def _expanded(tensor):
+def _expanded(tensor: torch.Tensor) -> torch.Tensor | None:
     """The first row for all of them, without memory of their own."""
     if tensor.ndim < 2 or tensor.shape[0] < 2:
         return None
     return tensor[:1].contiguous().expand(tensor.shape)
 
 
-def _canary(shape, like):
+def _canary(shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
     """Memory of a form with NaN (or the largest integer) in it."""
     if like.dtype.is_floating_point or like.dtype.is_complex:
-        fill = math.nan
+        fill: float = math.nan
     else:
         fill = True if like.dtype == torch.bool else torch.iinfo(like.dtype).max
     return torch.full(shape, fill, dtype=like.dtype, device=like.device)
@@ -188,9 +192,9 @@ LAYOUTS = {"transposed": _transposed, "sliced": _sliced, "storage-offset": _offs
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Every tensor among arguments, each once."""
-    found = {}
+    found: dict[int, torch.Tensor] = {}
 
-    def walk(value):
+    def walk(value: Any) -> None:
         if isinstance(value, torch.Tensor):
             found.setdefault(id(value), value)
         elif isinstance(value, (list, tuple)):
@@ -208,7 +212,7 @@ def changed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Arguments with every tensor replaced; one that stands twice stays one."""
     memo = {}
 
-    def once(value):
+    def once(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if id(value) not in memo:
@@ -228,22 +232,32 @@ def cases(args: Sequence[Any], kwargs: dict[str, Any], seed: int = 0, pattern: s
             yield Case(name, *changed((tuple(args), dict(kwargs)), change))
 
 
-def _changes(tensors, places, seed):
+def _changes(
+    tensors: list[torch.Tensor], places: dict[int, int], seed: int
+) -> Iterator[tuple[str, Callable[[torch.Tensor], torch.Tensor]]]:
     """(name, change of a tensor) of every case."""
     yield "given", lambda t: t
     for kind in VALUES:
-        yield kind, lambda t, kind=kind: _drawn(t, kind, seed, places[id(t)])
+        yield kind, functools.partial(_drawn_at, kind, seed, places)
     for old in symbols(t.shape for t in tensors):
         for new in awkward(old):
             if any(_volume(t, old, new) > MAX_ELEMENTS for t in tensors):
                 continue
-            yield f"size-{old}-to-{new}", lambda t, old=old, new=new: within(_resized(t, old, new), old, new)
+            yield f"size-{old}-to-{new}", functools.partial(_within, old, new)
     for name, layout in LAYOUTS.items():
         if any(layout(t.detach()) is not None for t in tensors):
-            yield name, lambda t, layout=layout: _laid(t, layout)
+            yield name, functools.partial(_laid, layout=layout)
 
 
-def _laid(tensor, layout):
+def _drawn_at(kind: str, seed: int, places: dict[int, int], tensor: torch.Tensor) -> torch.Tensor:
+    return _drawn(tensor, kind, seed, places[id(tensor)])
+
+
+def _within(old: int, new: int, tensor: torch.Tensor) -> torch.Tensor:
+    return within(_resized(tensor, old, new), old, new)
+
+
+def _laid(tensor: torch.Tensor, layout: Callable[[torch.Tensor], torch.Tensor | None]) -> torch.Tensor:
     out = layout(tensor.detach())
     return tensor if out is None else out.requires_grad_(tensor.requires_grad)
 
@@ -257,7 +271,7 @@ class CaseVerdict:
 
     name: str
     inputs: str  # what `inputs=` runs this case alone
-    verdict: object = None  # CallVerdict
+    verdict: CallVerdict | None = None
     skipped: str = ""
     refused: bool = False  # it raises what the reference computes
 
@@ -286,17 +300,18 @@ def check_all(check: Any, args: Sequence[Any], kwargs: dict[str, Any], inputs: s
         if found[0].verdict is None:
             raise ValueError(f"the reference refuses the arguments: {found[0].skipped}")
         return replace(found[0].verdict, cases=found)
-    worst = min(judged, key=_order)
-    return replace(worst.verdict, cases=found)
+    worst = min(judged, key=_order).verdict
+    assert worst is not None  # of those that were judged
+    return replace(worst, cases=found)
 
 
-def _order(case):
+def _order(case: Any) -> tuple[bool, bool, int, float]:
     """Worst first; a size that is refused says less than any number that is off, and hides none."""
     flagged = case.verdict.verdict in FLAGGED
     return not flagged, case.refused and flagged, rank(case.verdict.verdict), case.verdict.effective_bits
 
 
-def _case(check, case, note):
+def _case(check: Any, case: Case, note: str) -> tuple[CallVerdict, bool]:
     """(verdict, whether the case was refused)."""
     try:
         return check.run(case.args, case.kwargs, note), False
@@ -308,7 +323,7 @@ def _case(check, case, note):
 
 
 @contextmanager
-def _recompiling():
+def _recompiling() -> Iterator[None]:
     """Lets torch.compile make code for every case; it would fall back to eager after a few
     and what it generates were not looked at."""
     dynamo = sys.modules.get("torch._dynamo")

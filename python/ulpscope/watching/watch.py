@@ -42,7 +42,7 @@ from .watch_program import group_of, parameters_of
 from .watch_settings import OUTPUT, _check_arguments, asd_config, configured, show_silent
 from .watch_steps import BEFORE, FEW, SITES, WatchSteps, UPDATES
 
-told = []  # remarks on configurations, once in a process
+told: list[str] = []  # remarks on configurations, once in a process
 
 
 class Watch(Shown, WatchSteps):
@@ -56,35 +56,35 @@ class Watch(Shown, WatchSteps):
 
     def __init__(
         self,
-        model,
-        optimizer,
-        config,
-        process_group,
-        action,
-        on_event,
-        log,
-        weights_every,
-        matmul_every,
-        audit,
-        neighbour,
-        keep_calls,
-        output,
-        exit_code,
-        scalars,
-    ):
+        model: torch.nn.Module | None,
+        optimizer: Any,
+        config: str,
+        process_group: Any,
+        action: str,
+        on_event: Callable[[Event], object] | None,
+        log: Any,
+        weights_every: int,
+        matmul_every: int,
+        audit: int,
+        neighbour: int,
+        keep_calls: int,
+        output: Any,
+        exit_code: int,
+        scalars: ScalarsTo,
+    ) -> None:
         self.scalars, self.seen = Scalars(scalars, "the watch"), {}
         self.optimizers = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
         self.action, self.on_event, self.exit_code = action, on_event, exit_code
         self.weights_every, self.stop_after = weights_every, 0
         self.error = None
         self.step = 0
-        self.handles = []
+        self.handles: list[Any] = []
         self._events, self._new, self.n_events = [], [], 0
         self.shown = []  # of these, what stood on stderr as it came
         self._owner = os.getpid()
         self._closed = self._in_step = False
         self._met = None  # the optimizer in whose first step this watch was made
-        self._grads = {}  # id -> row, before the reduction
+        self._grads: dict[int, Any] = {}  # id -> row, before the reduction
         self._versions = {}  # id -> version of a weight whose hash was taken
         self._before = {}  # id -> a weight before the step
         self._kept = []  # (optimizer, parameter, key, site, moment, its version) that were read behind the step
@@ -126,13 +126,13 @@ class Watch(Shown, WatchSteps):
             self.matmuls = watch_matmul.Linears(model, matmul_every, self._linear)
         self.audit = watch_audit.Audit(model, audit, self.ids) if audit or neighbour else None
         self.neighbours = None
-        if neighbour and self.world > 1:
+        if neighbour and self.audit is not None and self.world > 1:
             self.neighbours = watch_neighbour.Neighbours(self.audit, neighbour, group, self.ids)
             self.audit.neighbours = self.neighbours
         self.collectives = self._held_collectives(model)
         self._hook()
 
-    def _held_collectives(self, model):
+    def _held_collectives(self, model: torch.nn.Module | None) -> Any:
         """What holds to each other what ranks give and what they get; None: nothing is known of that."""
         if self.exchange is None or self.asd or model is None:
             return None
@@ -144,7 +144,7 @@ class Watch(Shown, WatchSteps):
 
     # ---- the tensors ----
 
-    def _meet(self):
+    def _meet(self) -> None:
         """Makes all parameters known; ids are their places."""
         self.names, self.ids = [], {}
         for name, parameter in self.parameters.items():
@@ -159,7 +159,7 @@ class Watch(Shown, WatchSteps):
         self.shape = zlib.crc32(repr(self.names).encode())
         self.a_share = max(FEW, sum(p.numel() for p in self.ids) // UPDATES)
 
-    def _hook(self):
+    def _hook(self) -> None:
         for optimizer in self.optimizers:
             self.handles.append(optimizer.register_step_pre_hook(self._before_step))
             self.handles.append(optimizer.register_step_post_hook(self._after_step))
@@ -169,19 +169,19 @@ class Watch(Shown, WatchSteps):
             if parameter.requires_grad and parameter.is_leaf and not hasattr(parameter, "to_local"):
                 self.handles.append(parameter.register_post_accumulate_grad_hook(self._local_grad(number)))
 
-    def _local_grad(self, number):
+    def _local_grad(self, number: int) -> Callable[[torch.Tensor], Any]:
         return lambda parameter: self._read_grad(number, parameter)
 
     # ---- the hooks ----
 
-    def _fail(self, error):
+    def _fail(self, error: BaseException) -> None:
         self.error = f"the watch failed: {error or type(error).__name__}"
         with contextlib.suppress(OSError, ValueError):
             print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
         with unhurt():
             self._unhook()
 
-    def _unhook(self):
+    def _unhook(self) -> None:
         for part in (self.matmuls, self.audit, self.collectives):
             if part is not None:
                 part.remove()
@@ -195,10 +195,10 @@ class Watch(Shown, WatchSteps):
     # ---- what was read, decided ----
 
     @guarded
-    def _catch_up(self):
+    def _catch_up(self) -> None:
         self._collect()
 
-    def _act(self, optimizer, drop=False):
+    def _act(self, optimizer: torch.optim.Optimizer, drop: bool = False) -> None:
         """Does what was asked for with what is new. This may raise: it is for the program."""
         if os.getpid() != self._owner:
             return
@@ -236,7 +236,9 @@ class Watch(Shown, WatchSteps):
         return ", ".join(filter(None, (f"watch: {found} up to step {self.step}", self.not_watched, self.error)))
 
     def _titles_and_rows(self) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-        rows = [(e.step, e.kind, e.tensor, e.score, e.threshold, e.sentence) for e in self._events]
+        rows: list[tuple[object, ...]] = [
+            (e.step, e.kind, e.tensor, e.score, e.threshold, e.sentence) for e in self._events
+        ]
         return ("step", "kind", "tensor", "score", "threshold", "sentence"), rows
 
     def close(self) -> None:

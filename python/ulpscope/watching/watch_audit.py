@@ -17,7 +17,7 @@ import collections
 import contextlib
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ MOST_UNLIKE = 3  # audits in a row of which all three runs differ: they are so n
 PASSING, COMES_AND_GOES = -1.0, -2.0  # values of site `replay`
 
 
-def _copy(value):
+def _copy(value: Any) -> Any:
     """A leaf of its own with the same data."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -44,16 +44,17 @@ def mark_of(tensor: torch.Tensor) -> Any:
     """The hash of the bits: a number, or on a device a number that is not waited for."""
     tensor = watch_rows.plain(tensor)
     if tensor is None or tensor.is_cpu:
-        return 0 if tensor is None else watch_rows.unpacked(_core.sums([tensor]))[0].hash64
+        rows = () if tensor is None else watch_rows.unpacked(_core.sums([tensor]))
+        return 0 if not rows or rows[0] is None else rows[0].hash64
     return watch_rows.expression([tensor])[1][0, 3]
 
 
-def _number(mark):
+def _number(mark: Any) -> int:
     return int(mark) & (1 << 64) - 1
 
 
 @contextlib.contextmanager
-def _random_streams(states):
+def _random_streams(states: Any) -> Iterator[None]:
     """Inside, random streams go on from `states`; behind, from where they were. None: they are kept."""
     was = _streams()
     try:
@@ -64,18 +65,18 @@ def _random_streams(states):
         _set_streams(was)
 
 
-def _device_module():
+def _device_module() -> Any:
     device = accelerator()
     return device_module(device) if device is not None else None
 
 
-def _streams():
+def _streams() -> tuple[Any, Any, Any, Any]:
     numpy, module = sys.modules.get("numpy"), _device_module()
     own = module.get_rng_state() if hasattr(module, "get_rng_state") else None
     return torch.get_rng_state(), random.getstate(), numpy and numpy.random.get_state(), own
 
 
-def _set_streams(states):
+def _set_streams(states: tuple[Any, Any, Any, Any]) -> None:
     here, python, array, own = states
     torch.set_rng_state(here.cpu())
     random.setstate(python)
@@ -85,7 +86,7 @@ def _set_streams(states):
         _device_module().set_rng_state(own.cpu())
 
 
-def _autocast(device):
+def _autocast(device: str) -> tuple[str, torch.dtype] | None:
     """What autocast does now, for torch.autocast; None: nothing."""
     return (device, autocast_dtype(device)) if is_autocast_on(device) else None
 
@@ -99,20 +100,21 @@ _nothing = contextlib.nullcontext
 class _MicroBatch:
     """What there is of one to compute it again."""
 
-    def __init__(self, model, args, kwargs, device):
+    def __init__(self, model: torch.nn.Module, args: Any, kwargs: Any, device: str) -> None:
         self.args, self.kwargs = tree_map(_copy, (args, kwargs))
         self.buffers = {name: b.detach().clone() for name, b in model.named_buffers()}
         self.streams, self.autocast = _streams(), _autocast(device)
-        self.out_grads = {}  # place among the outputs -> gradient
-        self.marks = {}  # parameter -> hash of what it was given
+        self.out_grads: dict[int, torch.Tensor] = {}  # place among the outputs -> gradient
+        self.marks: dict[torch.Tensor, Any] = {}  # parameter -> hash of what it was given
         self.n_marks = 0
-        self.handles = []
+        self.handles: list[Any] = []
+        self.own = self.given = False  # who computes it again: this rank, the next one
 
-    def told(self):
+    def told(self) -> _Told:
         """What another rank needs, without what belongs to this one."""
         return _Told(self.args, self.kwargs, self.buffers, self.streams, self.autocast, self.out_grads)
 
-    def stop(self):
+    def stop(self) -> None:
         """Nothing more is recorded."""
         handles, self.handles = self.handles, []
         for handle in handles:
@@ -124,21 +126,24 @@ class Audit:
     micro-batch was wrong; `off` says why nothing is audited any more. `busy`: hooks of the model run for a second time.
     `neighbours`: who is given one of so many, too (watch_neighbour.py)."""
 
-    def __init__(self, model, every, parameters):
+    def __init__(self, model: Any, every: int, parameters: Iterable[torch.Tensor]) -> None:
         self.model = getattr(model, "module", model) if _is_parallel(model) else model
         self.every, self.parameters = every, [p for p in parameters if p.requires_grad]
         self.device = next((p.device.type for p in self.parameters), "cpu")
         self.n = 0
         self.n_audited = self.n_agreed = self.n_unlike = 0
-        self.busy, self.off, self.batch = False, None, None
-        self.neighbours, self.is_due = None, False
+        self.busy = False
+        self.off: str | None = None
+        self.batch: _MicroBatch | None = None
+        self.neighbours: Any = None
+        self.is_due = False
         # within DistributedDataParallel: what it does to buffers before is done then
         self.handles = [
             self.model.register_forward_pre_hook(self._begin, with_kwargs=True),
             self.model.register_forward_hook(self._end),
         ]
 
-    def _begin(self, module, args, kwargs):
+    def _begin(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if self.busy or is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         if self.batch is not None:
@@ -150,13 +155,13 @@ class Audit:
                 self.batch = _MicroBatch(self.model, args, kwargs, self.device)
                 self.batch.own, self.batch.given = self._is_own(), self._is_given()
 
-    def _is_own(self):
+    def _is_own(self) -> bool:
         return self.every > 0 and self.n % self.every == 0
 
-    def _is_given(self):
-        return self.neighbours is not None and self.n % self.neighbours.every == 0
+    def _is_given(self) -> bool:
+        return self.neighbours is not None and bool(self.n % self.neighbours.every == 0)
 
-    def _end(self, module, args, result):
+    def _end(self, module: torch.nn.Module, args: Any, result: Any) -> None:
         batch = self.batch
         if self.busy or batch is None or batch.handles or batch.n_marks:
             return
@@ -172,7 +177,7 @@ class Audit:
     def before_step(self) -> list[Any]:
         """Computes again what was recorded since the last step. Waits for the device."""
         batch, self.batch = self.batch, None
-        wrong = []
+        wrong: list[Any] = []
         if batch is not None:
             batch.stop()
         # a parameter that was given something twice has no bits of this micro-batch alone
@@ -184,7 +189,7 @@ class Audit:
         self._give(batch if batch is not None and batch.given else None)
         return wrong
 
-    def _give(self, batch):
+    def _give(self, batch: _MicroBatch | None) -> None:
         """As many times on each rank: the next one waits for word."""
         is_due, self.is_due = self.is_due, False
         if self.neighbours is None:
@@ -211,7 +216,7 @@ class Audit:
         """Parameter -> hash of what a micro-batch gave it."""
         return {p: _number(mark) for p, mark in batch.marks.items()}
 
-    def _held(self, batch):
+    def _held(self, batch: _MicroBatch) -> list[tuple[torch.Tensor, float]]:
         first = self.numbers(batch)
         second = self._again(batch)
         self.n_audited += 1
@@ -231,7 +236,7 @@ class Audit:
             return []
         return [(p, COMES_AND_GOES) for p in first if len({first[p], second.get(p), third.get(p)}) > 1]
 
-    def _again(self, batch):
+    def _again(self, batch: _MicroBatch) -> dict[Any, int]:
         return self.computed(batch, {}, [(p, p) for p in batch.marks])
 
     def computed(
@@ -255,11 +260,11 @@ class Audit:
         finally:
             self.busy = False
 
-    def _guarded(self):
+    def _guarded(self) -> unhurt:
         """What goes wrong here ends the audit alone."""
         return unhurt(lambda error: self._end_audit(f"{error or type(error).__name__}"))
 
-    def _end_audit(self, why):
+    def _end_audit(self, why: str) -> None:
         self.off = why.splitlines()[0][:300]
         print(f"ulpscope: the watch audits no micro-batch any more: {self.off}", file=sys.stderr)
         self.remove()
@@ -272,20 +277,20 @@ class Audit:
             handle.remove()
 
 
-def _keeps(batch, i):
-    def keep(grad):
+def _keeps(batch: _MicroBatch, i: int) -> Callable[..., Any]:
+    def keep(grad: torch.Tensor) -> None:
         batch.out_grads[i] = grad.detach().clone()
 
     return keep
 
 
-def _marks(batch, parameter):
-    def mark(grad):
+def _marks(batch: _MicroBatch, parameter: torch.Tensor) -> Callable[..., Any]:
+    def mark(grad: torch.Tensor) -> None:
         batch.n_marks += 1
         batch.marks[parameter] = mark_of(grad)
 
     return mark
 
 
-def _is_parallel(model):
+def _is_parallel(model: Any) -> bool:
     return isinstance(model, torch.nn.parallel.DistributedDataParallel)

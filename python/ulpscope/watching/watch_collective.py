@@ -11,7 +11,7 @@ Needs of torch: callbacks behind a backward (the engine's queue_callback)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ ALIKE = 3  # hash of site `collective`: all ranks have the same
 SMALLEST = 2.0**-40  # unit roundoff that is believed of float64: sums are taken in it
 
 
-def _signs(n, seed):
+def _signs(n: int, seed: int) -> torch.Tensor:
     """As many +1 as -1."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return torch.where(order < n // 2, 1.0, -1.0).double()
@@ -36,11 +36,11 @@ def _signs(n, seed):
 class Checksum:
     """Sums and squares of parts of a tensor, on its device."""
 
-    def __init__(self):
-        self.signs = {}  # device -> those within a line
-        self.lines = {}  # (device, lines) -> theirs
+    def __init__(self) -> None:
+        self.signs: dict[torch.device, torch.Tensor] = {}  # device -> those within a line
+        self.lines: dict[tuple[torch.device, int], torch.Tensor] = {}  # (device, lines) -> theirs
 
-    def __call__(self, tensor):
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """(2, PARTS + 1) in float64: sums under signs, squares."""
         flat, device = tensor.detach().reshape(-1).double(), tensor.device
         if device not in self.signs:
@@ -73,14 +73,16 @@ class Collectives:
     """`sent` takes a gradient before it is reduced, `table` gives what is known of a step. `guard` runs a
     function of no arguments so that nothing of it reaches the program."""
 
-    def __init__(self, model, guard):
+    def __init__(self, model: Any, guard: Callable[[Callable[[], None]], Any]) -> None:
         self.model, self.guard = model, guard
         self.checksum = Checksum()
-        self.before, self.after, self.parameters = {}, {}, {}
+        self.before: dict[int, torch.Tensor] = {}
+        self.after: dict[int, torch.Tensor] = {}
+        self.parameters: dict[int, torch.Tensor] = {}
         self.queued = self.reduces = False
         self.handle = model.register_forward_pre_hook(self._forward)
 
-    def _forward(self, model, args):
+    def _forward(self, model: Any, args: Any) -> None:
         """It is the forward that decides whether its backward is reduced (`no_sync`)."""
         if torch.is_grad_enabled():
             self.reduces = model.require_backward_grad_sync
@@ -97,7 +99,7 @@ class Collectives:
             engine = backward_engine()
             engine.queue_callback(lambda: engine.queue_callback(lambda: self.guard(self._received)))
 
-    def _received(self):
+    def _received(self) -> None:
         self.queued = False
         ready, self.parameters = self.parameters, {}
         for number, parameter in ready.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -39,13 +39,14 @@ def model_of(optimizer: torch.optim.Optimizer) -> torch.nn.Module | None:
 class FoundWatches:
     """The mode: a context manager; each optimizer of the process has a watch of its own."""
 
-    def __init__(self, config, log, scalars=None):
+    def __init__(self, config: str | None, log: str | None, scalars: Any = None) -> None:
         self.config, self.log, self.scalars = config, log, scalars
-        self.error = None
-        self.watches = {}
-        self.hook = self.tracker = None
+        self.error: str | None = None
+        self.watches: dict[int, watch.Watch] = {}
+        self.hook: Any = None
+        self.tracker: nan_tracker | None = None
 
-    def __enter__(self):
+    def __enter__(self) -> FoundWatches:
         """The last calls are kept from here on: where an optimizer steps no hook may be added to all."""
         keep_calls = configured(asd_config() or "" if self.config is None else self.config)["keep_calls"]
         if keep_calls:
@@ -54,7 +55,7 @@ class FoundWatches:
         self.hook = register_optimizer_step_pre_hook(self._meet)
         return self
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: Any) -> Literal[False]:
         self._meet_no_more()
         for one in self.watches.values():
             one.close()
@@ -71,12 +72,12 @@ class FoundWatches:
             self.tracker.abandon()
         self.tracker = None
 
-    def _meet_no_more(self):
+    def _meet_no_more(self) -> None:
         if self.hook is not None:
             self.hook.remove()
         self.hook = None
 
-    def _meet(self, optimizer, args, kwargs):
+    def _meet(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if id(optimizer) in self.watches or self.error is not None:
             return
         with unhurt(self._cannot) as beginning:
@@ -88,7 +89,7 @@ class FoundWatches:
         if not beginning.failed:
             made.first_step(optimizer)  # which may raise what the watch was asked to raise
 
-    def _cannot(self, error):
+    def _cannot(self, error: BaseException) -> None:
         self.error = f"the watch cannot begin: {error}"
         print(f"ulpscope: {self.error}; the program goes on", file=sys.stderr)
 

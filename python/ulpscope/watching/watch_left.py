@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 LEARN = 8  # steps, as in src/watch/watch_watched.c
 
 
-def _says(w, key, default=False):
+def _says(w: Any, key: str, default: bool = False) -> bool:
     """Whether its configuration switches a key on; the last word counts."""
     said = [word.split(":", 1)[1].strip() for word in w.config.split(",") if word.split(":", 1)[0].strip() == key]
     return said[-1] == "true" if said else default
 
 
-def _asd(w):
+def _asd(w: Any) -> list[str]:
     """Of mode asd, which looks at what torch_npu's detection does."""
     every = w.core.config()["grad_sample_interval"]
     left = ["weights, optimizer state, reductions, gradients of vectors"]
@@ -37,7 +37,7 @@ def _asd(w):
     return left
 
 
-def _sound(w):
+def _sound(w: Any) -> list[str]:
     left = []
     linears = getattr(w, "linears", None)  # stay where a watch is closed
     if linears is None:

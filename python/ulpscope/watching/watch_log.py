@@ -10,33 +10,34 @@ import contextlib
 import json
 import math
 import sys
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 
-def _number(x):
+def _number(x: float) -> float | str:
     return x if math.isfinite(x) else str(x)
 
 
 class WatchLog:
     """The file at `path`, from its first line on."""
 
-    def __init__(self, path, world, tensors):
+    def __init__(self, path: str, world: int, tensors: Any) -> None:
         self.path = path
-        self.file = None
+        self.file: TextIO | None = None
         with self._guarded():
             self.file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - it stays open
             self._line({"ulpscope_watch": 1, "world": world, "tensors": tensors})
 
     @contextlib.contextmanager
-    def _guarded(self):
+    def _guarded(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             self.file = None
             print(f"ulpscope: {self.path}: {error.strerror}; the watch goes on without its log", file=sys.stderr)
 
-    def _line(self, what):
+    def _line(self, what: Any) -> None:
+        assert self.file is not None  # who writes has looked
         self.file.write(json.dumps(what, separators=(",", ":")) + "\n")
 
     def put(self, step: int, rank: int, site: str, seconds: float, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -60,7 +61,7 @@ class WatchLog:
             self._line({"step": step, "rank": rank, "site": site, "t": round(seconds, 6), "rows": told})
             self.file.flush()
 
-    def __exit__(self, *raised):
+    def __exit__(self, *raised: object) -> None:
         if self.file is not None:
             with self._guarded():
                 self.file.close()

@@ -29,7 +29,7 @@ SITES = ("matmul", "matmul_input", "matmul_weight")
 HOPS = 4  # from a result to the node of its product: views lie between
 
 
-def _unit(result):
+def _unit(result: torch.Tensor) -> float:
     """Unit roundoff of the accumulation, where float32 matmuls may be cut down; 0: the usual one."""
     narrow = result.dtype == torch.float32 and result.is_cuda and torch.backends.cuda.matmul.allow_tf32
     return 2.0**-11 if narrow else 0.0
@@ -38,7 +38,7 @@ def _unit(result):
 class WatchedProduct:
     """Y = A B^T + bias as matrices, all of them in the dtype in which they were multiplied."""
 
-    def __init__(self, a, b, bias, y):
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, y: torch.Tensor) -> None:
         self.y = y.detach().reshape(-1, y.shape[-1])
         self.a = a.detach().reshape(self.y.shape[0], -1).to(y.dtype)
         self.b = b.detach().to(y.dtype)
@@ -48,7 +48,7 @@ class WatchedProduct:
     @property
     def inner(self) -> int:
         """How many terms an element has."""
-        return self.a.shape[1]
+        return int(self.a.shape[1])
 
     def kept(self) -> WatchedProduct:
         """The same with memory of its own."""
@@ -80,7 +80,7 @@ class WatchedProduct:
         return tuple(torch.stack([t.double().sum() for t in (same, other, wide.to(self.y.dtype))]).tolist())
 
 
-def _blocks(t, axis):
+def _blocks(t: torch.Tensor, axis: int | None) -> torch.Tensor:
     """A copy in float64; along `axis` filled up with zeros and cut into blocks."""
     wide = t.double() if t.dtype != torch.float64 else t.clone()
     if axis is None:
@@ -97,8 +97,8 @@ def verdict(product: WatchedProduct, sums: torch.Tensor) -> tuple[float, int]:
     over, line = _core.product_over(sums, product.dtype, product.inner, product.unit)
     if over <= 1:
         return over, 0
-    suspect = tuple(sums.view(-1, 4)[line].tolist())
-    how = _core.product_settle(product.dtype, product.inner, product.unit, suspect, product.again(line))
+    a, b, c, d = sums.view(-1, 4)[line].tolist()
+    how = _core.product_settle(product.dtype, product.inner, product.unit, (a, b, c, d), product.again(line))
     return (over, how) if how else (0.0, 0)
 
 
@@ -119,8 +119,8 @@ def asd_abnormal(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, matmul: Call
 class Products:
     """Products on their way: `take` begins a check, `ready` gives what those that have come are."""
 
-    def __init__(self):
-        self.waiting = collections.deque()
+    def __init__(self) -> None:
+        self.waiting: collections.deque[Any] = collections.deque()
         self.n_lost = 0
 
     def take(self, tag: tuple[int, str, int], product: WatchedProduct) -> None:
@@ -151,7 +151,7 @@ class Linears:
     """Takes one of `every` forward calls of the model's nn.Linear, and what its backward computes:
     `told(module, site, a, b, bias, y)` with y = a b^T + bias."""
 
-    def __init__(self, model, every, told):
+    def __init__(self, model: torch.nn.Module, every: int, told: Callable[..., Any]) -> None:
         self.every, self.told, self.n = every, told, 0
         self.handles = [
             module.register_forward_hook(self._after)
@@ -159,7 +159,7 @@ class Linears:
             if isinstance(module, torch.nn.Linear)
         ]
 
-    def _after(self, module, args, result):
+    def _after(self, module: torch.nn.Module, args: Any, result: torch.Tensor) -> None:
         if is_compiling() or not (module.training and torch.is_grad_enabled()):
             return
         self.n += 1
@@ -173,7 +173,7 @@ class Linears:
             self.told(module, SITES[0], x, weight, bias, result)
             self._follow(module, weight, x, result)
 
-    def _follow(self, module, weight, x, result):
+    def _follow(self, module: torch.nn.Module, weight: torch.Tensor, x: torch.Tensor, result: torch.Tensor) -> None:
         """Waits for the backward of this call, if there is one that is known."""
         node = result.grad_fn
         for _ in range(HOPS):
@@ -184,11 +184,13 @@ class Linears:
                 return
             node = node.next_functions[0][0] if node.next_functions else None
 
-    def _wait_for(self, node, module, weight, x):
+    def _wait_for(self, node: Any, module: torch.nn.Module, weight: torch.Tensor, x: torch.Tensor) -> None:
         linear = node.name() == "LinearBackward0"
         node.register_hook(lambda into, out: self._backward(module, linear, weight, x, into, out))
 
-    def _backward(self, module, linear, weight, x, into, out):
+    def _backward(
+        self, module: torch.nn.Module, linear: bool, weight: torch.Tensor, x: torch.Tensor, into: Any, out: Any
+    ) -> None:
         """`into`: gradients of the node's inputs; the weight is there transposed, but of linear's own node."""
         grad = out[0]
         grad_x, grad_weight = into[:2] if linear else into[-2:]
@@ -213,12 +215,12 @@ class Matmuls:
     """While it is there, each matmul of bfloat16 is told, of matrices, batches of them, and a vector from
     the left: `told(a, b, c, matmul)`. What is multiplied by a vector has one number in a row, and no sum."""
 
-    def __init__(self, told):
+    def __init__(self, told: Callable[..., Any]) -> None:
         self.told = told
         places = (torch, "matmul"), (torch.Tensor, "matmul"), (torch.Tensor, "__matmul__")
         self.undo = [hooks.around(*place, self._matmul) for place in places]
 
-    def _matmul(self, original, a, b, *args, **kwargs):
+    def _matmul(self, original: Callable[..., Any], a: torch.Tensor, b: Any, *args: Any, **kwargs: Any) -> Any:
         c = original(a, b, *args, **kwargs)
         both = isinstance(b, torch.Tensor) and a.dtype == b.dtype == torch.bfloat16
         if both and a.ndim >= 1 and b.ndim >= 2 and c.numel() > 0:

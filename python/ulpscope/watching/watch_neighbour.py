@@ -37,7 +37,7 @@ class Neighbours:
     """`give` sends a micro-batch, `compute` computes what has come, `words` are what all ranks are told,
     `heard` gives (tensor, whose micro-batch, by whom) of those that two ranks compute differently."""
 
-    def __init__(self, audit, every, process_group, ids):
+    def __init__(self, audit: Any, every: int, process_group: Any, ids: dict[torch.Tensor, int]) -> None:
         import torch.distributed as dist
 
         self.dist, self.audit, self.every, self.ids = dist, audit, every, ids
@@ -45,15 +45,15 @@ class Neighbours:
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.parameters = {p: name for name, p in audit.model.named_parameters()}
         self.number = 0  # of the audit
-        self.weights = {}  # number -> name -> as it was there
-        self.come = collections.deque()  # (number, what the rank before has sent)
-        self.queue = collections.deque()  # (number, what is sent)
-        self.under_way = None  # (number, what is sent, sizes of all or what comes, work, since)
-        self.found = collections.deque()  # words of what was computed
-        self.told = {}  # number -> rank -> (what it found, tensor)
+        self.weights: dict[int, dict[str, torch.Tensor]] = {}  # number -> name -> as it was there
+        self.come: collections.deque[Any] = collections.deque()  # (number, what the rank before has sent)
+        self.queue: collections.deque[Any] = collections.deque()  # (number, what is sent)
+        self.under_way: Any = None  # (number, what is sent, sizes of all or what comes, work, since)
+        self.found: collections.deque[Any] = collections.deque()  # words of what was computed
+        self.told: dict[int, dict[int, tuple[int, int]]] = {}  # number -> rank -> (what it found, tensor)
         self.n_computed = self.n_agreed = self.n_unlike = 0
-        self.last = None  # ranks that were told last
-        self.off = None
+        self.last: Any = None  # ranks that were told last
+        self.off: str | None = None
 
     # ---- this rank's micro-batch to the next, that of the one before here ----
 
@@ -69,16 +69,16 @@ class Neighbours:
             self.weights[self.number] = {name: p.detach().clone() for p, name in self.parameters.items()}
         self.queue.append((self.number, _packed(sent)))
 
-    def _hash(self):
-        return sum(self.audit.number(p) for p in self.parameters) & (1 << 63) - 1
+    def _hash(self) -> int:
+        return int(sum(self.audit.number(p) for p in self.parameters) & (1 << 63) - 1)
 
-    def _say_size(self):
+    def _say_size(self) -> None:
         number, own = self.queue.popleft()
         sizes = [torch.empty(1, dtype=torch.int64) for _ in range(self.world)]
         work = self.dist.all_gather(sizes, torch.tensor([own.numel()]), group=self.group, async_op=True)
         self.under_way = number, own, sizes, work, time.monotonic()
 
-    def _send(self, number, own, sizes):
+    def _send(self, number: int, own: torch.Tensor, sizes: list[torch.Tensor]) -> None:
         before, after = (self.rank - 1) % self.world, (self.rank + 1) % self.world
         size = int(sizes[before])
         come = torch.empty(size, dtype=torch.uint8)
@@ -87,7 +87,7 @@ class Neighbours:
         work = self.dist.all_to_all_single(come, own, of, to, group=self.group, async_op=True)
         self.under_way = number, own, come, work, time.monotonic()
 
-    def _is_done(self):
+    def _is_done(self) -> bool:
         """Whether what is under way has come; it waits for nothing."""
         since, work = self.under_way[4], self.under_way[3]
         if not work.is_completed():
@@ -97,7 +97,7 @@ class Neighbours:
         work.wait()  # done already: this hands over, or says what went wrong
         return True
 
-    def _go_on(self):
+    def _go_on(self) -> None:
         """Takes what the rank before has sent, and begins what comes next."""
         while self.off is None:
             if self.under_way is None:
@@ -131,7 +131,7 @@ class Neighbours:
             if given is not None and weights is not None:
                 self.found.append((number, *self._held(given, weights)))
 
-    def _held(self, given, weights):
+    def _held(self, given: dict[str, Any], weights: dict[str, torch.Tensor]) -> tuple[int, int]:
         """(what was found, the tensor)."""
         if given["weights"] != self.hash_of(weights):
             return OTHER, -1  # ranks have other weights: who votes on those tells
@@ -150,7 +150,7 @@ class Neighbours:
 
     def hash_of(self, weights: dict[str, torch.Tensor]) -> int:
         """As `_hash`, of a copy."""
-        return sum(self.audit.number(weights[name]) for name in self.parameters.values()) & (1 << 63) - 1
+        return int(sum(self.audit.number(weights[name]) for name in self.parameters.values()) & (1 << 63) - 1)
 
     # ---- what all ranks know ----
 
@@ -161,12 +161,12 @@ class Neighbours:
         found = self.found.popleft() if self.found else (-1, -1, -1)
         return torch.tensor(found, dtype=torch.float64)
 
-    def heard(self, words: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    def heard(self, words: Sequence[torch.Tensor]) -> list[tuple[int, int, int]]:
         """`words`: of each rank, of one step. All ranks hear the same in the same order."""
         for rank, (number, found, tensor) in enumerate(w.tolist() for w in words):
             if number >= 0:
                 self.told.setdefault(int(number), {})[rank] = int(found), int(tensor)
-        wrong = []
+        wrong: list[tuple[int, int, int]] = []
         for number in sorted(n for n, of in self.told.items() if len(of) == self.world):
             wrong += self._decide(self.told.pop(number))
             self.told = {n: of for n, of in self.told.items() if n > number}
@@ -174,7 +174,7 @@ class Neighbours:
             del self.told[min(self.told)]
         return wrong
 
-    def _decide(self, of):
+    def _decide(self, of: dict[int, tuple[int, int]]) -> list[tuple[int, int, int]]:
         """Two that differ from the beginning on may be other devices: told where one of three and more
         differs from both its neighbours, or where all were alike before."""
         pairs = [(tensor, (by - 1) % self.world, by) for by, (found, tensor) in of.items() if found == DIFFERS]
@@ -211,12 +211,12 @@ class Neighbours:
         print(f"ulpscope: the watch gives no micro-batch to another rank any more: {why}", file=sys.stderr)
 
 
-def _packed(what):
+def _packed(what: Any) -> torch.Tensor:
     buffer = io.BytesIO()
     torch.save(what, buffer)
     return torch.frombuffer(bytearray(buffer.getvalue()), dtype=torch.uint8)
 
 
-def _unpacked(come, device):
+def _unpacked(come: torch.Tensor, device: Any) -> Any:
     """What a rank of this job has sent: its own objects of Python may be in it."""
     return torch.load(io.BytesIO(come.numpy().tobytes()), map_location=device, weights_only=False)

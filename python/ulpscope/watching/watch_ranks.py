@@ -40,17 +40,18 @@ class Exchange:
     """`send` gives this rank's rows of a step away, `received` tells what has come of all ranks; with `acts`
     `complete` waits for it and `agreed` asks whether all ranks want the same."""
 
-    def __init__(self, process_group, acts=False):
+    def __init__(self, process_group: Any, acts: bool = False) -> None:
         import torch.distributed as dist
 
         self.dist = dist
         self.group = make_group(process_group)
         self.rank, self.world = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self.waiting = collections.deque()  # (step, own rows, work, buffers, since)
-        self.alone = None  # why this rank goes on alone
+        self.waiting: collections.deque[Any] = collections.deque()  # (step, own rows, work, buffers, since)
+        self.alone: str | None = None  # why this rank goes on alone
         self.acts = acts
         self.votes = make_group(process_group) if acts else None  # answers have an order of their own
-        self.answers = []  # (own, buffers, work), which live until they are sent
+        # (own, buffers, work), which live until they are sent
+        self.answers: list[tuple[torch.Tensor, list[torch.Tensor], Any]] = []
         self.n_bytes = 0
 
     def send(self, step: int, shape: int, rows: bytes, more: torch.Tensor) -> bool:
@@ -87,8 +88,10 @@ class Exchange:
             come.append((step, *self._of_all(rows, work, buffers)))
         return come
 
-    def _of_all(self, rows, work, buffers):
-        own = [None] * self.world
+    def _of_all(
+        self, rows: bytes, work: Any, buffers: list[torch.Tensor]
+    ) -> tuple[list[bytes | None], list[torch.Tensor]]:
+        own: list[bytes | None] = [None] * self.world
         own[self.rank] = rows
         if self.alone is not None:
             return own, []
@@ -133,7 +136,7 @@ class Exchange:
         self.answers.pop()
         return all(told.tolist() == [step, 1] for told in buffers)
 
-    def _answer(self, step, says):
+    def _answer(self, step: int, says: int) -> tuple[list[torch.Tensor], Any]:
         own = torch.tensor([step, says])
         buffers = [torch.empty_like(own) for _ in range(self.world)]
         work = self.dist.all_gather(buffers, own, group=self.votes, async_op=True)

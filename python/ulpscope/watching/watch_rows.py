@@ -64,7 +64,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor | None:
     return tensor.resolve_neg()
 
 
-def _in_memory_order(tensor):
+def _in_memory_order(tensor: torch.Tensor) -> torch.Tensor:
     """The elements one behind the other, as they lie in memory where that has no gaps."""
     order = sorted(range(tensor.ndim), key=lambda d: -tensor.stride(d))
     return tensor.permute(order).contiguous().view(-1)
@@ -80,7 +80,7 @@ def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[int]]:
         yield from (places[k : k + most] for k in range(0, len(places), most))
 
 
-def _hash(flat):
+def _hash(flat: torch.Tensor) -> torch.Tensor:
     """Of each row."""
     whole = raw_bytes(flat).view(flat.shape[0], -1)
     words = torch.nn.functional.pad(whole, (0, -whole.shape[1] % 8)).view(torch.int64)
@@ -111,16 +111,16 @@ def expression(tensors: list[torch.Tensor], hashed: bool = True) -> tuple[torch.
 class _Waiting:
     """Results of one batch on their way from a device to the host."""
 
-    def __init__(self, tag, device, parts):
+    def __init__(self, tag: Any, device: torch.device, parts: list[Any]) -> None:
         self.tag = tag
         self.floats, self.counts = (to_host(torch.cat(part)) for part in zip(*parts))
         self.event = event(device)
         self.event.record()
 
-    def has_come(self):
-        return self.event.query()
+    def has_come(self) -> bool:
+        return bool(self.event.query())
 
-    def rows(self):
+    def rows(self) -> list[bytes]:
         """The bytes of each."""
         words = torch.cat([self.floats.double().view(torch.int64), self.counts], 1)
         return parted(words.numpy().tobytes())
@@ -136,8 +136,8 @@ def to_host(tensor: torch.Tensor) -> torch.Tensor:
 class RowReader:
     """Reads batches of tensors. `take` begins one, `ready` gives those that are there, in turn; rows are bytes."""
 
-    def __init__(self):
-        self.waiting = collections.deque()
+    def __init__(self) -> None:
+        self.waiting: collections.deque[Any] = collections.deque()
         self.n_lost = 0  # batches that a device did not finish in time
 
     def take(self, tag: Any, tensors: Sequence[torch.Tensor], hashed: bool = True) -> None:
@@ -157,9 +157,9 @@ class RowReader:
             self.waiting.popleft()
             self.n_lost += 1
 
-    def _away(self, tag, read, hashed):
+    def _away(self, tag: Any, read: list[Any], hashed: bool) -> list[tuple[list[int], _Waiting]]:
         """What lies on devices, by device: (places, results on their way)."""
-        away = collections.defaultdict(list)
+        away: dict[torch.device, list[int]] = collections.defaultdict(list)
         for i, t in enumerate(read):
             if t is not None and not t.is_cpu:
                 away[t.device].append(i)

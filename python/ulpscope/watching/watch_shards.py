@@ -9,7 +9,7 @@ Needs of torch: FSDP2, whose modules hold whole parameters while they run; callb
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -30,7 +30,8 @@ def applies(model: torch.nn.Module, world: int) -> bool:
 
 def is_cut(parameter: torch.Tensor, world: int) -> bool:
     """Whether each of `world` ranks has a part of its first axis."""
-    mesh, placed = getattr(parameter, "device_mesh", None), getattr(parameter, "placements", ())
+    mesh: Any = getattr(parameter, "device_mesh", None)
+    placed: Any = getattr(parameter, "placements", ())
     return mesh is not None and mesh.ndim == 1 and mesh.size() == world and len(placed) == 1 and placed[0].is_shard(0)
 
 
@@ -38,28 +39,38 @@ class Shards:
     """`table` gives what is known of a step, `judged` holds those of all ranks. `guard` runs a function of no
     arguments so that nothing of it reaches the program, `wanted` says whether this step is looked at."""
 
-    def __init__(self, model, ids, rank, world, guard, wanted):
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        ids: dict[torch.Tensor, int],
+        rank: int,
+        world: int,
+        guard: Callable[[Callable[[], None]], Any],
+        wanted: Callable[[], bool],
+    ) -> None:
         self.rank, self.world, self.guard, self.wanted = rank, world, guard, wanted
         self.checksum = watch_collective.Checksum()
         self.width = 3 * world + 2
         self.cut = {ids[p]: p for p in model.parameters() if p in ids and is_cut(p, world)}
-        self.whole = {}  # id -> the gathered one, on which a hook is
-        self.hashes, self.before, self.after = {}, {}, {}
+        self.whole: dict[int, torch.Tensor] = {}  # id -> the gathered one, on which a hook is
+        self.hashes: dict[int, torch.Tensor] = {}
+        self.before: dict[int, torch.Tensor] = {}
+        self.after: dict[int, torch.Tensor] = {}
         self.queued = self.is_mean = False
-        self.handles = []
+        self.handles: list[Any] = []
         for module in model.modules():
             mine = [(name, ids[p]) for name, p in module.named_parameters(recurse=False) if ids.get(p) in self.cut]
             if mine:
                 self.handles.append(module.register_forward_pre_hook(self._looks_at(mine)))
 
-    def _looks_at(self, mine):
-        def hook(module, args):
+    def _looks_at(self, mine: list[tuple[str, int]]) -> Callable[..., Any]:
+        def hook(module: torch.nn.Module, args: Any) -> None:
             if self.wanted() and torch.is_grad_enabled():
                 self.guard(lambda: self._gathered([(i, module._parameters[name]) for name, i in mine]))
 
         return hook
 
-    def _gathered(self, pairs):
+    def _gathered(self, pairs: list[tuple[int, torch.Tensor]]) -> None:
         for number, whole in pairs:
             if number in self.hashes or hasattr(whole, "to_local"):
                 continue  # seen in this step, or not gathered: the program calls it by itself
@@ -69,14 +80,14 @@ class Shards:
                 self.whole[number] = whole
                 self.handles.append(whole.register_post_accumulate_grad_hook(self._sends(number)))
 
-    def _sends(self, number):
-        def hook(whole):
+    def _sends(self, number: int) -> Callable[..., Any]:
+        def hook(whole: torch.Tensor) -> None:
             if self.wanted():
                 self.guard(lambda: self._sent(number, whole.grad))
 
         return hook
 
-    def _sent(self, number, grad):
+    def _sent(self, number: int, grad: torch.Tensor) -> None:
         shard = self.cut[number]
         # what is added to a gradient that is there is not this sum alone
         if shard.grad is not None or grad.dtype != shard.dtype or grad.is_complex():
@@ -88,7 +99,7 @@ class Shards:
             engine = backward_engine()
             engine.queue_callback(lambda: engine.queue_callback(lambda: self.guard(self._received)))
 
-    def _received(self):
+    def _received(self) -> None:
         self.queued = False
         for number in self.before:
             grad = self.cut[number].grad
@@ -124,7 +135,7 @@ class Shards:
             self.is_mean = True
         return found + [(r, i, float(over[r, i]), 0) for r, i in (over > 1).nonzero().tolist()]
 
-    def _over(self, told, dtypes, sizes):
+    def _over(self, told: torch.Tensor, dtypes: Any, sizes: Any) -> torch.Tensor:
         """(ranks, tensors): how far the sum of a shard is from the mean of what ranks have put in, in bounds."""
         w = self.world
         units, least, elements = watch_collective.roundings(dtypes, sizes)
@@ -157,7 +168,7 @@ def hashes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Those of the bits, as int64, on the device."""
     if tensors[0].is_cpu:
         rows = watch_rows.unpacked(b"".join(watch_rows.parted(_core.sums([watch_rows.plain(t) for t in tensors]))))
-        return torch.tensor([row.hash64 - (row.hash64 >> 63 << 64) for row in rows])
+        return torch.tensor([row.hash64 - (row.hash64 >> 63 << 64) for row in rows if row is not None])
     return torch.stack([watch_audit.mark_of(t) for t in tensors])
 
 

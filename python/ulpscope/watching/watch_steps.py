@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .watch_events import QUIET
 from .watch_decisions import WatchDecisions, guarded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, MutableMapping, Sequence
 
 SITES = ("grad", "reduced", "weight", "weight_before", "moment1", "moment2", "update")
 BEFORE = ("moment1_before", "moment2_before")  # where no other rank has the same
@@ -22,26 +26,45 @@ FEW = 1 << 16  # and so many at the least
 class WatchSteps(WatchDecisions):
     """What a watch reads, and when."""
 
+    # those of `watch.Watch`
+    action: str
+    ids: dict[torch.Tensor, int]
+    optimizers: list[torch.optim.Optimizer]
+    weights_every: int
+    stop_after: int
+    a_share: int
+    logged: bool
+    _in_step: bool
+    _drop: bool
+    _turn: int
+    _share: int
+    _met: torch.optim.Optimizer | None
+    _versions: dict[torch.Tensor, tuple[int, int]]
+    _before: dict[torch.Tensor, tuple[int, torch.Tensor]]
+    _kept: list[tuple[Any, ...]]
+    _members: MutableMapping[torch.optim.Optimizer, tuple[Any, list[tuple[int, torch.Tensor]]]]
+    _act: Callable[..., None]
+
     @guarded
-    def _read_grad(self, number, parameter):
+    def _read_grad(self, number: int, parameter: torch.Tensor) -> None:
         self._read("grad", [number], [parameter.grad], hashed=False)
 
         if self.collectives is not None and self._is_full():
             self.collectives.sent(number, parameter)
 
     @guarded
-    def _run(self, work):
+    def _run(self, work: Callable[[], Any]) -> None:
         work()
 
-    def _is_full(self):
+    def _is_full(self) -> bool:
         """Whether weights, moments and what ranks put into reductions are read at this step."""
         return self.step % self.weights_every == 0
 
-    def _read(self, site, numbers, tensors, hashed=True):
+    def _read(self, site: str | None, numbers: list[int], tensors: Sequence[torch.Tensor], hashed: bool = True) -> None:
         """`hashed`: whether bits are held against bits, too; where there is a log they always are told."""
         self.reader.take((self.step, site, numbers), tensors, hashed or self.logged)
 
-    def _mine(self, optimizer):
+    def _mine(self, optimizer: torch.optim.Optimizer) -> list[tuple[int, torch.Tensor]]:
         """[(id, parameter)] of an optimizer, made anew where it has others."""
         shape = [list(map(id, group["params"])) for group in optimizer.param_groups]
         known = self._members.get(optimizer)
@@ -53,7 +76,7 @@ class WatchSteps(WatchDecisions):
             self._members[optimizer] = known
         return known[1]
 
-    def _before_step(self, optimizer, args, kwargs):
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         met, self._met = self._met, None
         if met is optimizer and self.step == 0:  # torch has come to the new hook in that very step
             return
@@ -63,7 +86,7 @@ class WatchSteps(WatchDecisions):
             self._act(optimizer, self._drop)
 
     @contextlib.contextmanager
-    def _within_step(self):
+    def _within_step(self) -> Iterator[None]:
         self._in_step = True
         try:
             yield
@@ -71,7 +94,7 @@ class WatchSteps(WatchDecisions):
             self._in_step = False
 
     @guarded
-    def _begin_step(self, optimizer):
+    def _begin_step(self, optimizer: torch.optim.Optimizer) -> None:
         for parameter, how in self.audit.before_step() if self.audit is not None else ():
             self._feed_value(self.step, "replay", self.ids[parameter], how)
         with_grad = [(i, p) for i, p in self._mine(optimizer) if p.grad is not None]
@@ -89,11 +112,11 @@ class WatchSteps(WatchDecisions):
         elif self._acts():
             self._drop = self._agree()
 
-    def _acts(self):
+    def _acts(self) -> bool:
         """Whether what is done with events is done by all ranks together."""
-        return self.exchange is not None and self.exchange.acts and self.exchange.alone is None
+        return bool(self.exchange is not None and self.exchange.acts and self.exchange.alone is None)
 
-    def _agree(self):
+    def _agree(self) -> bool:
         """Whether all ranks drop this step. They have the same rows of it, draw the same verdict, and what one of
         them alone knows it tells the others with its rows; so a clean step costs the rows alone, waited for."""
         self._collect()
@@ -114,7 +137,7 @@ class WatchSteps(WatchDecisions):
         self._before_step(optimizer, (), {})
         self._met = optimizer
 
-    def _look_before(self, with_grad):
+    def _look_before(self, with_grad: list[tuple[int, torch.Tensor]]) -> None:
         """Weights as they are used next, and those of which the update is to be taken."""
         unmoved = [(self.ids[p], p) for p, was in self._versions.items() if was == _version(p)]
         self._versions = {}
@@ -129,10 +152,10 @@ class WatchSteps(WatchDecisions):
             self._read(site, [i for i, _ in still], [s for _, s in still])
         self._before = {p: (i, _copy(p)) for i, p in self._next_updates(with_grad)}
 
-    def _next_updates(self, with_grad):
+    def _next_updates(self, with_grad: list[tuple[int, torch.Tensor]]) -> list[tuple[int, torch.Tensor]]:
         """Some of the tensors, in turn: what one has more than a step's share is paid by the next."""
         self._share += self.a_share
-        chosen = []
+        chosen: list[tuple[int, torch.Tensor]] = []
         while self._share > 0 and len(chosen) < len(with_grad):
             chosen.append(with_grad[(self._turn + len(chosen)) % len(with_grad)])
             self._share -= chosen[-1][1].numel()
@@ -140,7 +163,7 @@ class WatchSteps(WatchDecisions):
         self._turn = (self._turn + len(chosen)) % max(1, len(with_grad))
         return chosen
 
-    def _after_step(self, optimizer, args, kwargs):
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._within_step():
             self._end_step(optimizer)
             if not self._acts():  # what was found since, all ranks deal with before the next step
@@ -149,7 +172,7 @@ class WatchSteps(WatchDecisions):
             raise SystemExit(0)
 
     @guarded
-    def _end_step(self, optimizer):
+    def _end_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self.audit is not None:
             self.audit.forget()
         if not self.asd:
@@ -161,7 +184,7 @@ class WatchSteps(WatchDecisions):
             self.step += 1
             self._collect()
 
-    def _look_after(self, optimizer):
+    def _look_after(self, optimizer: torch.optim.Optimizer) -> None:
         moved = [(i, p, _local(p) - was) for p, (i, was) in self._before.items() if _local(p).shape == was.shape]
         self._before = {}
         self._read("update", [i for i, _, _ in moved], [change for _, _, change in moved], hashed=False)
@@ -181,14 +204,14 @@ class WatchSteps(WatchDecisions):
                 self._kept += [(optimizer, p, key, site, s, _version(s)) for _, p, s in states]
 
 
-def _local(tensor):
+def _local(tensor: Any) -> torch.Tensor:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _copy(tensor):
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return _local(tensor).detach().clone()
 
 
-def _version(tensor):
+def _version(tensor: torch.Tensor) -> tuple[int, int]:
     """Moves on with each write that torch knows of, and with other memory."""
     return tensor._version, tensor.data_ptr() if not hasattr(tensor, "to_local") else 0

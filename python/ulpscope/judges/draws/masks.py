@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -24,7 +25,7 @@ from ...calls.foreign import foreign
 from ...calls.mode import Mode
 from ...calls.older import zip_equal
 from ...calls.replay import Call, base_name
-from ...calls.torch_private import overload_name
+from ...calls.torch_private import OpOverload, overload_name
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference_runs import Reference
@@ -48,17 +49,19 @@ COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high nu
 class GivenMasks(Mode):
     """Notes the zeros and ones that are drawn in a run, or puts others in their place."""
 
-    def __init__(self, masks=None):
+    def __init__(self, masks: Sequence[torch.Tensor] | None = None) -> None:
         super().__init__()
         self.masks, self.at = masks, 0
-        self.drawn = []  # (mask, chance of a one)
-        self.even, self.other = [], False
+        self.drawn: list[tuple[torch.Tensor, Any]] = []  # (mask, chance of a one)
+        self.even: list[torch.Tensor] = []
+        self.other = False
 
-    def __enter__(self):
+    def __enter__(self) -> GivenMasks:
         self.at = 0
-        return super().__enter__()
+        super().__enter__()
+        return self
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = base_name(func.name())[1]
         if name in COMPARED and self._is_even(args[0]):
@@ -77,11 +80,11 @@ class GivenMasks(Mode):
             self.other = True
         return out
 
-    def _is_even(self, tensor):
+    def _is_even(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor holds even draws as they came."""
         return any(t.data_ptr() == tensor.data_ptr() and t.shape == tensor.shape for t in self.even)
 
-    def _next(self, drawn, chance):
+    def _next(self, drawn: torch.Tensor, chance: Any) -> torch.Tensor:
         if self.masks is None:
             self.drawn.append((drawn.detach().double(), chance))
             return drawn
@@ -91,7 +94,7 @@ class GivenMasks(Mode):
         self.at += 1
         return drawn.copy_(given)
 
-    def _dropout(self, x, p):
+    def _dropout(self, x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
         mask = self._next(torch.empty_like(x).bernoulli_(1 - p), 1 - p)
         return x * mask * (1 / (1 - p) if p < 1 else 0.0), mask != 0
 
@@ -99,22 +102,22 @@ class GivenMasks(Mode):
 class GivenReference(Reference):
     """A call's reference with its masks given."""
 
-    def __init__(self, call, masks):
+    def __init__(self, call: Call, masks: Sequence[torch.Tensor]) -> None:
         super().__init__(call)
         self.given = GivenMasks(masks)
 
-    def _run_plain(self, *args, **kwargs):
+    def _run_plain(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
         state = torch.random.get_rng_state()  # what the masks replace was drawn
         try:
             with self.given:
                 out = super()._run_plain(*args, **kwargs)
         finally:
             torch.random.set_rng_state(state)
-        if self.given.at != len(self.given.masks):
+        if self.given.at != len(self.given.masks or ()):
             raise LookupError(ANOTHER_NUMBER)
         return out
 
-    def native(self) -> dict[str, torch.Tensor]:
+    def native(self) -> dict[str, torch.Tensor] | None:
         if self._native is None:
             try:
                 self._native = (self._run_plain(lambda dtype: dtype, None, self.call.function),)
@@ -128,31 +131,31 @@ class GivenReference(Reference):
 class FoundMask:
     """The masks of one answer."""
 
-    masks: list  # float64, of zeros and ones
-    shown: list  # bool, where the output tells them
-    clear: object = None  # bool per block: whether its masks were found
-    sure: object = None  # bool per block: whether some mask comes near, be it from afar
-    left: object = None  # per block that was looked at: what its mask leaves open, of its size
+    masks: list[torch.Tensor]  # float64, of zeros and ones
+    shown: list[torch.Tensor]  # bool, where the output tells them
+    clear: Any = None  # bool per block: whether its masks were found
+    sure: Any = None  # bool per block: whether some mask comes near, be it from afar
+    left: Any = None  # per block that was looked at: what its mask leaves open, of its size
 
 
 @dataclass
 class MaskSearch:
     """What is known of a call whose masks are looked for."""
 
-    call: object
-    shapes: list  # of the masks
-    chances: list
-    seen: dict = field(default_factory=dict)  # number of a mask -> path of the output it is
+    call: Call
+    shapes: list[torch.Size]  # of the masks
+    chances: list[Any]
+    seen: dict[int, str] = field(default_factory=dict)  # number of a mask -> path of the output it is
     driver: str = ""  # path of the output in which the others are looked for
-    blocks: object = None
-    columns: object = None  # (blocks, equations, unknowns), or None where all are tried
-    base: object = None
-    tried: object = None  # (combinations, unknowns): what was tried, and what it gives
-    given: list = field(default_factory=list)
-    looked: object = None  # numbers of the blocks whose masks are looked for
-    of_cpu: tuple = ()  # of its outputs: blocks, masks that were found, right ones
+    blocks: Any = None
+    columns: Any = None  # (blocks, equations, unknowns), or None where all are tried
+    base: Any = None
+    tried: Any = None  # (combinations, unknowns): what was tried, and what it gives
+    given: list[torch.Tensor] = field(default_factory=list)
+    looked: Any = None  # numbers of the blocks whose masks are looked for
+    of_cpu: tuple[int, int, int] = (0, 0, 0)  # of its outputs: blocks, masks that were found, right ones
     left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
-    rates: dict = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
+    rates: dict[int, tuple[int, int]] = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
 
     def run(self, masks: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The outputs in float64 with these masks."""
@@ -196,7 +199,7 @@ def search(call: Call, answer: Answer) -> MaskSearch | None:
     return None
 
 
-def _drivers(found, narrow):
+def _drivers(found: MaskSearch, narrow: dict[str, torch.Tensor]) -> list[str]:
     return [
         path for path, t in narrow.items() if t.is_floating_point() and t.numel() and path not in found.seen.values()
     ]
@@ -210,7 +213,7 @@ class Blocks:
     """Elements by block: of the output, and of the unknown masks one after the other."""
 
     outputs: torch.Tensor  # (blocks, equations) flat places
-    masks: list  # for every unknown mask (blocks, elements)
+    masks: list[torch.Tensor]  # for every unknown mask (blocks, elements)
 
     def spread(self, found: MaskSearch, values: torch.Tensor) -> list[torch.Tensor]:
         """Unknowns (blocks, unknowns) as masks; what is seen stays as ones."""
@@ -221,11 +224,11 @@ class Blocks:
         return out
 
 
-def _lay_out(found, start):
+def _lay_out(found: MaskSearch, start: float) -> bool:
     """Finds the blocks and their coefficients; False where there are none or too many."""
     ones = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
     before = time.perf_counter()
-    rest = found.run(ones).get(found.driver)
+    rest = found.run(ones)[found.driver]
     spent = time.perf_counter() - before
     pairs = [_pairs(found, ones, rest, i) for i in found.unknown()]
     dims = [b for b in range(rest.dim()) if all(b in p for p in pairs)]
@@ -243,15 +246,16 @@ def _lay_out(found, start):
     return not big and spent * k < left and _coefficients(found, k)
 
 
-def _pairs(found, ones, rest, i):
+def _pairs(found: MaskSearch, ones: list[torch.Tensor], rest: torch.Tensor, i: int) -> dict[int, tuple[int, int]]:
     """Dimension of the output -> (dimension of mask i, number of groups) where slices of the
     one decide slices of the other alone."""
-    taken, out = set(), {}
+    taken: set[int] = set()
+    out: dict[int, tuple[int, int]] = {}
     for a, size in enumerate(found.shapes[i]):
         if size == 1:
             continue
         moved = {t: _moved(found, ones, rest, i, a, t) for t in {0, size - 1}}
-        order = sorted(range(rest.dim()), key=lambda b, size=size: rest.shape[b] != size)
+        order = sorted(range(rest.dim()), key=lambda b: rest.shape[b] != size)
         for b in order:
             wide = rest.shape[b]
             n = min(size, wide)
@@ -265,7 +269,9 @@ def _pairs(found, ones, rest, i):
     return out
 
 
-def _moved(found, ones, rest, i, a, t):
+def _moved(
+    found: MaskSearch, ones: list[torch.Tensor], rest: torch.Tensor, i: int, a: int, t: int
+) -> list[torch.Tensor]:
     """For each dimension of the output, which slices move with slice t of a mask."""
     masks = [m.clone() for m in ones]
     part = masks[i].select(a, t)
@@ -277,7 +283,7 @@ def _moved(found, ones, rest, i, a, t):
     ]
 
 
-def _places(shape, groups):
+def _places(shape: Sequence[int], groups: dict[int, int]) -> torch.Tensor:
     """Flat places by block, where the dimensions of `groups` are cut into so many each."""
     number = torch.zeros(tuple(shape), dtype=torch.int64)
     total = 1
@@ -289,7 +295,7 @@ def _places(shape, groups):
     return number.reshape(-1).argsort(stable=True).view(total, -1)
 
 
-def _tries(found):
+def _tries(found: MaskSearch) -> bool:
     """The outputs of all values of a block's few unknowns."""
     found.columns = None
     k = sum(m.shape[1] for m in found.blocks.masks)
@@ -302,7 +308,7 @@ def _tries(found):
     return bool(((got == want) | (got != got) & (want != want)).all())
 
 
-def _coefficients(found, k):
+def _coefficients(found: MaskSearch, k: int) -> bool:
     """What each unknown adds to its block; False where that is no sum."""
     n = len(found.blocks.outputs)
     zero = torch.zeros(n, k, dtype=torch.float64)
@@ -322,11 +328,11 @@ def _coefficients(found, k):
     return bool(((got - want).abs() <= AFFINE * most).all())
 
 
-def _at(found, masks):
+def _at(found: MaskSearch, masks: Sequence[torch.Tensor]) -> torch.Tensor:
     return _in_blocks(found, found.run(masks)[found.driver])
 
 
-def _in_blocks(found, output):
+def _in_blocks(found: MaskSearch, output: torch.Tensor) -> torch.Tensor:
     return output.double().reshape(-1)[found.blocks.outputs]
 
 
@@ -349,7 +355,9 @@ def masks_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> FoundMask:
     return FoundMask(masks, shown, clear, sure, left)
 
 
-def _values(found, y, eps):
+def _values(
+    found: MaskSearch, y: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """The unknowns of each block, which of them the output shows, and whether all those were
     found."""
     y = y.nan_to_num(0.0, 0.0, 0.0)
@@ -370,13 +378,15 @@ def _values(found, y, eps):
     )
 
 
-def _nearest(found, y, eps):
+def _nearest(
+    found: MaskSearch, y: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
     kept, shown = torch.empty(2, len(y), found.tried.shape[1], dtype=torch.bool)
     _core.draw_try_masks(torch.stack(found.given), y.contiguous(), eps, kept, shown)
     return kept.double(), shown, torch.ones(len(y), dtype=torch.bool), None, None
 
 
-def _is_sound(found, answer):
+def _is_sound(found: MaskSearch, answer: Answer) -> bool:
     """Whether the search finds the masks of outputs of the CPU; notes how many of them."""
     if found.columns is None:
         return True
@@ -433,7 +443,7 @@ def judge(call: Call, answer: Answer, again: Answer | None = None) -> _core.Find
     return findings
 
 
-def _by_rule(found, first, answer):
+def _by_rule(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:
     """Findings by the rule for floats, with the masks given."""
     operands = Operands(found.call, Timing())
     operands.reference = GivenReference(found.call, first.masks)
@@ -452,7 +462,7 @@ def _by_rule(found, first, answer):
     return findings
 
 
-def _unclear(found, first):
+def _unclear(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
     """Elements of each output that hang on masks that were not found."""
     masks = [m.clone() for m in first.masks]
     for i, places in zip_equal(found.unknown(), found.blocks.masks):
@@ -464,7 +474,7 @@ def _unclear(found, first):
     return out
 
 
-def _unexplained(found, first, answer):
+def _unexplained(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:
     """Findings where far fewer blocks than of honest outputs have a mask that explains them."""
     odd = Findings()
     if found.columns is not None and first.clear is not None:
@@ -478,12 +488,12 @@ def _unexplained(found, first, answer):
     return odd
 
 
-def _judge_mask(findings, found, i, first, second):
+def _judge_mask(findings: Findings, found: MaskSearch, i: int, first: FoundMask, second: FoundMask | None) -> None:
     """Adds the finding on mask i, of which an output may show a part."""
-    honest = ()
+    honest: Any = ()
     if i not in found.seen and found.columns is not None:
         honest = found.rates[i], found.of_cpu
-    again = second and (second.masks[i], second.shown[i])
+    again = None if second is None else (second.masks[i], second.shown[i])
     _core.draw_judge_mask(
         findings, found.seen.get(i, found.driver), (first.masks[i], first.shown[i]), again, found.chances[i], *honest
     )

@@ -9,7 +9,7 @@ inside (`masks`) or against draws of the CPU (`sampling`). What is promised: doc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,17 +17,16 @@ from ... import _core
 from ..._core import Finding, Findings
 from ...calls.arguments import arguments_of
 from ...calls.foreign import foreign
-from ...calls.replay import base_name, bind_exact
+from ...calls.replay import Call, base_name, bind_exact, is_composite
 from ...calls.verdicts import clause
 from ...executors.streams import kept_state
 from . import masks, sampling
 
 if TYPE_CHECKING:
-    from ...calls.callable import Composite
     from ...executors.device import Answer
 
 
-def judge_draws(call: Composite, answer: Answer, again: Answer | None = None) -> _core.Findings:
+def judge_draws(call: Call, answer: Answer, again: Answer | None = None) -> _core.Findings:
     """
     Findings for every output of a call that draws random numbers.
 
@@ -41,7 +40,7 @@ def judge_draws(call: Composite, answer: Answer, again: Answer | None = None) ->
         return Findings([Finding("", "unjudged", f"draws random numbers: {clause(problem)}")])
 
 
-def _judged(call, answer, again):
+def _judged(call: Call, answer: Answer, again: Answer | None) -> Findings:
     name, arguments, paths = _operator(call, answer)
     findings = sampling.forms(call, answer)
     if not findings:
@@ -54,7 +53,7 @@ def _judged(call, answer, again):
     return findings or Findings([Finding("", "pass")])
 
 
-def _by_masks(call, answer, again):
+def _by_masks(call: Call, answer: Answer, again: Answer | None) -> Findings | None:
     """Findings from the masks of the dropouts inside, None where they cannot be found."""
     try:
         return masks.judge(call, answer, again)
@@ -63,10 +62,10 @@ def _by_masks(call, answer, again):
         return None
 
 
-def _operator(call, answer):
+def _operator(call: Call, answer: Answer) -> tuple[str | None, Any, dict[str, str]]:
     """Bare name and arguments of the operator whose draws the outputs of a call are, and
     outputs of the operator -> outputs of the call. None where it is none that is known."""
-    if call.composite:
+    if is_composite(call):
         if not call.draw or not _core.draw_known(call.draw[0]):
             return None, None, {}
         name, arguments, paths = call.draw
@@ -78,7 +77,9 @@ def _operator(call, answer):
     return name, arguments_of(call, tensors), {path: path for path in answer.outputs}
 
 
-def _by_name(name, arguments, paths, answer, again):
+def _by_name(
+    name: str, arguments: dict[str, Any], paths: dict[str, str], answer: Answer, again: Answer | None
+) -> Findings:
     findings, twin = Findings(), again.outputs if again is not None else {}
     outputs = [(at, answer.outputs[at], twin.get(at)) for _, at in sorted(paths.items()) if at in answer.outputs]
     given = {k: v for k, v in arguments.items() if _is_plain(v)}
@@ -86,12 +87,12 @@ def _by_name(name, arguments, paths, answer, again):
     return findings
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     return not value.is_complex() if isinstance(value, torch.Tensor) else isinstance(value, (int, float))
 
 
-def _is_complex(arguments):
+def _is_complex(arguments: dict[str, Any]) -> bool:
     """Whether the draws are parts of complex numbers."""
     dtype, like = arguments.get("dtype"), arguments.get("self")
     kinds = [d for d in (dtype, getattr(like, "dtype", None)) if isinstance(d, torch.dtype)]
-    return bool(kinds) and kinds[0].is_complex
+    return bool(kinds and kinds[0].is_complex)

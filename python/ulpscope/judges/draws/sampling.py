@@ -20,11 +20,11 @@ from ..answers import Way
 from ..outputs import judge_output
 
 if TYPE_CHECKING:
-    from ...calls.callable import Composite
     from ...executors.device import Answer
+    from ...calls.replay import Call
 
 
-def forms(call: Composite, answer: Answer) -> _core.Findings:
+def forms(call: Call, answer: Answer) -> _core.Findings:
     """Findings where shapes, dtypes or the number of outputs are wrong already."""
     reference = Reference(call)
     native, found = reference.native() or reference.narrow(), Findings()
@@ -36,7 +36,7 @@ def forms(call: Composite, answer: Answer) -> _core.Findings:
     return found
 
 
-def judge(call: Composite, answer: Answer, again: Answer | None = None) -> _core.Findings:
+def judge(call: Call, answer: Answer, again: Answer | None = None) -> _core.Findings:
     """Findings for every output, from draws of the CPU."""
     reference = Reference(call)
     draws = []
@@ -54,7 +54,7 @@ def judge(call: Composite, answer: Answer, again: Answer | None = None) -> _core
     return found
 
 
-def _judge_undrawn(found, call, answer, path):
+def _judge_undrawn(found: Findings, call: Call, answer: Answer, path: str) -> None:
     """Adds the finding on an output beside the draws that is none itself."""
     operands = Operands(call, Timing())
     operands.reference.may_draw = True
