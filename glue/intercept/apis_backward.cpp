@@ -3,11 +3,8 @@
 // gradients that come in, and whose results are those of the function's inputs; of a
 // module, also those of its parameters. Hooks on the nodes of its graph see both; they
 // keep no tensor and change none. Neighbour: apis.cpp, the forward call.
+#include "../torch_private_autograd.h"
 #include "intercept.h"
-
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <mutex>
@@ -302,10 +299,8 @@ void watch_backward(Session &session, const ApiForward &f, std::vector<ApiInput>
     for (size_t k = 0; k < inputs.size(); ++k) {
         w->inputs.push_back(inputs[k].path.empty() ? "out[" + std::to_string(k) + "]"
                                                    : inputs[k].path);
-        if (inputs[k].node == nullptr) { /* a leaf, whose node may have come since */
-            const auto node = ag::impl::try_get_grad_accumulator(*inputs[k].tensor);
-            inputs[k].node = node.get();
-        }
+        if (inputs[k].node == nullptr) /* a leaf, whose node may have come since */
+            inputs[k].node = usc_glue::grad_accumulator_of(*inputs[k].tensor);
     }
     std::vector<EdgeOut> edges = edges_out(roots, f.first_node, inputs);
     if (f.backward_op != 0) hook_wholes(w, edges, inputs);

@@ -4,7 +4,6 @@
 #include "intercept.h"
 
 #include <ATen/record_function.h>
-#include <torch/csrc/jit/frontend/tracer.h>
 
 #include <algorithm>
 #include <cctype>
@@ -27,7 +26,8 @@ namespace
 bool is_real(DispatchKeySet keys)
 {
     return !keys.has_backend(c10::BackendComponent::MetaBit) &&
-           !keys.has(DispatchKey::Functionalize) && !torch::jit::tracer::isTracing();
+           !keys.has(DispatchKey::Functionalize) &&
+           !usc_glue::includes_key(DispatchKey::Tracer);
 }
 
 bool asks_for_meta(const Operator &op, const IValue *values)

@@ -2,6 +2,7 @@
 // Collectives: what their objects say, and when their results stand (when the Work among
 // them has completed).
 // A torch without c10d has none of these operators.
+#include "../torch_private_ranks.h"
 #include "intercept.h"
 
 #include <ATen/core/ivalue.h>
@@ -9,22 +10,10 @@
 #include <chrono>
 #include <future>
 
-#if defined(USE_DISTRIBUTED) || __has_include(<torch/csrc/distributed/c10d/Work.hpp>)
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/Types.hpp>
-#include <torch/csrc/distributed/c10d/Work.hpp>
-#define HAS_C10D 1
-#if __has_include(<torch/csrc/distributed/c10d/GroupRegistry.hpp>)
-#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
-#define HAS_GROUP_NAMES                                                                  \
-    1 /* without: no operator has a group's name among its arguments */
-#endif
-#endif
-
 namespace intercept
 {
 
-#ifdef HAS_C10D
+#ifdef USC_GLUE_KNOWS_RANKS
 namespace
 {
 
@@ -102,7 +91,7 @@ template <typename Group> std::string group_name(const Group &, long)
 
 std::string describe_object(const IValue &value)
 {
-#ifdef HAS_C10D
+#ifdef USC_GLUE_KNOWS_RANKS
     try {
         if (const auto op = as<c10d::ReduceOp>(value))
             return std::string("ReduceOp ") + name_of(*op);
@@ -118,7 +107,7 @@ std::string describe_object(const IValue &value)
 
 std::string group_state(const IValue *values, size_t n)
 {
-#ifdef HAS_GROUP_NAMES
+#ifdef USC_GLUE_KNOWS_GROUP_NAMES
     try {
         while (n > 0 && !values[n - 1].isString())
             --n;
@@ -140,7 +129,7 @@ std::string group_state(const IValue *values, size_t n)
 Ended await_work(const IValue *results, size_t n, bool paired)
 {
     TORCH_INTERNAL_ASSERT(results != nullptr || n == 0);
-#ifdef HAS_C10D
+#ifdef USC_GLUE_KNOWS_RANKS
     const auto work = work_among(results, n);
     if (!work) return Ended::standing;
     const auto future = paired ? nullptr : future_of(*work);

@@ -2,8 +2,6 @@
 // Copies that do not block: what they leave on the host stands later than the call ends.
 #include "intercept.h"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <cassert>
 
 namespace intercept
@@ -35,8 +33,7 @@ void await_copy(c10::Device source, const Kept &written, const IValue *results, 
         each_tensor(results[i], look);
     if (!here) return;
     const Aside aside;
-    const c10::impl::VirtualGuardImpl guard(source.type());
-    guard.synchronizeStream(guard.getStream(source));
+    usc_glue::current_stream(source).synchronize();
 }
 
 } // namespace intercept

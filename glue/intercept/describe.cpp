@@ -2,8 +2,8 @@
 // Tensors as C descriptors, and what the session asks about their storages.
 #include "intercept.h"
 
-#include <ATen/SparseCsrTensorUtils.h>
-#include <ATen/native/SparseTensorUtils.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
@@ -129,17 +129,25 @@ c10::Device device_of(const at::TensorImpl &t)
     return t.has_storage() ? t.unsafe_storage().device() : c10::Device(at::kCPU);
 }
 
+bool is_compressed(at::Layout l)
+{
+    return l == at::kSparseCsr || l == at::kSparseCsc || l == at::kSparseBsr ||
+           l == at::kSparseBsc;
+}
+
 /* The strided tensors that a sparse one is made of, as further rows of its place. */
 void describe_parts(Tensors &out, const at::Tensor &tensor)
 {
     const usc_capture_tensor whole = out.back();
     std::array<std::pair<const char *, at::Tensor>, 3> parts;
     if (tensor.layout() == at::kSparse) {
-        const auto *impl = at::sparse::get_sparse_impl(tensor);
+        const auto *impl =
+            static_cast<const at::SparseTensorImpl *>(tensor.unsafeGetTensorImpl());
         if (impl->coalesced()) out.back().form = "sparse_coo coalesced";
         parts = {{{"indices", impl->indices()}, {"values", impl->values()}, {}}};
-    } else if (at::sparse_csr::is_sparse_compressed(tensor)) {
-        const auto *impl = at::sparse_csr::get_sparse_csr_impl(tensor);
+    } else if (is_compressed(tensor.layout())) {
+        const auto *impl =
+            static_cast<const at::SparseCsrTensorImpl *>(tensor.unsafeGetTensorImpl());
         parts = {{{"ends", impl->compressed_indices()},
                   {"places", impl->plain_indices()},
                   {"values", impl->values()}}};

@@ -12,7 +12,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
 #include <atomic>
@@ -199,16 +198,10 @@ class OutOfSight
     Aside aside_;
     Inside inside_;
     at::RecordFunctionGuard unrecorded_{false};
-    static c10::impl::PODLocalDispatchKeySet plain_keys()
-    {
-        c10::impl::PODLocalDispatchKeySet keys{};
-        keys.set_included(c10::default_included_set);
-        keys.set_excluded(c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
-                          c10::default_excluded_set |
-                          DispatchKeySet(DispatchKey::ADInplaceOrView));
-        return keys;
-    }
-    c10::impl::ForceDispatchKeyGuard plain_{c10::impl::LocalDispatchKeySet(plain_keys())};
+    usc_glue::OnlyKeys plain_{
+        c10::default_included_set,
+        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset |
+            c10::default_excluded_set | DispatchKeySet(DispatchKey::ADInplaceOrView)};
 };
 
 /* Whether this thread's call runs while its device records a graph: nothing of the device

@@ -14,7 +14,6 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -150,8 +149,7 @@ All &all()
 
 Looks::Lane &Looks::lane_of(c10::Device device)
 {
-    const c10::impl::VirtualGuardImpl guard(device.type());
-    const c10::Stream stream = guard.getStream(device);
+    const c10::Stream stream = usc_glue::current_stream(device);
     for (Lane &lane : lanes_)
         if (lane.stream == stream) return lane;
     return lanes_.emplace_back(Lane{stream, {}, {}, {}});

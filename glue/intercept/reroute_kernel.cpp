@@ -4,7 +4,6 @@
 #include "reroute.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -157,7 +156,7 @@ void substitute(const Slot &slot, Route &route, Stack *stack)
         run_function(route, *slot.target, stack);
     } else {
         at::AutoDispatchBelowADInplaceOrView autograd;
-        c10::impl::ExcludeDispatchKeyGuard autocast(c10::autocast_dispatch_keyset);
+        usc_glue::WithoutKeys autocast(c10::autocast_dispatch_keyset);
         run_function(route, *slot.target, stack);
     }
 }

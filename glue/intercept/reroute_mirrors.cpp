@@ -68,7 +68,7 @@ IValue with_tensors(const IValue &value,
     }
     if (value.isList()) {
         const auto old = value.toList();
-        c10::impl::GenericList list(old.elementType());
+        c10::List<IValue> list(old.elementType());
         for (const IValue &v : value.toListRef())
             list.push_back(with_tensors(v, f));
         return list;

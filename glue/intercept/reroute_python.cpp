@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call computed by a Python function: its arguments as Python has them, its results
 // as the schema wants them.
+#include "../torch_private_python.h"
 #include "reroute.h"
-
-#if __has_include(<Python.h>)
-#include <torch/csrc/DynamicTypes.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/jit/python/pybind_utils.h>
-#include <torch/csrc/utils/tensor_memoryformats.h>
-#define KNOWS_PYTHON 1
-#endif
 
 namespace intercept
 {
 
-#ifdef KNOWS_PYTHON
+#ifdef USC_GLUE_KNOWS_PYTHON
 namespace
 {
 
 PyObject *new_reference(void *object)
 {
     return Py_NewRef(static_cast<PyObject *>(object));
+}
+
+const char *name_of(at::MemoryFormat format)
+{
+    switch (format) {
+    case at::MemoryFormat::Contiguous:
+        return "contiguous_format";
+    case at::MemoryFormat::ChannelsLast:
+        return "channels_last";
+    case at::MemoryFormat::ChannelsLast3d:
+        return "channels_last_3d";
+    default:
+        return "preserve_format";
+    }
 }
 
 py::object to_python(const IValue &value, Spelling spelling)
@@ -32,10 +39,9 @@ py::object to_python(const IValue &value, Spelling spelling)
         return py::reinterpret_steal<py::object>(
             new_reference(torch::getTHPLayout(static_cast<at::Layout>(value.toInt()))));
     if (value.isInt() && spelling == Spelling::memory_format)
-        return py::reinterpret_steal<py::object>(
-            new_reference(torch::utils::getTHPMemoryFormat(
-                static_cast<at::MemoryFormat>(value.toInt()))));
-    return torch::jit::toPyObject(value);
+        return py::module_::import("torch").attr(
+            name_of(static_cast<at::MemoryFormat>(value.toInt())));
+    return usc_glue::to_python(value);
 }
 
 void push(const Target &target, Stack *stack, const py::object &result)
@@ -43,12 +49,12 @@ void push(const Target &target, Stack *stack, const py::object &result)
     const auto &returns = target.op.handle.schema().returns();
     if (returns.empty()) return;
     if (returns.size() == 1) {
-        stack->push_back(torch::jit::toIValue(result, returns[0].real_type()));
+        stack->push_back(usc_glue::from_python(result, returns[0].real_type()));
         return;
     }
     const auto several = py::cast<py::tuple>(result);
     for (size_t i = 0; i < returns.size(); ++i)
-        stack->push_back(torch::jit::toIValue(several[i], returns[i].real_type()));
+        stack->push_back(usc_glue::from_python(several[i], returns[i].real_type()));
 }
 
 } // namespace

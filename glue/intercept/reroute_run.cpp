@@ -5,7 +5,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace intercept
 {
@@ -16,7 +15,7 @@ namespace
 /* Below autograd and autocast, as the kernel that is replaced. */
 struct Below {
     at::AutoDispatchBelowADInplaceOrView autograd;
-    c10::impl::ExcludeDispatchKeyGuard autocast{c10::autocast_dispatch_keyset};
+    usc_glue::WithoutKeys autocast{c10::autocast_dispatch_keyset};
 };
 
 bool is_half(at::ScalarType t)
@@ -60,7 +59,7 @@ at::Generator cpu_generator_of(const at::Generator &own)
     Twin &twin = place->second;
     if (is_new || twin.seed != own.current_seed()) {
         twin.seed = own.current_seed();
-        twin.generator = at::detail::createCPUGenerator(twin.seed);
+        twin.generator = at::make_generator<at::CPUGeneratorImpl>(twin.seed);
     }
     return twin.generator;
 }

@@ -4,7 +4,6 @@
 #include "reroute.h"
 
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <chrono>
 
@@ -20,9 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 std::optional<c10::Event> event_now(c10::Device device)
 {
-    const c10::impl::VirtualGuardImpl guard(device.type());
     c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);
-    event.record(guard.getStream(device));
+    event.record(usc_glue::current_stream(device));
     return event;
 }
 
@@ -122,8 +120,7 @@ void run_timed(Timing &timing, const Target &target, const IValue *values,
         }
     } else if (wants_events) {
         try {
-            const c10::impl::VirtualGuardImpl guard(device.type());
-            guard.synchronizeStream(guard.getStream(device));
+            usc_glue::current_stream(device).synchronize();
         } catch (const std::exception &) { /* it knows no streams: nothing is pending */
         }
     }

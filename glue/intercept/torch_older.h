@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../older.h"
-#include "../older_kernels.h"
+#include "../torch_private.h"
 
 #include <c10/core/Event.h>
 #include <torch/csrc/api/include/torch/version.h>
@@ -20,6 +20,7 @@ namespace intercept
 {
 
 using usc_glue::dtype_names;
+using usc_glue::runs_at;
 
 /* ---- kernels of the dispatcher ---- */
 
@@ -29,34 +30,9 @@ using BoxedCall = std::function<void(const c10::OperatorHandle &, c10::DispatchK
 /** What an operator runs at a key; there has to be something. */
 inline BoxedCall kernel_at(const c10::OperatorHandle &op, c10::DispatchKey key)
 {
-    auto kernel = usc_glue::older::kernel_at(op, key, 0);
+    auto kernel = usc_glue::kernel_at(op, key);
     return [kernel](const c10::OperatorHandle &handle, c10::DispatchKeySet keys,
                     torch::jit::Stack *stack) { kernel.callBoxed(handle, keys, stack); };
-}
-
-namespace older
-{
-
-template <typename Kernel>
-auto is_of(const Kernel &kernel, const c10::KernelFunction &, const char *name, int)
-    -> decltype(kernel.debug().find(name) != std::string::npos)
-{
-    return kernel.debug().find(name) != std::string::npos;
-}
-
-template <typename Kernel>
-bool is_of(const Kernel &kernel, const c10::KernelFunction &ours, const char *, long)
-{
-    return kernel._equalsBoxedAndUnboxed(ours);
-}
-
-} // namespace older
-
-/** Whether what an operator runs at a key is `ours`, registered with that text. */
-inline bool runs_at(const c10::OperatorHandle &op, c10::DispatchKey key,
-                    const c10::KernelFunction &ours, const char *name)
-{
-    return older::is_of(usc_glue::older::kernel_at(op, key, 0), ours, name, 0);
 }
 
 /* ---- events, works ---- */

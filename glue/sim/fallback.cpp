@@ -319,7 +319,8 @@ class Call
             if (is_of_host(p.host, t)) return t;
         }
         if (stays_) return with_own_numbers(t);
-        if (t._is_zerotensor()) return launch_.device(at::zeros(t.sizes(), t.options()));
+        if (usc_glue::is_zerotensor(t))
+            return launch_.device(at::zeros(t.sizes(), t.options()));
         if (outputs_ != nullptr) return into_output(t);
         if (!faults_.any() || t.device().type() != c10::kCPU || !is_strided(t))
             return launch_.device(t);

@@ -12,7 +12,6 @@
 #include <ATen/ops/gt.h>
 #include <ATen/ops/remainder.h>
 #include <c10/core/ScalarType.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <ulpscope/dtype.h>
 
 #include <algorithm>
@@ -419,14 +418,14 @@ RoundInner::RoundInner(const usc_sim_fault *fault) : fault_(fault), outer_(activ
 {
     if (fault_ == nullptr) return;
     active = this;
-    c10::impl::tls_set_dispatch_key_included(INNER, true);
+    usc_glue::include_key(INNER, true);
 }
 
 RoundInner::~RoundInner()
 {
     if (fault_ == nullptr) return;
     active = outer_;
-    if (outer_ == nullptr) c10::impl::tls_set_dispatch_key_included(INNER, false);
+    if (outer_ == nullptr) usc_glue::include_key(INNER, false);
 }
 
 static void collect(const c10::IValue &v, std::vector<at::Tensor> &into)
@@ -458,7 +457,7 @@ void round_inner(const c10::OperatorHandle &op, DispatchKeySet keys,
     }
     op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, INNER), stack);
 
-    c10::impl::ExcludeDispatchKeyGuard plain(INNER);
+    usc_glue::WithoutKeys plain{DispatchKeySet(INNER)};
     for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); i++)
         collect((*stack)[i], made);
     if (active == nullptr) return;

@@ -3,7 +3,6 @@
 // memory and know of no faults. One of ours is put before each that a fault names; it spoils
 // what the kernel is given and what it gave. Operators from YAML see to faults themselves
 // (glue/grid/grid_ops.h). Neighbour: exports.cpp, when this is done.
-#include "../older_kernels.h"
 #include "sim_glue.h"
 
 #include <c10/util/Exception.h>
@@ -20,12 +19,12 @@ namespace
 using c10::DispatchKey;
 using c10::DispatchKeySet;
 using torch::jit::Stack;
-using usc_glue::older::kernel_at;
+using usc_glue::kernel_at;
 
 constexpr const char *OURS = "ulpscope faults";
 
 using TheirKernel =
-    decltype(kernel_at(std::declval<c10::OperatorHandle>(), DispatchKey::CPU, 0));
+    decltype(kernel_at(std::declval<c10::OperatorHandle>(), DispatchKey::CPU));
 
 void wait_for_what_is_queued(c10::DeviceIndex device)
 {
@@ -204,7 +203,7 @@ void put_faults_before(const c10::OperatorHandle &op)
     Silence silence; // torch warns that a kernel is covered
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(
-        std::make_unique<Before>(kernel_at(op, DispatchKey::PrivateUse1, 0)));
+        std::make_unique<Before>(kernel_at(op, DispatchKey::PrivateUse1)));
     static auto *all = new std::vector<c10::RegistrationHandleRAII>; // for good
     all->push_back(c10::Dispatcher::singleton().registerImpl(
         op.operator_name(), DispatchKey::PrivateUse1, std::move(kernel), {}, nullptr,

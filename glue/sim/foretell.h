@@ -9,7 +9,6 @@
 
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <memory>
 #include <mutex>
@@ -147,8 +146,7 @@ inline bool run_twin(const c10::OperatorHandle &op, c10::DispatchKey key, Stack 
 {
     try {
         const at::AutoDispatchBelowADInplaceOrView below_autograd;
-        const c10::impl::ExcludeDispatchKeyGuard no_autocast{
-            c10::autocast_dispatch_keyset};
+        const usc_glue::WithoutKeys no_autocast{c10::autocast_dispatch_keyset};
         const Kernel own = key == c10::DispatchKey::CPU ? cell_kernel(op) : nullptr;
         if (own != nullptr)
             own(&out);

@@ -4,7 +4,8 @@
 #include "sim_glue.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/EmptyTensor.h>
+#include <ATen/Context.h>
+#include <ATen/ops/from_blob.h>
 
 #include <cstring>
 
@@ -22,7 +23,7 @@ using c10::DeviceIndex;
 
 // What generators share whose states were handed on by reference (graphsafe_*).
 struct Source {
-    at::Generator cpu = at::detail::createCPUGenerator();
+    at::Generator cpu = at::make_generator<at::CPUGeneratorImpl>();
     usc_sim_random philox{c10::default_rng_seed_val, 0};
 };
 
@@ -47,7 +48,7 @@ class Generator final : public c10::GeneratorImpl
     }
     uint64_t seed() override
     {
-        const uint64_t drawn = c10::detail::getNonDeterministicRandom();
+        const uint64_t drawn = source->cpu.seed(); // as the CPU draws one
         set_current_seed(drawn);
         return drawn;
     }
@@ -82,10 +83,10 @@ class Generator final : public c10::GeneratorImpl
     c10::intrusive_ptr<c10::TensorImpl> get_state() const override
     {
         if (!using_philox) return source->cpu.unsafeGetGeneratorImpl()->get_state();
-        const at::Tensor state =
-            at::detail::empty_cpu({sizeof source->philox}, at::kByte);
-        std::memcpy(state.mutable_data_ptr(), &source->philox, sizeof source->philox);
-        return state.getIntrusivePtr();
+        // no operator makes it: nobody's mode is to see one
+        auto *bytes = new usc_sim_random(source->philox);
+        const auto drop = [](void *its) { delete static_cast<usc_sim_random *>(its); };
+        return at::from_blob(bytes, {sizeof *bytes}, drop, at::kByte).getIntrusivePtr();
     }
     void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl> &state)
     {
@@ -155,20 +156,24 @@ at::Generator cpu_generator(const at::Generator &sim_generator)
     const std::lock_guard<std::mutex> hold(g.mutex_);
     uint64_t seed = 0;
     usc_sim_random_integers(&g.source->philox, 0, &seed, 1);
-    return at::detail::createCPUGenerator(seed);
+    return at::make_generator<at::CPUGeneratorImpl>(seed);
+}
+
+static at::Generator cpu_default()
+{
+    return at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
 }
 
 LentGenerator::LentGenerator(c10::DeviceIndex device)
-    : its_(cpu_generator(default_generator(device))),
-      kept_(at::detail::getDefaultCPUGenerator().get_state())
+    : its_(cpu_generator(default_generator(device))), kept_(cpu_default().get_state())
 {
-    at::Generator host = at::detail::getDefaultCPUGenerator();
+    at::Generator host = cpu_default();
     host.set_state(its_.get_state());
 }
 
 LentGenerator::~LentGenerator()
 {
-    at::Generator host = at::detail::getDefaultCPUGenerator();
+    at::Generator host = cpu_default();
     its_.set_state(host.get_state());
     host.set_state(kept_);
 }

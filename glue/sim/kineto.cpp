@@ -2,34 +2,20 @@
 // What torch.profiler is told of the device: a span of each command, on the row of its
 // stream, with an arrow from where it was launched. Needs a torch whose Kineto takes other
 // devices in; with an older one the profiler sees the host alone.
+#include "../torch_private_device.h"
 #include "sim_glue.h"
 
 #include <ulpscope_sim/timeline.h>
 
-#if __has_include(<torch/csrc/profiler/standalone/privateuse1_profiler.h>) &&            \
-    __has_include(<kineto/libkineto.h>)
+#ifdef USC_GLUE_KNOWS_KINETO
 #define FMT_HEADER_ONLY
 #include <kineto/libkineto.h>
 #include <kineto/output_base.h>
-#include <torch/csrc/Export.h>
-#define HAS_KINETO
-
-// As that header has it, which wants Kineto's own folder among those that are searched.
-namespace torch::profiler::impl
-{
-class TORCH_API PrivateUse1ProfilerRegistry
-{
-  public:
-    static PrivateUse1ProfilerRegistry &instance();
-    void registerFactory(
-        std::function<std::unique_ptr<libkineto::IActivityProfiler>()> factory);
-};
-} // namespace torch::profiler::impl
 #endif
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-#ifdef HAS_KINETO
+#ifdef USC_GLUE_KNOWS_KINETO
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -188,8 +174,7 @@ class Profiler final : public libkineto::IActivityProfiler
 /// Says to torch's profiler that there is a device; false where it does not ask.
 EXPORT int usc_glue_sim_register_profiler()
 {
-    torch::profiler::impl::PrivateUse1ProfilerRegistry::instance().registerFactory(
-        [] { return std::make_unique<usc_sim::Profiler>(); });
+    usc_glue::register_profiler([] { return std::make_unique<usc_sim::Profiler>(); });
     return 1;
 }
 

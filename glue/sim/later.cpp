@@ -9,7 +9,6 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <ulpscope/x/aside.h>
 #include <ulpscope_sim/foretold.h>
 
@@ -190,7 +189,7 @@ std::optional<c10::DeviceIndex> common_device(const c10::FunctionSchema &schema,
             !written && usc_sim_takes_host(schema.name().c_str(), name, true);
         each_tensor(args[i], [&](const at::Tensor &t) {
             if (!t.defined() || (t.is_cpu() && t.dim() == 0 && number)) return;
-            if (!on_device(t) || !is_strided(t) || t._is_zerotensor())
+            if (!on_device(t) || !is_strided(t) || usc_glue::is_zerotensor(t))
                 fine = false;
             else if (!device)
                 device = t.device().index();
@@ -330,7 +329,7 @@ void order(usc_sim_stream behind, usc_sim_stream other)
 // host memory it does as well, of bytes that are set aside now, as hardware's driver does.
 bool copy_later(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
 {
-    if (!is_strided(from) || !is_strided(to) || from._is_zerotensor() ||
+    if (!is_strided(from) || !is_strided(to) || usc_glue::is_zerotensor(from) ||
         !(on_device(from) || on_device(to)) || usc_sim_fault_concerns(COPY))
         return false;
     const auto pinned = [](const at::Tensor &t) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a kernel gets at device memory: CPU tensors that alias it while it is open.
+#include "../torch_private_device.h"
 #include "sim_glue.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/CPUAllocator.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstring>
 
@@ -17,7 +17,7 @@ using c10::DispatchKeySet;
 // A kernel's own calls on its arguments are not the user's: no graph, no casts.
 struct Launch::Guards {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+    usc_glue::WithoutKeys no_autocast{c10::autocast_dispatch_keyset};
 };
 
 static usc_sim_access access_of(bool write)
@@ -99,13 +99,12 @@ Launch::Bound *Launch::bound_to_host(const c10::StorageImpl *host)
 
 at::Tensor make_like(const at::Tensor &t, const c10::Storage &storage, DispatchKey key)
 {
-    at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+    at::Tensor made = usc_glue::tensor_of<c10::TensorImpl>(
         c10::Storage(storage), DispatchKeySet(key), t.dtype());
     c10::TensorImpl *impl = made.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(t.sizes(), t.strides(), t.storage_offset());
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
-    if (t.is_conj()) impl->_set_conj(true);
-    if (t.is_neg()) impl->_set_neg(true);
+    usc_glue::set_lazy(impl, t.is_conj(), t.is_neg());
     return made;
 }
 

@@ -2,9 +2,9 @@
 // Tensors that are more than a view of one storage: sparse (COO and the compressed ones),
 // quantized and nested. Each is made of strided tensors, which launch.cpp carries to the
 // host and back; how it is made of them stands here, and nowhere else.
+#include "../torch_private_device.h"
 #include "sim_glue.h"
 
-#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/quantized/QTensorImpl.h>
@@ -49,9 +49,9 @@ at::SparseCsrTensorImpl *csr(const Tensor &t)
     return static_cast<at::SparseCsrTensorImpl *>(t.unsafeGetTensorImpl());
 }
 
-at::native::NestedTensorImpl *nested(const Tensor &t)
+usc_glue::NestedTensorImpl *nested(const Tensor &t)
 {
-    return static_cast<at::native::NestedTensorImpl *>(t.unsafeGetTensorImpl());
+    return static_cast<usc_glue::NestedTensorImpl *>(t.unsafeGetTensorImpl());
 }
 
 // A tensor as `t` is, of the parts that `move` makes of t's.
@@ -61,7 +61,7 @@ template <class Move> Tensor coo_like(const Tensor &t, DispatchKey key, Move mov
     const Tensor indices = move(from->indices()), values = move(from->values());
     const c10::DeviceGuard its(values.device()); // of what it is made with at first
     Tensor made =
-        at::detail::make_tensor<at::SparseTensorImpl>(DispatchKeySet(key), t.dtype());
+        usc_glue::tensor_of<at::SparseTensorImpl>(DispatchKeySet(key), t.dtype());
     coo(made)->raw_resize_(from->sparse_dim(), from->dense_dim(), t.sizes());
     coo(made)->set_indices_and_values_unsafe(indices, values);
     coo(made)->set_coalesced(from->coalesced());
@@ -75,7 +75,7 @@ template <class Move> Tensor csr_like(const Tensor &t, DispatchKey key, Move mov
                                 " needs a newer torch");
     const Tensor compressed = move(from->compressed_indices()),
                  plain = move(from->plain_indices()), values = move(from->values());
-    Tensor made = at::detail::make_tensor<at::SparseCsrTensorImpl>(
+    Tensor made = usc_glue::tensor_of<at::SparseCsrTensorImpl>(
         DispatchKeySet(key), values.device(), t.layout(), t.dtype());
     csr(made)->set_member_tensors(compressed, plain, values, t.sizes());
     return made;
@@ -83,8 +83,8 @@ template <class Move> Tensor csr_like(const Tensor &t, DispatchKey key, Move mov
 
 template <class Move> Tensor nested_like(const Tensor &t, Move move)
 {
-    at::native::NestedTensorImpl *from = nested(t);
-    return at::detail::make_tensor<at::native::NestedTensorImpl>(
+    usc_glue::NestedTensorImpl *from = nested(t);
+    return usc_glue::tensor_of<usc_glue::NestedTensorImpl>(
         move(from->get_unsafe_storage_as_tensor()), from->get_nested_sizes(),
         from->get_nested_strides(), from->get_storage_offsets());
 }
@@ -109,7 +109,7 @@ Tensor quantized_like(const Tensor &t, DispatchKey key, DispatchKey flat, Move m
 {
     at::QuantizerPtr quantizer = quantizer_like(t, move);
     const Tensor its = move(make_like(t, t.storage(), flat));
-    Tensor made = at::detail::make_tensor<at::QTensorImpl>(
+    Tensor made = usc_glue::tensor_of<at::QTensorImpl>(
         c10::Storage(its.storage()), DispatchKeySet(key), t.dtype(), quantizer);
     made.unsafeGetTensorImpl()->set_sizes_and_strides(t.sizes(), t.strides(),
                                                       t.storage_offset());

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How attention of torch becomes heads of sim/kernels_attention.c: only where its arithmetic
 // was chosen or broken; else it is torch's formula of products and softmax.
+#include "../torch_private_attention.h"
 #include "native.h"
 
-#if __has_include(<ATen/ops/_scaled_dot_product_fused_attention_overrideable.h>)
-#include <ATen/native/transformers/attention.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
+#ifdef USC_GLUE_CHOOSES_ATTENTION
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -155,8 +154,8 @@ int64_t choose(const Tensor &query, const Tensor &key, const Tensor &value,
                       dropout == 0.0 && !grouped && query.numel() > 0 &&
                       key.numel() > 0 &&
                       !(mask && mask->defined() && mask->requires_grad());
-    return static_cast<int64_t>(asked && fits ? sdp::SDPBackend::overrideable
-                                              : sdp::SDPBackend::math);
+    return asked && fits ? usc_glue::ATTENTION_OF_ITS_OWN
+                         : usc_glue::ATTENTION_BY_FORMULA;
 }
 
 } // namespace
@@ -172,7 +171,7 @@ const std::vector<NativeRow> &attention_kernels()
 
 void register_attention()
 {
-    at::native::_fused_sdp_choice_stub.set_privateuse1_dispatch_ptr(&choose);
+    usc_glue::register_attention_choice(&choose);
 }
 
 } // namespace usc_sim

@@ -198,7 +198,7 @@ class Words
         const auto optional = type->cast<c10::OptionalType>();
         const c10::TypePtr of = optional ? optional->getElementType() : type;
         const auto filled = [&](size_t width) {
-            c10::impl::GenericList made(type);
+            c10::List<c10::IValue> made(type);
             for (size_t i = 0; i < n; i++) {
                 const void *where = static_cast<const char *>(first) + i * width;
                 if (optional) std::memcpy(&where, where, sizeof where);

@@ -2,17 +2,15 @@
 // Memory, devices, streams, events and generators of the simulated accelerator, as torch
 // asks for them. What only some torch asks for stands without `override`: where torch
 // asks, it is the answer, where not, nobody calls it.
+#include "../torch_private_device.h"
 #include "sim_glue.h"
 
-#include <ATen/core/GeneratorForPrivateuseone.h>
-#include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/ScalarType.h>
 #if __has_include(<c10/core/CachingDeviceAllocator.h>)
 #include <c10/core/CachingDeviceAllocator.h>
 #define HAS_STATS
 #endif
-#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <atomic>
@@ -216,7 +214,7 @@ PinnedMemory &pinned_memory()
 
 // ---- device guard, streams, events
 
-class Guard final : public c10::impl::DeviceGuardImplInterface
+class Guard final : public usc_glue::GuardInterface
 {
   public:
     c10::DeviceType type() const override
@@ -490,10 +488,10 @@ void register_runtime()
     static Hooks *hooks = new Hooks;
     static Guard *guard = new Guard;
     c10::SetAllocator(DEVICE, allocator());
-    c10::impl::DeviceGuardImplRegistrar registrar(DEVICE, guard);
+    usc_glue::register_guard(DEVICE, guard);
     at::RegisterPrivateUse1HooksInterface(hooks);
     if (!asks_hooks<at::PrivateUse1HooksInterface>)
-        at::_GeneratorRegister older(
+        usc_glue::register_generators(
             [](DeviceIndex d) { return hooks->getNewGenerator(d); });
 }
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "../older.h"
+#include "../torch_private.h"
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>

@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operators that are about storage rather than arithmetic, and convolution, whose
 // CPU entry points are not where other operators have theirs.
+#include "../torch_private_device.h"
 #include "sim_glue.h"
 
 #include <ulpscope_sim/timeline.h>
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/ops/convolution_overrideable.h>
-#include <ATen/ops/unfold_native.h>
-#include <ATen/ops/view_as_complex_native.h>
-#include <ATen/ops/view_as_real_native.h>
-#include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -43,9 +36,8 @@ Tensor empty(IntArrayRef sizes, optional<c10::ScalarType> dtype, optional<c10::L
 {
     const c10::DeviceGuard guard(device_or_current(device));
     check_dtype(c10::dtype_or_default(dtype));
-    return at::detail::empty_generic(sizes, allocator(),
-                                     DispatchKeySet(DispatchKey::PrivateUse1),
-                                     c10::dtype_or_default(dtype), memory_format);
+    return usc_glue::empty_on(sizes, allocator(), DispatchKey::PrivateUse1,
+                              c10::dtype_or_default(dtype), memory_format);
 }
 
 Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
@@ -54,9 +46,9 @@ Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides,
 {
     const c10::DeviceGuard guard(device_or_current(device));
     check_dtype(c10::dtype_or_default(dtype));
-    return at::detail::empty_strided_generic(sizes, strides, allocator(),
-                                             DispatchKeySet(DispatchKey::PrivateUse1),
-                                             c10::dtype_or_default(dtype));
+    return usc_glue::empty_strided_on(sizes, strides, allocator(),
+                                      DispatchKey::PrivateUse1,
+                                      c10::dtype_or_default(dtype));
 }
 
 Tensor copy_from(const Tensor &from, const Tensor &to, bool non_blocking)
@@ -196,7 +188,7 @@ struct convolution_as<Tensor(const Tensor &, const Tensor &, const optional<Tens
     }
 };
 
-using convolution = convolution_as<at::_ops::convolution_overrideable::schema>;
+using convolution = convolution_as<usc_glue::convolution_signature>;
 
 } // namespace
 
@@ -204,12 +196,12 @@ void register_storage_ops(torch::Library &aten)
 {
     aten.impl("empty.memory_format", empty);
     aten.impl("empty_strided", empty_strided);
-    aten.impl("as_strided", at::native::as_strided_tensorimpl);
-    aten.impl("view", at::native::view);
-    aten.impl("_reshape_alias", at::native::_reshape_alias);
-    aten.impl("unfold", at::native::unfold);
-    aten.impl("view_as_real", at::native::view_as_real);
-    aten.impl("view_as_complex", at::native::view_as_complex);
+    aten.impl("as_strided", usc_glue::views::as_strided);
+    aten.impl("view", usc_glue::views::view);
+    aten.impl("_reshape_alias", usc_glue::views::reshape_alias);
+    aten.impl("unfold", usc_glue::views::unfold);
+    aten.impl("view_as_real", usc_glue::views::view_as_real);
+    aten.impl("view_as_complex", usc_glue::views::view_as_complex);
     aten.impl("_copy_from", copy_from);
     aten.impl("_copy_from_and_resize", copy_from_and_resize);
     aten.impl("resize_", resize_);

@@ -4,6 +4,7 @@
 // current stream has to run; wait() puts the current stream behind the call, and the host
 // waits only where launches are in step, where a time limit is given, and in barrier().
 #include "simccl.h"
+#include "../torch_private_ranks.h"
 #include "buffers.h"
 
 #include <torch/csrc/utils/pybind.h>
@@ -134,7 +135,7 @@ class SimCcl final : public c10d::Backend
         TORCH_CHECK(input.numel() * size_ == output.numel(),
                     "output tensor size must be equal to world_size times input tensor "
                     "size");
-        Call call(USC_CCL_ALL_GATHER, c10d::OpType::_ALLGATHER_BASE, 0);
+        Call call(USC_CCL_ALL_GATHER, usc_glue::ALL_GATHER_INTO_ONE, 0);
         call.from.add(input);
         call.to.add_parts(output, size_);
         return launch(std::move(call), {output});
@@ -189,7 +190,7 @@ class SimCcl final : public c10d::Backend
         check_same_dtype(output, input);
         TORCH_CHECK(output.numel() * size_ == input.numel(),
                     "input tensor must be the same size as output size times world size");
-        Call call(USC_CCL_REDUCE_SCATTER, c10d::OpType::_REDUCE_SCATTER_BASE, 0);
+        Call call(USC_CCL_REDUCE_SCATTER, usc_glue::REDUCE_SCATTER_FROM_ONE, 0);
         call.reduces(opts.reduceOp, output);
         call.from.add_parts(input, size_);
         call.to.add(output);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the phases of a DDP step began and ended, as DDP's own statistics ask of a device:
 // points in the current stream, so that nobody waits for them.
+#include "../torch_private_ranks.h"
 #include "simccl.h"
 
-#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#ifdef USC_GLUE_KNOWS_TIMERS
 
 namespace usc_simccl
 {
@@ -55,3 +56,5 @@ namespace c10d
 {
 C10_REGISTER_TYPED_CLASS(TimerRegistry, c10::kPrivateUse1, usc_simccl::SimTimer)
 } // namespace c10d
+
+#endif

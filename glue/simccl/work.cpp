@@ -3,8 +3,8 @@
 #include "../older.h"
 #include "simccl.h"
 
-#include <c10/core/Stream.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 #include <ulpscope_sim/memory.h>
 
 #include <chrono>
@@ -140,11 +140,9 @@ class OneWork final : public c10d::Work
         future_ = c10::make_intrusive<c10::ivalue::Future>(
             c10::ListType::create(c10::TensorType::get()),
             std::vector<c10::Device>{c10::Device(DEVICE, index)});
-        const c10::impl::VirtualGuardImpl guard(DEVICE);
-        const c10::Stream before = guard.exchangeStream(
+        const c10::StreamGuard theirs(
             c10::Stream(c10::Stream::UNSAFE, c10::Device(DEVICE, index), stream.id));
         future_->markCompleted(at::IValue(outputs_));
-        guard.exchangeStream(before);
     }
 
     std::shared_ptr<Progress> progress_;
@@ -198,7 +196,7 @@ void drop_job(void *ctx)
 
 int usc_sim_device()
 {
-    return c10::impl::VirtualGuardImpl(DEVICE).getDevice().index();
+    return c10::DeviceGuard(c10::Device(DEVICE)).current_device().index();
 }
 
 Job::~Job()

@@ -147,3 +147,52 @@ def test_what_drives_the_library_asserts_what_it_is_given():
     held("asserts", [p.name for p in every if careless(p.read_text())])
     assert careless("int f(int *x)\n{\n    /* assert(x) */\n    return *x;\n}\n")
     assert not careless("int f(int *x)\n{\n    assert(x != NULL);\n    return *x;\n}\n")
+
+
+# ---- torch's private names -------------------------------------------------------------
+
+# What torch says is for extensions: what torch/extension.h brings, the classes of a backend of torch.distributed, and
+# what a package of AOTInductor is compiled against.
+FOR_EXTENSIONS = (
+    r"torch/csrc/(?:api/|inductor/|Exceptions\.h|Export\.h|DynamicTypes\.h|python_headers\.h|utils/pybind\.h"
+    r"|autograd/(?:function|custom_function|python_variable|variable)\.h"
+    r"|autograd/autograd_not_implemented_fallback\.h"
+    r"|distributed/c10d/(?:Backend|ProcessGroup|Types|Work)\.hpp)"
+)
+
+
+def private_to_torch(text: str) -> set[str]:
+    """What a file of C++ names in namespaces that are torch's own business, by names that begin with an
+    underscore, and in headers of such folders."""
+    text = strip_comments(text)
+    found = {
+        path
+        for path in re.findall(r"#include <((?:ATen|c10|torch)/[^>]+)>", text)
+        if re.search(r"/(?:impl|detail|internal|native)/|_native\.h", path)
+        or (path.startswith("torch/csrc/") and not re.match(FOR_EXTENSIONS, path))
+    }
+    text = re.sub(r'"(?:\\.|[^"\\\n])*"', '""', re.sub("#include.*", "", text))
+    found |= set(re.findall(r"(?:\b\w+::)*\b(?:impl|detail|internal|native|_\w+)::\w+", text))
+    return found | set(re.findall(r"(?:\b\w+::)+_\w+|(?:\.|->)_[A-Za-z]\w*", text))
+
+
+def test_private_names_of_torch_stand_by_themselves_in_cpp():
+    every = [p for p in files("glue", ".h", ".cpp", ".cc") if not p.name.startswith("torch_private")]
+    assert len(every) > 60
+    held("torch_private_glue", [f"{p.name}: {one}" for p in every for one in private_to_torch(p.read_text())])
+    for planted, name in (
+        ("c10::impl::VirtualGuardImpl g(t);", "c10::impl::VirtualGuardImpl"),
+        ("ag::impl::try_get(x);", "ag::impl::try_get"),
+        ("at::_GeneratorRegister r(f);", "at::_GeneratorRegister"),
+        ("using S = at::_ops::add::schema;", "at::_ops"),
+        ("if (t._is_zerotensor()) p->go();", "._is_zerotensor"),
+        ("p->_set_conj(true);", "->_set_conj"),
+        ("#include <c10/core/impl/LocalDispatchKeySet.h>\n", "c10/core/impl/LocalDispatchKeySet.h"),
+        ("#include <ATen/ops/view_native.h>\n", "ATen/ops/view_native.h"),
+        ("#include <torch/csrc/jit/frontend/tracer.h>\n", "torch/csrc/jit/frontend/tracer.h"),
+    ):
+        assert any(one.startswith(name) for one in private_to_torch(planted)), planted
+    assert not private_to_torch(
+        'call("aten::_to_copy"); // c10::impl::X\nm.impl("add", f); x->impl = y_; std::vector<int> v;\n'
+        "#include <torch/csrc/autograd/function.h>\n#include <ATen/core/Tensor.h>\n"
+    )
