@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The private names of torch that the glue needs, each by a name of ours: where torch changes,
 // this file does, and its neighbours do: torch_private_device.h (what registers a device),
-// torch_private_autograd.h, torch_private_python.h, torch_private_ranks.h, each parsed by
+// torch_private_attention.h, _autograd.h, _python.h and _ranks.h, each parsed by
 // those alone who need it. What older torch has under other public names is in older.h.
 //
 // Each is asked for by feature. Of a member, an overload asks. Of what lies in a namespace,
