@@ -210,8 +210,9 @@ usc_status usc_db_create(usc_db *db, const usc_db_kind *kind, const char *path,
              (int)kind->application_id, (int)kind->version);
     usc_status st =
         open_handle(db, kind, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+    /* Nobody is to read that it is no database of ours, yet. */
     if (st == USC_OK)
-        st = usc_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; BEGIN IMMEDIATE;",
+        st = usc_db_exec(db, "PRAGMA locking_mode=EXCLUSIVE; BEGIN EXCLUSIVE;",
                          "creating", err);
     if (st == USC_OK) st = usc_db_exec(db, head, "creating", err);
     if (st == USC_OK) st = usc_db_exec(db, kind->schema, "creating", err);

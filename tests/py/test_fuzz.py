@@ -300,7 +300,8 @@ def test_two_on_one_folder_lose_nothing(trace, tmp_path):
     first = subprocess.Popen(
         ["ulpscope", "fuzz", *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    while not (tmp_path / "out" / "result.db").exists():  # then the folder is its own
+    own = tmp_path / "out" / "result.db"
+    while not own.exists() or own.stat().st_size == 0:  # then the folder is its own
         assert first.poll() is None
         time.sleep(0.01)
     first.send_signal(signal.SIGSTOP)
