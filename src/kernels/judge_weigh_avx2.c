@@ -79,12 +79,6 @@ static USC_ALWAYS_INLINE __m256d scale_of(const constants *c, const four *f)
     return _mm256_max_pd(_mm256_max_pd(f->r_size, f->s), _mm256_max_pd(f->n, c->floor));
 }
 
-static USC_ALWAYS_INLINE __m256d flagged(__m256i flags, int64_t bit)
-{
-    const __m256i mask = _mm256_set1_epi64x(bit);
-    return _mm256_castsi256_pd(_mm256_cmpeq_epi64(_mm256_and_si256(flags, mask), mask));
-}
-
 static USC_ALWAYS_INLINE four load(const constants *c, const usc_weigh_operands *o,
                                    size_t i)
 {
