@@ -323,13 +323,20 @@ def wrong_on_ranks(faults: dict[str, str]) -> dict[str, int]:
     return json.loads(next(line for line in run.stdout.splitlines() if line.startswith("{")))
 
 
+OURS = (sys.executable, "-m", "ulpscope")
+
+
+def captured(trace: Path, script: Path, *words: str, fault: str = "") -> None:
+    """A whole run of a script, with what is planted."""
+    capture = [*OURS, "capture", "--steps", "0", "-o", str(trace), "--", sys.executable, str(script), *words]
+    subprocess.run(capture, env={**os.environ, "ULPSCOPE_SIM_FAULTS": fault}, check=True, capture_output=True)
+
+
 def by_worker(kind: str, folder: Path) -> bool:
     """`ulpscope check` of a trace, for what ends or refuses a kernel."""
     run = subprocess.run(
         [
-            sys.executable,
-            "-m",
-            "ulpscope",
+            *OURS,
             "check",
             str(folder / "trace"),
             "--device",
@@ -375,18 +382,11 @@ def resumed(folder: Path, faults: tuple[str, ...]) -> list[bool]:
     script, state = folder / "resumes.py", folder / "state.pt"
     script.write_text(RESUMES)
     subprocess.run([sys.executable, str(script), "save", str(state)], check=True, capture_output=True)
-    ours = [sys.executable, "-m", "ulpscope"]
     for name, fault in {"right": "", "again": "", **{str(i): f for i, f in enumerate(faults)}}.items():
-        subprocess.run(
-            [*ours, "capture", "--steps", "0", "-o", str(folder / name), "--"]
-            + [sys.executable, str(script), "load", str(state)],
-            env={**os.environ, "ULPSCOPE_SIM_FAULTS": fault},
-            check=True,
-            capture_output=True,
-        )
+        captured(folder / name, script, "load", str(state), fault=fault)
     found = []
     for name in ("again", *map(str, range(len(faults)))):
-        run = subprocess.run([*ours, "diff", str(folder / "right"), str(folder / name)], capture_output=True, text=True)
+        run = subprocess.run([*OURS, "diff", str(folder / "right"), str(folder / name)], capture_output=True, text=True)
         if run.returncode not in (0, 1):
             sys.exit(run.stdout + run.stderr)
         found.append(run.returncode == 1)
@@ -416,19 +416,7 @@ def all_kinds() -> dict[str, tuple[str, int, int]]:
         folder = Path(name)
         script = folder / "mm.py"
         script.write_text("import torch\nfor i in range(1, 4):\n    torch.mm(torch.ones(3, 3), torch.ones(3, i))\n")
-        capture = [
-            sys.executable,
-            "-m",
-            "ulpscope",
-            "capture",
-            "--steps",
-            "0",
-            "-o",
-            str(folder / "trace"),
-            "--",
-            sys.executable,
-        ]
-        subprocess.run([*capture, str(script)], check=True, capture_output=True)
+        captured(folder / "trace", script)
         for kind in BY_CHECK_ALONE:
             found[kind] = ("`check` of a trace", int(by_worker(kind, folder)), 1)
         lost = resumed(folder, LOST)
