@@ -84,7 +84,7 @@ def use(lib: ctypes.CDLL, changed: Callable[[], None]) -> None:
 
 def _lost(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage | None:
     """Of a storage that is loaded: one that was never written, where that is planted; else none, and torch goes on."""
-    if location.partition(":")[0] != "sim" or not _lib.usc_sim_fault_storage_lost():
+    if location.partition(":")[0] != "sim" or _lib is None or not _lib.usc_sim_fault_storage_lost():
         return None
     return torch.UntypedStorage(storage.nbytes(), device=location)
 
