@@ -42,7 +42,7 @@ def options(arguments):
     p.add_argument("--dtype", nargs="*", help="f32 bf16 f16")
     p.add_argument("--variant", nargs="*", help="variants or faults; prints every verdict")
     p.add_argument("--share", type=float, default=1.0, help="share of the variants (default 1)")
-    p.add_argument("--what", default="correct faults", help="correct, faults, or both (default)")
+    p.add_argument("--what", choices=("correct", "faults", "both"), default="both", help="default: both")
     p.add_argument("--real", action="store_true", help="released kernels instead of emulated ones")
     p.add_argument("--devices", nargs="*", help="released kernels: native strided inductor jax ... (default all)")
     p.add_argument("--standards", default="", help="names, separated by spaces, or all, judged alongside")
@@ -61,7 +61,7 @@ def jobs_of(o):
         "devices": o.devices,
         "share": o.share,
         "real": o.real,
-        "what": o.what,
+        "what": "correct faults" if o.what == "both" else o.what,
         "standards": STANDARDS if o.standards == "all" else tuple(o.standards.split()),
     }
     held = {"with": (True, False), "without": (False,), "only": (True,)}[o.held]

@@ -57,11 +57,6 @@ static bool make_room(usc_case *c)
     return usc_case_load(c);
 }
 
-static uint8_t kind_of(double v)
-{
-    return isfinite(v) ? 0 : isnan(v) ? 1 : v > 0 ? 2 : 4;
-}
-
 /* What a run is off by. One that is rounded as the device is, by what that does not
  * explain. */
 static double off_by(const usc_case *c, double run, double r, bool rounded)
@@ -100,7 +95,8 @@ static bool add_run(usc_case *c)
     usc_chain_sums sums = {0};
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i];
-        a->odd[i] |= kind_of(isfinite(run[i]) ? usc_case_rounded(c, run[i]) : run[i]);
+        a->odd[i] |=
+            usc_case_odd(isfinite(run[i]) ? usc_case_rounded(c, run[i]) : run[i]);
         const double off =
             isfinite(run[i]) && isfinite(r) ? off_by(c, run[i], r, rounded) : 0;
         a->squares[i] += off * off;
@@ -165,7 +161,7 @@ static int64_t mark(usc_case *c)
         const double d = c->d[i], r = c->r[i];
         const double right = usc_case_rounded(c, r);
         const bool same = d == right || (isnan(d) && isnan(right));
-        bool within = (a->odd[i] & kind_of(d)) != 0;
+        bool within = (a->odd[i] & usc_case_odd(d)) != 0;
         if (isfinite(d) && isfinite(r))
             within =
                 usc_case_distance(c, d, r) <= limit * loss_at(c, i) && is_between(c, i);
@@ -181,12 +177,16 @@ static int64_t mark(usc_case *c)
 static double excess(usc_case *c)
 {
     struct usc_case_chain *a = &c->chain;
+    const double limit = usc_chain_limit(c->n);
     usc_chain_sums sums = {0};
     usc_chain_sample s = {.n_runs =
                               a->n_runs < USC_CHAIN_RUNS ? a->n_runs : USC_CHAIN_RUNS,
                           .room = usc_case_room(c, a->n_sample, sizeof(double)),
                           .device = usc_case_room(c, a->n_sample, sizeof(double)),
                           .loss = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .off = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .truth = usc_case_room(c, a->n_sample, sizeof(double)),
+                          .own = usc_case_room(c, a->n_sample, sizeof(double)),
                           .runs = a->sample,
                           .n = a->n_sample};
     if (c->work.failed) return 0; /* the driver tells */
@@ -194,12 +194,20 @@ static double excess(usc_case *c)
         const double d = c->d[i], r = c->r[i];
         const bool known = isfinite(d) && isfinite(r);
         usc_chain_add(&sums, known ? d - r : 0, known ? r : 0);
+        double unused = 0, own = 0;
         if (known) sums.own += usc_chain_own(r, usc_case_ulp(c, d), &sums.own_share);
         if (i % a->stride != 0) continue;
-        s.device[i / a->stride] = known ? usc_case_distance(c, d, r) : 0;
-        s.loss[i / a->stride] = known ? loss_at(c, i) : 0;
+        const int64_t at = i / a->stride;
+        s.device[at] = known ? usc_case_distance(c, d, r) : 0;
+        s.loss[at] = known ? loss_at(c, i) : 0;
+        if (known && s.device[at] <= limit * s.loss[at])
+            own = usc_chain_own(r, usc_case_ulp(c, r), &unused);
+        s.off[at] = known ? d - r : 0;
+        s.truth[at] = known ? r : 0;
+        s.own[at] = own;
     }
-    return fmax(usc_chain_spread(&s), usc_chain_drifts(&a->drift, &sums));
+    return fmax(fmax(usc_chain_spread(&s), usc_chain_leans(&s)),
+                usc_chain_drifts(&a->drift, &sums));
 }
 
 static usc_status weigh(usc_case *c)

@@ -33,6 +33,8 @@ typedef struct usc_chain_drifts_of_runs {
 typedef struct usc_chain_sample {
     double *device, *loss, *room; /* what it is off by, what runs lose, room for n */
     const float *runs;            /* what each is off by, one run behind the other */
+    double *off, *truth, *own; /* of a device: with its sign and its own rounding; R; the
+                                   * variance of that rounding. 0: it is none of these */
     int n_runs;
     int64_t n;
 } usc_chain_sample;
@@ -55,5 +57,9 @@ double usc_chain_drifts(const usc_chain_drifts_of_runs *all,
 
 /** The same of the sizes of errors, each beside what runs lose there. */
 double usc_chain_spread(const usc_chain_sample *s);
+
+/** The same of the share of the truth by which all is off, each element weighed by what
+ * it tells: a large one that loses much does not hide what all others have in common. */
+double usc_chain_leans(const usc_chain_sample *s);
 
 #endif

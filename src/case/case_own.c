@@ -11,6 +11,13 @@
 #define NOTE "rounds between its own steps, as torch's decomposition does"
 
 enum { RUNS = 4 };
+#define BEYOND                                                                           \
+    2.0 /* times fewer lie beyond the runs than runs differ in: a half, at most */
+#define SURE 5.0 /* times what independent roundings come to; as in case_factor.c: */
+#define ROUNDING 0x1p-24 /* of float32 */
+#define BASE 16.0
+#define SLOPE 0.25
+#define PRODUCTS 4.0
 
 static usc_case_stage take_step;
 
@@ -31,7 +38,7 @@ static usc_status leave(usc_case *c)
 
 /* ---- between what it may lie ---- */
 
-/* One run more; the first says how large an ulp is. */
+/* One run more. */
 static bool add_run(usc_case *c)
 {
     struct usc_case_apart *a = &c->apart;
@@ -40,7 +47,6 @@ static bool add_run(usc_case *c)
     if (first) {
         a->low = usc_case_room(c, c->n, sizeof *a->low);
         a->high = usc_case_room(c, c->n, sizeof *a->high);
-        a->ulp = usc_case_room(c, c->n, sizeof *a->ulp);
         a->odd = usc_case_room(c, c->n, 1);
     }
     if (run == NULL || c->work.failed) return false;
@@ -48,36 +54,86 @@ static bool add_run(usc_case *c)
         if (first) {
             a->low[i] = (double)INFINITY;
             a->high[i] = -(double)INFINITY;
-            a->ulp[i] = isfinite(run[i]) ? usc_case_ulp(c, run[i]) : 0;
         }
-        if (isnan(run[i])) a->odd[i] = 1;
-        a->low[i] = fmin(a->low[i], run[i]); /* of numbers */
+        a->odd[i] |= usc_case_odd(run[i]);
+        if (!isfinite(run[i])) continue;
+        a->low[i] = fmin(a->low[i], run[i]);
         a->high[i] = fmax(a->high[i], run[i]);
     }
     return true;
 }
 
-static void widen(const struct usc_case_apart *a, int64_t n)
+/* Elements that are not right and lie within one ulp of what the runs gave, between these
+ * or beyond; how many lie beyond, and where runs differ. */
+typedef struct counts {
+    int64_t n_beyond, n_wide;
+} counts;
+
+static bool is_within(const usc_case *c, int64_t i, bool next)
 {
-    for (int64_t i = 0; i < n; i++) {
-        a->low[i] -= a->ulp[i];
-        a->high[i] += a->ulp[i];
-    }
+    const struct usc_case_apart *a = &c->apart;
+    const double d = c->d[i], low = a->low[i], high = a->high[i];
+    if (!isfinite(d)) return (a->odd[i] & usc_case_odd(d)) != 0;
+    if (low > high) return false; /* no run gave a number */
+    return d >= low - (next ? usc_case_ulp(c, low) : 0) &&
+           d <= high + (next ? usc_case_ulp(c, high) : 0);
 }
 
-/* The output without the elements that its own steps explain. */
+static counts mark(usc_case *c)
+{
+    const struct usc_case_apart *a = &c->apart;
+    counts n = {0};
+    for (int64_t i = 0; i < c->n; i++) {
+        const bool same = c->d[i] == usc_case_rounded(c, c->r[i]);
+        c->marks[i] = !same && is_within(c, i, true);
+        n.n_beyond += c->marks[i] != 0 && !is_within(c, i, false);
+        n.n_wide += a->low[i] < a->high[i];
+    }
+    return n;
+}
+
+static void unmark_beyond(usc_case *c)
+{
+    for (int64_t i = 0; i < c->n; i++)
+        c->marks[i] = c->marks[i] != 0 && is_within(c, i, false);
+}
+
+/* Whether what is excused leans to one side of the middle of its sets: roundings between
+ * steps go up here and down there, whatever the steps are. */
+static bool leans(const usc_case *c)
+{
+    const struct usc_case_apart *a = &c->apart;
+    double share = 0, shares = 0, sizes = 0, mean = 0, means = 0, size = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        const double e = c->d[i] - (a->low[i] + a->high[i]) / 2, r = c->r[i];
+        if (!isfinite(r) || !isfinite(e)) continue;
+        sizes += r * r;
+        size += fabs(r);
+        if (c->marks[i] == 0) continue;
+        share += e * r;
+        shares += e * r * (e * r);
+        mean += e;
+        means += e * e;
+    }
+    const double root = sqrt(fmax(c->apart.found.judgement.fan_in, 1));
+    const double drift = (BASE + SLOPE * root) * PRODUCTS * ROUNDING;
+    return fabs(share) > SURE * sqrt(shares) + drift * sizes ||
+           fabs(mean) > SURE * sqrt(means) + drift * size;
+}
+
+/* The output without the elements that its own steps explain. Other float32 inside moves
+ * other roundings than those of the few runs, but not more than a share of them. */
 static bool put_right(usc_case *c)
 {
     struct usc_case_apart *a = &c->apart;
     a->n_free = 0;
     c->marks = usc_case_room(c, c->n, 1);
     if (c->marks == NULL || !usc_case_load(c)) return false;
-    for (int64_t i = 0; i < c->n; i++) {
-        const double d = c->d[i], right = usc_case_rounded(c, c->r[i]);
-        const bool between = d >= a->low[i] && d <= a->high[i];
-        c->marks[i] = (between || (isnan(d) && a->odd[i])) && d != right;
+    const counts n = mark(c);
+    if (BEYOND * (double)n.n_beyond > (double)n.n_wide) unmark_beyond(c);
+    if (leans(c)) return false;
+    for (int64_t i = 0; i < c->n; i++)
         a->n_free += c->marks[i];
-    }
     return a->n_free > 0 && usc_case_put_right(c, &c->device);
 }
 
@@ -97,7 +153,6 @@ static usc_status weigh(usc_case *c)
 static usc_status all_runs(usc_case *c)
 {
     if (c->apart.low == NULL) return leave(c);
-    widen(&c->apart, c->n);
     if (c->kept == NULL) return weigh(c);
     usc_case_keep_apart(c);
     return leave(c);
@@ -120,7 +175,7 @@ static usc_status take_sums(usc_case *c, usc_error *err)
     for (int64_t i = 0; i < c->n; i++) {
         a->low[i] = from[i];
         a->high[i] = to[i];
-        a->odd[i] = marked[i] != 0;
+        a->odd[i] = (uint8_t)marked[i];
     }
     return weigh(c);
 }

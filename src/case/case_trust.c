@@ -66,7 +66,7 @@ int64_t usc_case_underflows(usc_case *c, const uint8_t *among, int64_t *others)
     if (!usc_case_load(c) || c->y == NULL) return 0;
     for (int64_t i = 0; i < c->n; i++) {
         if (among != NULL && !among[i]) continue;
-        const bool lost = fabs(c->y[i]) < 0x1p-126 && fabs(c->r[i]) >= 0x1p-126;
+        const bool lost = fabs(c->y[i]) < 0x1p-126 && c->y[i] != c->r[i];
         n += lost;
         *others += !lost;
     }

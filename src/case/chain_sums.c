@@ -12,10 +12,11 @@ static const struct {
     int64_t least; /* elements */
 } quantiles[] = {{0.5, 1.2, 16}, {0.9, 1.25, 32}, {0.99, 1.5, 256}};
 
-#define DRIFT 4.5 /* times the root mean square of runs by chance, */
-#define LEANS 1.5 /* beyond so many times what one leans to that rounds to nearest */
-#define FEW 3     /* times what runs by chance lose, 4.2 times what others do, */
-#define EACH 0.5  /* and for ten times as many elements */
+#define DRIFT 4.5    /* times the root mean square of runs by chance, */
+#define LEANS 1.5    /* beyond so many times what one leans to that rounds to nearest */
+#define BASE 0x1p-18 /* beside 64 roundings of float32, which all may have in common */
+#define FEW 3        /* times what runs by chance lose, 4.2 times what others do, */
+#define EACH 0.5     /* and for ten times as many elements */
 
 double usc_chain_limit(int64_t n)
 {
@@ -101,4 +102,35 @@ double usc_chain_spread(const usc_chain_sample *s)
         if (z > 0) over = fmax(over, z / (quantiles[q].times * most[q]));
     }
     return over;
+}
+
+/* Weighed least squares of what is off on the truth: the weight of an element is one over
+ * what a run loses there, squared, and what the device's own rounding does. */
+static double leaning(const usc_chain_sample *s, const float *run, double *variance)
+{
+    double er = 0, rr = 0;
+    for (int64_t i = 0; i < s->n; i++) {
+        const double r = s->truth[i], off = run != NULL ? (double)run[i] : s->off[i];
+        const double square = s->loss[i] * s->loss[i] + s->own[i];
+        if (!(s->own[i] > 0) || !(square > 0)) continue;
+        er += off * r / square;
+        rr += r * r / square;
+    }
+    *variance = rr > 0 ? 1 / rr : 0;
+    return rr > 0 ? er / rr : 0;
+}
+
+double usc_chain_leans(const usc_chain_sample *s)
+{
+    double leans = 0, squares = 0, variance;
+    int n = 0;
+    for (int k = 0; k < s->n_runs; k++) {
+        const double share = leaning(s, s->runs + k * s->n, &variance);
+        if (k < USC_CHAIN_SURE) leans = fmax(leans, fabs(share));
+        if (k >= USC_CHAIN_SURE) squares += share * share;
+        n += k >= USC_CHAIN_SURE;
+    }
+    const double share = leaning(s, NULL, &variance);
+    const double usual = sqrt(squares / fmax(n, 1) + variance);
+    return fabs(share) / (BASE + LEANS * leans + DRIFT * usual);
 }

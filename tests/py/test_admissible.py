@@ -284,3 +284,20 @@ def test_a_tie_with_infinity_goes_there():
     x = torch.tensor([65519.0, 65520.0, -65520.0, 1.0]).repeat(50)
     assert said(lambda x: x.to(HALF), (x,), x.to(HALF)).verdict == "pass"
     assert said(lambda x: x.to(HALF), (x,), x.clamp(-65504, 65504).to(HALF)).verdict in FLAGGED
+
+
+@pytest.mark.parametrize("value, verdict", [(0.0, "pass"), (-0.0, "pass"), (1.0, "wrong"), (-1e-6, "wrong")])
+def test_what_underflows_in_truth_too_is_no_other_function(value, verdict):
+    """A product of many numbers that no float32 holds: nothing but zero is right, and nothing is unjudged."""
+    x = torch.full((125,), 0.3)
+    found = said(torch.prod, (x.bfloat16(),), torch.tensor(value).bfloat16())
+    assert found.verdict == verdict, found.sentence
+
+
+@pytest.mark.parametrize("size, factor, verdict", [([3, 4], 1, "pass"), ([3, 4], 2, "wrong"), ([6], 2, "wrong")])
+def test_what_a_resize_keeps_is_judged(size, factor, verdict):
+    x = torch.arange(12.0)
+    kept = x[: torch.Size(size).numel()].view(size) * factor
+    assert said(torch.ops.aten.resize_.default, (x.clone(), size), kept).verdict == verdict
+    grown = torch.cat([x, torch.full((3,), torch.nan)])
+    assert said(torch.ops.aten.resize_.default, (x.clone(), [15]), grown).verdict == "pass"

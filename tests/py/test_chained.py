@@ -229,6 +229,25 @@ def test_a_wrong_block_is_accused(what):
     assert judged >= 3
 
 
+def gated_layer(x, w, v):
+    return torch.nn.functional.silu(x @ w) * (x @ v)
+
+
+@pytest.mark.parametrize("dtype, share", [(torch.bfloat16, 8e-4), (torch.float16, 1e-4)])
+def test_no_share_hides_behind_large_elements(dtype, share):
+    """One share in all of a gated layer's results: its largest, which lose as much by chance, do not hide it."""
+    torch.manual_seed(3)
+    args = [t.to(dtype) for t in (torch.randn(64, 128), torch.randn(128, 96) / 11, torch.randn(128, 96) / 11)]
+    right, own = gated_layer(*(t.double() for t in args)), gated_layer(*args)
+    low = (right.float() * (1 + share)).to(dtype)
+    cut = torch.where(torch.rand(own.shape) < 0.3, torch.nextafter(own, own * 0), own)
+    for wrong in (low, cut):
+        verdict = ulpscope.judge_call(gated_layer, args, outputs=wrong, cause=False)
+        assert verdict.verdict in ("wrong", "reduced"), str(verdict)
+    for honest in (own, right.to(dtype)):
+        assert ulpscope.judge_call(gated_layer, args, outputs=honest, cause=False).verdict == "pass"
+
+
 def test_what_rounds_once_at_its_end_has_no_such_room():
     """Nothing lies between its operators in 16 bits: a kernel that rounds inside is told apart."""
     x, weight = torch.randn(32, D).bfloat16(), (torch.rand(D) + 0.5).bfloat16()

@@ -6,6 +6,7 @@ import pytest
 import torch
 from calls import make_call
 
+import ulpscope
 import ulpscope.sim as sim
 from ulpscope.executors.device import TorchDevice
 from ulpscope.session.judging import judge_call
@@ -148,3 +149,58 @@ def test_rows_of_a_large_product_have_their_own_steps(monkeypatch):
 
     device.run = run
     assert judge_call(make_call(*linear()), device, seconds=0).verdict in ("wrong", "reduced")
+
+
+# ---- what is within an ulp of each step and still wrong ----------------------------------
+
+
+def nan_mean():
+    """Its noisy runs write a mask in place: each on a copy of its own."""
+    return torch.ops.aten.nanmean.default, (randn(5, 5, 5),)
+
+
+FLAT = {
+    "layer_norm": (torch.ops.aten.layer_norm.default, (randn(100, 300), [300])),
+    "softmax": (torch.ops.aten.softmax.int, (randn(100, 30), -1)),
+    "var": (torch.ops.aten.var.dim, (randn(100, 300), [-1])),
+    "matmul": (torch.ops.aten.matmul.default, (randn(100, 30), randn(30, 60))),
+    "linear": (torch.ops.aten.linear.default, (randn(64, 128), randn(96, 128), randn(96))),
+    "cosine": (torch.ops.aten.cosine_similarity.default, (randn(148, 64), randn(148, 64) + 1, 1, 1e-8)),
+}
+
+
+def ulps_of(x, dtype):
+    return torch.ldexp(torch.ones_like(x), torch.frexp(x).exponent - (8 if dtype == torch.bfloat16 else 11))
+
+
+def off_by(right, dtype, how):
+    """The truth but for one share, its digits cut off, or one ulp to chance sides at chance places."""
+    if isinstance(how, float):
+        return right * (1 + how * (1 if dtype == torch.bfloat16 else 0.125))
+    nearest, ulp = right.to(dtype).double(), ulps_of(right, dtype)
+    if how == "cut":
+        return torch.where(nearest.abs() > right.abs(), nearest - right.sign() * ulp, nearest)
+    torch.manual_seed(5)
+    chance = torch.rand(right.shape)
+    return torch.where(chance < 0.3, nearest + (chance < 0.15).double().sub(0.5).mul(2) * ulp, nearest)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FLAT)
+def test_an_ulp_is_free_nowhere(name, dtype):
+    """Where the steps lose nothing between them (most of these) the nearest number is right, and where they do
+    what is off leans to no side."""
+    op, args = FLAT[name]
+    args = [a.to(dtype) if isinstance(a, torch.Tensor) else a for a in args]
+    right = op(*[a.double() if isinstance(a, torch.Tensor) else a for a in args])
+    for how in (0.0033, -0.0015, "cut", "chance"):
+        verdict = ulpscope.judge_call(op, args, outputs=off_by(right, dtype, how).to(dtype), cause=False)
+        assert verdict.verdict in ("wrong", "reduced"), (how, str(verdict))
+    assert ulpscope.judge_call(op, args, outputs=right.to(dtype), cause=False).verdict == "pass"
+
+
+@pytest.mark.parametrize("factor, verdict", [(1.0, "pass"), (2.0, "wrong"), (1.25, "wrong")])
+def test_a_run_without_a_number_frees_nothing(factor, verdict):
+    op, args = nan_mean()
+    found = ulpscope.judge_call(op, args, outputs=(op(*args).double() * factor).bfloat16(), cause=False)
+    assert found.verdict == verdict, str(found)

@@ -261,6 +261,20 @@ def test_planted_bug_is_caught(name):
     assert verdict.verdict == kinds.get(name, "wrong"), verdict.sentence
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("op", [F.dropout, F.alpha_dropout])
+def test_a_rounded_scale_is_no_room(op, p, dtype):
+    """torch's own kernel rounds each step to the dtype; what is an ulp beyond that is accused."""
+    torch.manual_seed(2)
+    x = torch.randn(5000).to(dtype)
+    own = op(x, p, True)
+    more = torch.nextafter(own, torch.full_like(own, torch.inf).copysign(own))
+    up = torch.where((torch.arange(5000) % 3 == 0) & (own != 0), more, own)
+    verdicts = [ulpscope.judge_call(op, (x, p, True), {}, out, cause=False).verdict for out in (own, up)]
+    assert verdicts[0] == "pass" and verdicts[1] in ("wrong", "reduced"), verdicts
+
+
 # ---- a device that can be asked twice ------------------------------------------------
 
 

@@ -441,10 +441,8 @@ UNINITIALISED = {
     "empty_strided",
     "new_empty_strided",
     "empty_permuted",
-    "resize_",
-    "resize_as_",
-    "_resize_output_",
 }
+RESIZED = {"resize_", "resize_as_", "_resize_output_"}
 
 
 @lru_cache(4096)
@@ -455,9 +453,19 @@ def base_name(op: str) -> tuple[str, str]:
 
 
 def promises_nothing(call: Call) -> bool:
-    """Whether the call promises nothing about the values it returns."""
+    """Whether the call promises nothing about the values it returns: new memory, or some of it."""
     only = call.only[0] if is_composite(call) and call.only else base_name(call.op)[1]
-    return only in UNINITIALISED
+    return only in UNINITIALISED or (only in RESIZED and _grows(call))
+
+
+def _grows(call: Call) -> bool:
+    """Whether a tensor that is resized gets elements which it had not; True where that is not told."""
+    views = list(call.views.values())
+    given = [*call.args[1:], call.kwargs.get("size")]
+    forms = [views[1].sizes] if len(views) > 1 else [g for g in given if isinstance(g, (list, tuple))]
+    if not views or not forms or not all(type(n) is int for n in forms[0]):
+        return True
+    return math.prod(forms[0]) > math.prod(views[0].sizes)
 
 
 def draws_random(call: Call) -> bool:

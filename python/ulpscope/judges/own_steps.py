@@ -67,11 +67,12 @@ def _on_host(value: Any) -> Any:
 
 
 def _run(func: Callable[..., Any], given: tuple[list[Any], dict[str, Any]], dtype: torch.dtype) -> Any:
-    """The step on copies of its arguments in a wider dtype."""
+    """The step on copies of its arguments, floats in a wider dtype: it may write them, whatever they hold."""
 
     def widened(value: Any) -> Any:
-        floats = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.to(dtype, copy=True) if floats else value
+        if not isinstance(value, torch.Tensor):
+            return value
+        return value.to(dtype if value.is_floating_point() else value.dtype, copy=True)
 
     args, kwargs = ([mapped(a, widened) for a in given[0]], {k: mapped(v, widened) for k, v in given[1].items()})
     with Widen(dtype):
