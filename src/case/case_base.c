@@ -115,11 +115,6 @@ double usc_case_rounded(const usc_case *c, double v)
     return v;
 }
 
-uint8_t usc_case_odd(double v)
-{
-    return isfinite(v) ? 0 : isnan(v) ? 1 : v > 0 ? 2 : 4;
-}
-
 double usc_case_ulp(const usc_case *c, double x)
 {
     const usc_dtype_info *info = usc_dtype_info_of(c->device.dtype);

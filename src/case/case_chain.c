@@ -7,6 +7,7 @@
 // Neighbours: case_state.h.
 #include "case/case_kept.h"
 #include "case/case_state.h"
+#include "case/case_values.h"
 
 #include <math.h>
 #include <string.h>
@@ -96,7 +97,7 @@ static bool add_run(usc_case *c)
     for (int64_t i = 0; i < c->n; i++) {
         const double r = c->r[i];
         a->odd[i] |=
-            usc_case_odd(isfinite(run[i]) ? usc_case_rounded(c, run[i]) : run[i]);
+            usc_values_odd(isfinite(run[i]) ? usc_case_rounded(c, run[i]) : run[i]);
         const double off =
             isfinite(run[i]) && isfinite(r) ? off_by(c, run[i], r, rounded) : 0;
         a->squares[i] += off * off;
@@ -161,7 +162,7 @@ static int64_t mark(usc_case *c)
         const double d = c->d[i], r = c->r[i];
         const double right = usc_case_rounded(c, r);
         const bool same = d == right || (isnan(d) && isnan(right));
-        bool within = (a->odd[i] & usc_case_odd(d)) != 0;
+        bool within = (a->odd[i] & usc_values_odd(d)) != 0;
         if (isfinite(d) && isfinite(r))
             within =
                 usc_case_distance(c, d, r) <= limit * loss_at(c, i) && is_between(c, i);

@@ -5,6 +5,7 @@
 // output has to pass. Neighbours: case_state.h.
 #include "case/case_kept.h"
 #include "case/case_state.h"
+#include "case/case_values.h"
 
 #include <math.h>
 
@@ -55,7 +56,7 @@ static bool add_run(usc_case *c)
             a->low[i] = (double)INFINITY;
             a->high[i] = -(double)INFINITY;
         }
-        a->odd[i] |= usc_case_odd(run[i]);
+        a->odd[i] |= usc_values_odd(run[i]);
         if (!isfinite(run[i])) continue;
         a->low[i] = fmin(a->low[i], run[i]);
         a->high[i] = fmax(a->high[i], run[i]);
@@ -73,7 +74,7 @@ static bool is_within(const usc_case *c, int64_t i, bool next)
 {
     const struct usc_case_apart *a = &c->apart;
     const double d = c->d[i], low = a->low[i], high = a->high[i];
-    if (!isfinite(d)) return (a->odd[i] & usc_case_odd(d)) != 0;
+    if (!isfinite(d)) return (a->odd[i] & usc_values_odd(d)) != 0;
     if (low > high) return false; /* no run gave a number */
     return d >= low - (next ? usc_case_ulp(c, low) : 0) &&
            d <= high + (next ? usc_case_ulp(c, high) : 0);

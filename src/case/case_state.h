@@ -213,7 +213,7 @@ struct usc_case {
         bool tried, weighing; /* what lies beyond the steps is judged */
         usc_finding found;    /* with them */
         double *low, *high; /* between what its runs lie */
-        uint8_t *odd; /* what else runs gave: usc_case_odd */
+        uint8_t *odd; /* what else runs gave: usc_values_odd */
         int64_t n_free;
     } apart;
     struct usc_case_whole {
@@ -320,9 +320,6 @@ bool usc_case_is_float(const usc_tensor *t);
 /** A number as the device's dtype holds it. */
 double usc_case_rounded(const usc_case *c, double v);
 
-/** What is no number: 1 NaN, 2 Inf, 4 -Inf; 0: it is one. */
-uint8_t usc_case_odd(double v);
-
 /** How far numbers of the device's dtype lie apart at `x`. */
 double usc_case_ulp(const usc_case *c, double x);
 
@@ -359,8 +356,8 @@ usc_case_stage usc_case_keep_hull;
  * false where that is not believed, or there is no memory. */
 bool usc_case_find_loss(usc_case *c, double *out);
 
-/** How many elements are zero or subnormal in float32 and another number in truth, among
- * those that are marked; *others: how many are not. NULL: among all. */
+/** How many of those marked (NULL: of all) are zero or subnormal in float32 and another
+ * number in truth; *others: how many are not. */
 int64_t usc_case_underflows(usc_case *c, const uint8_t *among, int64_t *others);
 
 /** Finds out whether float32 and float64 compute one function, once for an output, and

@@ -126,3 +126,8 @@ double usc_values_size(const double *x, const double *r, int64_t n)
     }
     return n_finite > 0 ? sqrt(sum / (double)n_finite) : 0;
 }
+
+uint8_t usc_values_odd(double v)
+{
+    return isfinite(v) ? 0 : isnan(v) ? 1 : v > 0 ? 2 : 4;
+}

@@ -49,6 +49,9 @@ bool usc_values_are_split(const float *runs, int n);
 /** Whether a few values leave no others between them: n_runs gave each more than once. */
 bool usc_values_are_stepped(const usc_values *v, int n_runs);
 
+/** What is no number: 1 NaN, 2 Inf, 4 -Inf; 0: it is one. */
+uint8_t usc_values_odd(double v);
+
 /** Whether they lie on a grid: more than a few, and one step apart or several such. */
 bool usc_values_are_on_grid(const usc_values *v);
 

@@ -119,15 +119,19 @@ static int64_t nearest(const tries *t, int64_t block)
     return at;
 }
 
-/* The least that an element of the mask makes, whatever the others are. */
-static double least_gap(const tries *t, int64_t block, int64_t bit)
+/* The elements in which two masks differ that explain a block alike: it does not tell
+ * these, whichever was drawn. One bit each. */
+static int64_t untold(const tries *t, int64_t block, double eps)
 {
-    double least = (double)INFINITY;
-    for (int64_t c = 0; c < (int64_t)1 << t->k; c++)
-        if ((c & bit) == 0)
-            least = fmin(least,
-                         length(t, block_of(t, c, block), block_of(t, c | bit, block)));
-    return least;
+    const int64_t n = (int64_t)1 << t->k;
+    int64_t bits = 0;
+    for (int64_t c = 0; c < n; c++)
+        for (int64_t other = c + 1; other < n; other++)
+            if (((c ^ other) & ~bits) != 0 &&
+                !(length(t, block_of(t, c, block), block_of(t, other, block)) >
+                  SHOWS * eps))
+                bits |= c ^ other;
+    return bits;
 }
 
 static usc_status read_tries(const usc_mask_tries *m, tries *t, usc_error *err)
@@ -159,11 +163,11 @@ usc_status usc_draw_try_masks(const usc_mask_tries *m, usc_error *err)
     const usc_float_env env = usc_float_env_enter();
     for (int64_t b = 0; b < t.n; b++) {
         take_units(&t, b);
-        const int64_t best = nearest(&t, b);
+        const int64_t best = nearest(&t, b), hidden = untold(&t, b, m->eps);
         for (int j = 0; j < t.k; j++) {
             const int64_t bit = (int64_t)1 << (t.k - 1 - j);
             m->kept[b * t.k + j] = (best & bit) == 0; /* ones come first */
-            m->shown[b * t.k + j] = least_gap(&t, b, bit) > SHOWS * m->eps;
+            m->shown[b * t.k + j] = (hidden & bit) == 0;
         }
     }
     usc_float_env_leave(env);

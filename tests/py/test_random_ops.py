@@ -275,6 +275,24 @@ def test_a_rounded_scale_is_no_room(op, p, dtype):
     assert verdicts[0] == "pass" and verdicts[1] in ("wrong", "reduced"), verdicts
 
 
+def heads(q, w, b, out, bias):
+    return F.multi_head_attention_forward(q, q, q, 4, 2, w, b, None, None, False, 0.3, out, bias, True)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_masks_that_one_output_hides_are_told_by_the_other(seed):
+    """Weights that are small or alike show in the averaged weights and not in the output, or the other way round."""
+    torch.manual_seed(seed)
+    args = [torch.randn(6, 4, 4) * 8, torch.randn(12, 4) * 2, torch.randn(12), torch.randn(4, 4), torch.randn(4)]
+    out, weights = heads(*args)
+    small = (weights < 1e-4) & (weights > 0)
+    assert small.any()
+    assert ulpscope.judge_call(heads, args, {}, (out, weights), cause=False).verdict == "pass"
+    for wrong in (weights * 1.001, torch.where(small, 2 * weights, weights)):
+        verdict = ulpscope.judge_call(heads, args, {}, (out, wrong), cause=False)
+        assert verdict.verdict in ("wrong", "reduced"), str(verdict)
+
+
 # ---- a device that can be asked twice ------------------------------------------------
 
 

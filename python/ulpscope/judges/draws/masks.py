@@ -30,7 +30,7 @@ from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference_runs import Reference
 from ..outputs import judge_outputs
-from . import sampling
+from . import mask_others, sampling
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
 MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
@@ -445,33 +445,21 @@ def judge(call: Call, answer: Answer, again: Answer | None = None) -> _core.Find
 
 def _by_rule(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:
     """Findings by the rule for floats, with the masks given."""
+    unclears = mask_others.tell(found, first, answer.outputs, _lay_out)
     operands = Operands(found.call, Timing())
     operands.reference = GivenReference(found.call, first.masks)
     operands.begin()
     outputs, counts = dict(answer.outputs), {}
-    if first.clear is not None and not bool(first.clear.all()):
-        for path, unclear in _unclear(found, first).items():
-            truth = operands.reference.truth[path]
-            if truth.shape == outputs[path].shape:
-                counts[path] = int(unclear.sum())
-                outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
+    for path, unclear in unclears.items():
+        truth = operands.reference.truth[path]
+        if truth.shape == outputs[path].shape:
+            counts[path] = int(unclear.sum())
+            outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
     findings = judge_outputs(operands, Answer(outputs, "", answer.before))
     whole = found.looked is None or len(found.looked) == len(first.clear)
     for i, finding in enumerate(findings):
         findings.excuse(i, "mask_unclear" if whole else "mask_sample", counts.get(finding.path, 0))
     return findings
-
-
-def _unclear(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
-    """Elements of each output that hang on masks that were not found."""
-    masks = [m.clone() for m in first.masks]
-    for i, places in zip_equal(found.unknown(), found.blocks.masks):
-        flat = masks[i].reshape(-1)
-        flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
-    before, after = found.run(first.masks), found.run(masks)
-    out = {path: before[path] != after[path] for path in before}
-    out[found.driver].view(-1)[found.blocks.outputs[~first.clear]] = True
-    return out
 
 
 def _unexplained(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elements of masks that the output in which they are looked for does not tell (a weight far too small, two that
+are alike), told by the other outputs of the call: by those of their blocks whose few unknowns can all be tried, then
+by runs with such an element the other way. Serves `masks`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from .masks import FoundMask, MaskSearch
+
+MOST = 96  # elements that are turned, each in a run of its own
+SECONDS = 4.0
+GAIN = 1e-6  # of one element: less tells nothing
+SEEN = 2.0**-26  # of a value: what a float32 shows
+
+
+def others_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> list[str]:
+    """Paths of the outputs that may tell masks besides."""
+    known = {found.driver, *found.seen.values()}
+    return [p for p, t in outputs.items() if found.driver and p not in known and t.is_floating_point() and t.numel()]
+
+
+def hidden_in(found: MaskSearch, first: FoundMask) -> list[tuple[int, int, int]]:
+    """(number of a mask, flat place, block) of what the output does not tell."""
+    return [
+        (i, int(place), block)
+        for i, places in zip(found.unknown(), found.blocks.masks)
+        for block, row in enumerate(places)
+        if first.clear is None or bool(first.clear[block])
+        for place in row
+        if not bool(first.shown[i].reshape(-1)[place])
+    ]
+
+
+def tell(
+    found: MaskSearch,
+    first: FoundMask,
+    outputs: dict[str, torch.Tensor],
+    lay_out: Callable[[MaskSearch, float], bool],
+) -> dict[str, torch.Tensor]:
+    """Turns the elements of `first.masks` that the driver does not tell to what the other outputs say. path -> which
+    elements hang on masks that nothing tells: of blocks that have none, and of more than can be tried."""
+    others = others_of(found, outputs)
+    hidden = hidden_in(found, first) if others else []
+    for path in others if hidden else ():
+        told = _by_blocks(found, first, outputs, path, lay_out)
+        hidden = [h for h in hidden if not bool(told[h[0]].reshape(-1)[h[1]])]
+    unclear = _of_blocks(found, first)
+    if len(hidden) > MOST:
+        for path, hang in _hang_on(found, first, hidden, others).items():
+            unclear[path] = unclear[path] | hang if path in unclear else hang
+    elif hidden:
+        _turn_to(found, first, hidden, outputs, others)
+    return unclear
+
+
+def _by_blocks(
+    found: MaskSearch,
+    first: FoundMask,
+    outputs: dict[str, torch.Tensor],
+    path: str,
+    lay_out: Callable[[MaskSearch, float], bool],
+) -> list[torch.Tensor]:
+    """Turns what the blocks of another output tell, beside what the driver tells already; which elements they do."""
+    told = [torch.zeros(s, dtype=torch.bool) for s in found.shapes]
+    search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=[], looked=None)
+    if not lay_out(search, time.perf_counter()) or search.columns is not None:
+        return told
+    got = outputs[path].double().reshape(-1)[search.blocks.outputs].nan_to_num(0, 0, 0)
+    given = torch.stack(search.given).nan_to_num(0, 0, 0)  # (combinations, blocks, equations)
+    own = torch.maximum(given.abs(), got.abs())
+    off = ((given - got).abs() / own).nan_to_num(0, 0, 0).amax(2)  # (combinations, blocks)
+    values = torch.cat([first.masks[i].reshape(-1)[m] for i, m in zip(search.unknown(), search.blocks.masks)], 1)
+    known = torch.cat([first.shown[i].reshape(-1)[m] for i, m in zip(search.unknown(), search.blocks.masks)], 1)
+    against = ((search.tried[:, None] != values) & known).any(2)
+    best = off.masked_fill(against, torch.inf).argmin(0)
+    chosen = search.tried[best]  # (blocks, unknowns)
+    at = 0
+    for i, places in zip(search.unknown(), search.blocks.masks):
+        part = slice(at, at + places.shape[1])
+        at += places.shape[1]
+        first.masks[i].reshape(-1)[places.reshape(-1)] = chosen[:, part].reshape(-1)
+        told[i].view(-1)[places.reshape(-1)] = True
+    return told
+
+
+def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
+    if first.clear is None or bool(first.clear.all()):
+        return {}
+    masks = [m.clone() for m in first.masks]
+    for i, places in zip(found.unknown(), found.blocks.masks):
+        flat = masks[i].reshape(-1)
+        flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
+    before, after = found.run(first.masks), found.run(masks)
+    out = {path: before[path] != after[path] for path in before}
+    out[found.driver].view(-1)[found.blocks.outputs[~first.clear]] = True
+    return out
+
+
+def _turn_to(
+    found: MaskSearch,
+    first: FoundMask,
+    hidden: list[tuple[int, int, int]],
+    outputs: dict[str, torch.Tensor],
+    others: list[str],
+) -> None:
+    end = time.perf_counter() + SECONDS
+    pairs = [(a, b) for n, a in enumerate(hidden) for b in hidden[n + 1 :] if a[2] == b[2]]
+    best = _error(found, first.masks, outputs, others)
+    for move in [*((h,) for h in hidden), *pairs]:
+        if best == 0 or time.perf_counter() > end:
+            break
+        if len(move) == 2 and _at(first, move[0]) == _at(first, move[1]):
+            continue
+        _turn(first, move)
+        error = _error(found, first.masks, outputs, others)
+        if error < best - GAIN:
+            best = error
+        else:
+            _turn(first, move)
+
+
+def _at(first: FoundMask, place: tuple[int, int, int]) -> float:
+    return float(first.masks[place[0]].reshape(-1)[place[1]])
+
+
+def _turn(first: FoundMask, move: tuple[tuple[int, int, int], ...]) -> None:
+    for i, place, _ in move:
+        flat = first.masks[i].reshape(-1)
+        flat[place] = 1 - flat[place]
+
+
+def _error(
+    found: MaskSearch, masks: list[torch.Tensor], outputs: dict[str, torch.Tensor], others: list[str]
+) -> float:
+    """How far the outputs are off: of the others by element, each at most 1; of the driver beside its largest."""
+    given, total = found.run(masks), 0.0
+    for path in (found.driver, *others):
+        want, got = given[path].double(), outputs[path].double()
+        if want.shape != got.shape:
+            continue
+        own = want.abs() if path != found.driver else want.abs().max().expand(want.shape)
+        off = ((want - got).abs() / torch.maximum(own, got.abs())).nan_to_num(0, 0, 0).clamp(max=1)
+        total += float(off.where(off > SEEN * 64, torch.zeros_like(off)).sum())
+    return total
+
+
+def _hang_on(
+    found: MaskSearch, first: FoundMask, hidden: list[tuple[int, int, int]], others: list[str]
+) -> dict[str, torch.Tensor]:
+    before = found.run(first.masks)
+    _turn(first, tuple(hidden))
+    after = found.run(first.masks)
+    _turn(first, tuple(hidden))
+    return {p: (before[p] - after[p]).abs() > SEEN * torch.maximum(before[p].abs(), after[p].abs()) for p in others}
