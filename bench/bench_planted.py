@@ -35,7 +35,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 BITS = {torch.float64: 53, torch.float32: 24, torch.bfloat16: 8, torch.float16: 11}
 FEWEST = 64  # elements of a result of which a share can be told
 SAMPLES = 2  # of each operator, the largest
-REFUSED = (RuntimeError, TypeError, ValueError, NotImplementedError)
+REFUSED = (AssertionError, RuntimeError, TypeError, ValueError, NotImplementedError)
 FREE = ("empty", "new_empty")  # give memory that nobody wrote
 
 

@@ -301,3 +301,14 @@ def test_what_a_resize_keeps_is_judged(size, factor, verdict):
     assert said(torch.ops.aten.resize_.default, (x.clone(), size), kept).verdict == verdict
     grown = torch.cat([x, torch.full((3,), torch.nan)])
     assert said(torch.ops.aten.resize_.default, (x.clone(), [15]), grown).verdict == "pass"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vectors_of_svd_turn_as_columns(seed):
+    """`torch.svd` gives V where the operator below it gives its adjoint."""
+    torch.manual_seed(seed)
+    x = torch.randn(3, 5, 5)
+    u, s, v = torch.svd(x)
+    sides = torch.tensor([1.0, -1, 1, -1, -1])
+    for out, verdict in (((u, s, v), "pass"), ((u * sides, s, v * sides), "pass"), ((u * sides, s, v), "wrong")):
+        assert said(torch.svd, (x,), out).verdict == verdict

@@ -10,7 +10,7 @@ import torch
 
 from .. import _core
 from .arguments import Arguments
-from .gauges import GAUGES
+from .gauges import gauged_as
 from .indices import name_of_one, operator_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def freedom_of(call: Call) -> dict[str, Any]:
     if name in UNSORTED:
         arguments = operator_of(call)[1]
         return {} if arguments.get("sorted", True) else _order(name, arguments)
-    if name not in GAUGES or not call.views:
+    name = gauged_as(call)
+    if not name or not call.views:
         return {}
     view = next(iter(call.views.values()))
     if len(view.sizes) < 2 or not (view.dtype.is_floating_point or view.dtype.is_complex):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .indices import name_of_one
+from .replay import base_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,14 @@ GAUGES = {
 }
 
 
+def gauged_as(call: Call) -> str:
+    """The decomposition whose results a call gives as they are; "" where it is none. `torch.svd` is one of its own,
+    which turns what it was made of."""
+    own = base_name(call.op)[1] if not hasattr(call.function, "__code__") else ""  # somebody's may be named so, too
+    name = own if own in GAUGES else name_of_one(call)
+    return name if name in GAUGES else ""
+
+
 def in_gauge_of(
     call: Call, outputs: dict[str, torch.Tensor], truth: dict[str, torch.Tensor] | None
 ) -> dict[str, torch.Tensor]:
@@ -51,7 +60,7 @@ def in_gauge_of(
     decomposition leaves free; as they are where it is none, or where they cannot be."""
     if not truth or not call.views:
         return outputs
-    gauge = GAUGES.get(name_of_one(call))
+    gauge = GAUGES.get(gauged_as(call))
     if gauge is None:
         return outputs
     view = next(iter(call.views.values()))
@@ -199,7 +208,7 @@ def _better(turned: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
 def with_noise(call: Call, outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The outputs of a run with a rounding of its length on each element of a vector, and of the largest value
     on each value: so far, and no element better, is what algorithms promise (Weyl; Davis and Kahan)."""
-    gauge = GAUGES.get(name_of_one(call)) if call.views else None
+    gauge = GAUGES.get(gauged_as(call)) if call.views else None
     if gauge is None:
         return outputs
     dims, out = len(next(iter(call.views.values())).sizes), dict(outputs)
