@@ -223,6 +223,25 @@ def a_wide_normal(d):
     return Wrong(torch.randn_like, (d.normal(64, 64),), 1.1 * d.normal(64, 64))
 
 
+def _kept_in_bfloat16(d, scale):
+    """(x, what dropout keeps of it, which) as torch's kernel gives it, of a scale in bfloat16."""
+    x, mask = d.normal(64, 64).bfloat16(), d.even(64, 64) >= 0.1
+    return x, x * torch.tensor(scale).bfloat16() * mask, mask
+
+
+@aims_at("rounded_scale")
+def an_ulp_beyond_a_rounded_scale(d):
+    x, out, mask = _kept_in_bfloat16(d, 1 / 0.9)
+    more = torch.nextafter(out, torch.full_like(out, torch.inf).copysign(out))
+    return Wrong(F.dropout, (x, 0.1), torch.where(mask & (d.even(64, 64) < 0.3), more, out))
+
+
+@aims_at("rounded_scale")
+def a_scale_of_the_next_number(d):
+    x, out, _ = _kept_in_bfloat16(d, 1 / 0.9 + 2.0**-7)
+    return Wrong(F.dropout, (x, 0.1), out)
+
+
 @aims_at("law")
 def a_lane_that_never_drops(d):
     x, mask = d.normal(512, 32), d.even(512, 32) >= 0.2
