@@ -293,6 +293,20 @@ def test_masks_that_one_output_hides_are_told_by_the_other(seed):
         assert verdict.verdict in ("wrong", "reduced"), str(verdict)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masks_between_operators_that_round(dtype):
+    """Attention with dropout in 16 bits: held to what the roundings between its operators cost, with its masks."""
+    torch.manual_seed(0)
+    args = [torch.randn(6, 4, 4), torch.randn(12, 4) / 2, torch.randn(12), torch.randn(4, 4) / 2, torch.randn(4)]
+    args = [t.to(dtype) for t in args]
+    out, weights = heads(*args)
+    assert ulpscope.judge_call(heads, args, {}, (out, weights), cause=False).verdict == "pass"
+    stale = torch.cat([out[:1], out[:1], out[2:]])
+    for wrong in ((stale, weights), (out, (weights.double() * 1.05).to(dtype))):
+        verdict = ulpscope.judge_call(heads, args, {}, wrong, cause=False)
+        assert verdict.verdict in ("wrong", "reduced"), str(verdict)
+
+
 # ---- a device that can be asked twice ------------------------------------------------
 
 

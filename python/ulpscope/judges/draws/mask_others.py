@@ -17,8 +17,24 @@ if TYPE_CHECKING:
 
 MOST = 96  # elements that are turned, each in a run of its own
 SECONDS = 4.0
+RUNS = 8  # of hidden elements drawn anew
 GAIN = 1e-6  # of one element: less tells nothing
 SEEN = 2.0**-26  # of a value: what a float32 shows
+ROUNDED = 8.0  # roundings of an output, which no mask explains
+
+
+class Itself:
+    """No reading beside the call's own: with masks given what it rounds between its operators may be asked."""
+
+    def unread(self) -> None:
+        return None
+
+    unwritten = unread
+
+    def reading(self, k: int) -> None:
+        return None
+
+    own_step = reading
 
 
 def others_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> list[str]:
@@ -54,7 +70,7 @@ def tell(
         hidden = [h for h in hidden if not bool(told[h[0]].reshape(-1)[h[1]])]
     unclear = _of_blocks(found, first)
     if len(hidden) > MOST:
-        for path, hang in _hang_on(found, first, hidden, others).items():
+        for path, hang in _hang_on(found, first, outputs, hidden, others).items():
             unclear[path] = unclear[path] | hang if path in unclear else hang
     elif hidden:
         _turn_to(found, first, hidden, outputs, others)
@@ -115,13 +131,13 @@ def _turn_to(
     pairs = [(a, b) for n, a in enumerate(hidden) for b in hidden[n + 1 :] if a[2] == b[2]]
     best = _error(found, first.masks, outputs, others)
     for move in [*((h,) for h in hidden), *pairs]:
-        if best == 0 or time.perf_counter() > end:
+        if sum(best) == 0 or time.perf_counter() > end:
             break
         if len(move) == 2 and _at(first, move[0]) == _at(first, move[1]):
             continue
         _turn(first, move)
         error = _error(found, first.masks, outputs, others)
-        if error < best - GAIN:
+        if error[0] <= best[0] + GAIN and sum(error) < sum(best) - GAIN:
             best = error
         else:
             _turn(first, move)
@@ -139,24 +155,42 @@ def _turn(first: FoundMask, move: tuple[tuple[int, int, int], ...]) -> None:
 
 def _error(
     found: MaskSearch, masks: list[torch.Tensor], outputs: dict[str, torch.Tensor], others: list[str]
-) -> float:
-    """How far the outputs are off: of the others by element, each at most 1; of the driver beside its largest."""
-    given, total = found.run(masks), 0.0
+) -> tuple[float, float]:
+    """How far the driver and the others are off, by element: each at most 1, and by no more than a few roundings
+    nothing."""
+    given, totals = found.run(masks), [0.0, 0.0]
     for path in (found.driver, *others):
         want, got = given[path].double(), outputs[path].double()
         if want.shape != got.shape:
             continue
-        own = want.abs() if path != found.driver else want.abs().max().expand(want.shape)
-        off = ((want - got).abs() / torch.maximum(own, got.abs())).nan_to_num(0, 0, 0).clamp(max=1)
-        total += float(off.where(off > SEEN * 64, torch.zeros_like(off)).sum())
-    return total
+        off = ((want - got).abs() / torch.maximum(want.abs(), got.abs())).nan_to_num(0, 0, 0).clamp(max=1)
+        rounded = ROUNDED * torch.finfo(outputs[path].dtype).eps
+        totals[path != found.driver] += float(off.where(off > rounded, torch.zeros_like(off)).sum())
+    return totals[0], totals[1]
 
 
 def _hang_on(
-    found: MaskSearch, first: FoundMask, hidden: list[tuple[int, int, int]], others: list[str]
+    found: MaskSearch,
+    first: FoundMask,
+    outputs: dict[str, torch.Tensor],
+    hidden: list[tuple[int, int, int]],
+    others: list[str],
 ) -> dict[str, torch.Tensor]:
-    before = found.run(first.masks)
-    _turn(first, tuple(hidden))
-    after = found.run(first.masks)
-    _turn(first, tuple(hidden))
-    return {p: (before[p] - after[p]).abs() > SEEN * torch.maximum(before[p].abs(), after[p].abs()) for p in others}
+    """Elements of the others that lie among what runs give in which the hidden elements are drawn anew, wider by as
+    much to each side: not one beyond."""
+    masks = [m.clone() for m in first.masks]
+    runs = [found.run(masks)]
+    for _ in range(RUNS):
+        drawn = found.honest()
+        for i, place, _block in hidden:
+            masks[i].reshape(-1)[place] = drawn[i].reshape(-1)[place]
+        runs.append(found.run(masks))
+    out = {}
+    for path in others:
+        each = torch.stack([r[path].double() for r in runs])
+        low, high = each.amin(0), each.amax(0)
+        wide, got = high - low, outputs[path].double()
+        moved = wide > SEEN * torch.maximum(low.abs(), high.abs())
+        if moved.shape == got.shape:
+            out[path] = moved & (got >= low - wide) & (got <= high + wide)
+    return out
