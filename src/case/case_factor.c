@@ -4,6 +4,7 @@
 // formula (an epsilon, one of n, a constant), however small the share is beside what the
 // limits of single elements allow. Neighbours: case_state.h.
 #include "base/number.h"
+#include "case/case_shares.h"
 #include "case/case_state.h"
 #include "judge/slopes.h"
 
@@ -11,10 +12,9 @@
 #include <string.h>
 
 #define ROUNDING 0x1p-24 /* of float32 */
-#define BASE 16.0        /* roundings that all rows may have in common: two functions, */
-#define STEADY 5.0 /* the same where nothing is added, and no constant's rounding grows */
-#define SLOPE 0.25 /* and what an accumulator drifts, times the root of the fan-in */
-#define PRODUCTS 4.0    /* times as much where tensor cores may cut off every sum */
+/* Roundings that all rows may have in common where nothing is added, and no constant's
+ * rounding grows. */
+#define STEADY 5.0
 #define EXPLAINED 0.5   /* of the squared errors, at the least */
 #define SURE 6.0        /* times its uncertainty */
 #define JUMPS 0x1p-8    /* of an element: no rounding, and nothing to do with a factor */
@@ -206,7 +206,7 @@ static int64_t count_off(const usc_case *c, const grouping *g, double more, doub
  * size. */
 static bool is_times(const usc_case *c, const grouping *g, double more)
 {
-    const double reach = fmax(FITS * fabs(more), BASE / 4 * ROUNDING);
+    const double reach = fmax(FITS * fabs(more), USC_SHARED_BASE / 4 * ROUNDING);
     int64_t n = 0;
     double least = (double)INFINITY, most = 0;
     for (int64_t i = 0; i < c->n; i++) {
@@ -225,7 +225,7 @@ static bool is_times(const usc_case *c, const grouping *g, double more)
 static double whole_factor(const usc_case *c, const grouping *g)
 {
     const double more = least_squares(c, g);
-    return fabs(more) >= BASE * ROUNDING && is_times(c, g, more) ? more : 0;
+    return fabs(more) >= USC_SHARED_BASE * ROUNDING && is_times(c, g, more) ? more : 0;
 }
 
 /* ---- beside no bias, or beside one along an axis ---- */
@@ -261,7 +261,7 @@ static double shared_factor(usc_case *c, bool reduced)
 static double base_of(const usc_case *c)
 {
     const bool steady = c->o.alone >= USC_ALONE_STEADY && c->device.dtype == USC_F32;
-    return steady ? STEADY : BASE;
+    return steady ? STEADY : USC_SHARED_BASE;
 }
 
 static void accuse(usc_case *c, double more)
@@ -349,9 +349,8 @@ static usc_status weigh(usc_case *c)
     c->d = NULL;                          /* that of a look may be put right */
     if (!usc_case_load(c)) return USC_OK; /* the driver tells */
     const bool reduced = c->f.verdict == USC_VERDICT_REDUCED;
-    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double most =
-        (base_of(c) + SLOPE * root) * (c->o.products ? PRODUCTS : 1) * ROUNDING;
+    const double most = usc_shared_drift(base_of(c), c->f.judgement.fan_in) *
+                        (c->o.products ? USC_CUT_OFF : 1);
     c->factor = shared_factor(c, reduced);
     if (!reduced && fabs(c->factor) > most)
         return usc_case_ask(c, USC_WANT_ADDED, 0, take_added);

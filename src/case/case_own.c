@@ -4,6 +4,7 @@
 // correctly rounded, say between what an element may lie; without what lies there the
 // output has to pass. Neighbours: case_state.h.
 #include "case/case_kept.h"
+#include "case/case_shares.h"
 #include "case/case_state.h"
 #include "case/case_values.h"
 
@@ -11,14 +12,9 @@
 
 #define NOTE "rounds between its own steps, as torch's decomposition does"
 
+#define BEYOND 2.0 /* times fewer lie beyond the runs than these differ in, at the most */
+#define SURE 5.0   /* times what independent roundings come to */
 enum { RUNS = 4 };
-#define BEYOND                                                                           \
-    2.0 /* times fewer lie beyond the runs than runs differ in: a half, at most */
-#define SURE 5.0 /* times what independent roundings come to; as in case_factor.c: */
-#define ROUNDING 0x1p-24 /* of float32 */
-#define BASE 16.0
-#define SLOPE 0.25
-#define PRODUCTS 4.0
 
 static usc_case_stage take_step;
 
@@ -116,8 +112,8 @@ static bool leans(const usc_case *c)
         mean += e;
         means += e * e;
     }
-    const double root = sqrt(fmax(c->apart.found.judgement.fan_in, 1));
-    const double drift = (BASE + SLOPE * root) * PRODUCTS * ROUNDING;
+    const double drift =
+        usc_shared_drift(USC_SHARED_BASE, a->found.judgement.fan_in) * USC_CUT_OFF;
     return fabs(share) > SURE * sqrt(shares) + drift * sizes ||
            fabs(mean) > SURE * sqrt(means) + drift * size;
 }

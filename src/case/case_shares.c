@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What elements have in common: one share by which a row, or all of it, is off. Rounding has
-// none, but for what runs of float32 have. Neighbour: case_lost.c, which asks.
+// none, but for what runs of float32 have. Neighbours: case_lost.c, which asks;
+// case_factor.c and case_own.c, which know what may drift.
 #include "case/case_shares.h"
 
 #include <math.h>
@@ -8,13 +9,15 @@
 #define ROUNDING 0x1p-24 /* of float32 */
 #define SHARE 0.25       /* of rows: so many at the least */
 #define EXPLAINED 0.5    /* of the squared errors, by one share in all of them */
-
-/* A factor that a row has in common: as in case_factor.c, */
-#define BASE 16.0
-#define SLOPE 0.25
-#define MOST_SHARED 8.0 /* and so many times what runs have in common */
+#define SLOPE 0.25       /* what an accumulator drifts, times the root of the fan-in */
+#define MOST_SHARED 8.0  /* times what runs have in common: so much a row may */
 enum { FEWEST = 8, FEWEST_ROWS = 3 };
 enum { N_SHARES = 2 }; /* of all elements that are kept, before those of rows */
+
+double usc_shared_drift(double base, double fan_in)
+{
+    return (base + SLOPE * sqrt(fmax(fan_in, 1))) * ROUNDING;
+}
 
 static int64_t width_of(const usc_case *c)
 {
@@ -78,8 +81,7 @@ void usc_shares_add(usc_case *c, const double *run)
 double usc_shares_rows(const usc_case *c)
 {
     if (c->lost.rows == NULL) return 0;
-    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double least = (BASE + SLOPE * root) * ROUNDING;
+    const double least = usc_shared_drift(USC_SHARED_BASE, c->f.judgement.fan_in);
     const int64_t n = c->n / width_of(c);
     int64_t n_more = 0;
     double sum = 0;
@@ -97,8 +99,7 @@ double usc_shares_all(const usc_case *c, double times)
 {
     if (!(c->lost.shares >= 0)) return 0; /* nothing is kept of them */
     double explained;
-    const double root = sqrt(fmax(c->f.judgement.fan_in, 1));
-    const double least = (BASE + SLOPE * root) * ROUNDING;
+    const double least = usc_shared_drift(USC_SHARED_BASE, c->f.judgement.fan_in);
     const double runs = sqrt(c->lost.shares / c->lost.n_runs);
     const double share = usc_share_of_all(c, c->d, &explained);
     const double cut = MOST_CUT * c->lost.share_cut;

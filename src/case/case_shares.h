@@ -8,6 +8,16 @@
 /** Times what is cut off by the coarsest units: so much may all elements share by it. */
 #define MOST_CUT 1.5
 
+/** Roundings that all elements may have in common: two functions. */
+#define USC_SHARED_BASE 16.0
+
+/** Times as much where tensor cores may cut off every sum. */
+#define USC_CUT_OFF 4.0
+
+/** The share of itself by which all of a result may be off in float32: so many roundings,
+ * and what an accumulator drifts in sums of `fan_in` terms. */
+double usc_shared_drift(double base, double fan_in);
+
 /** How many rows are looked at; 0: it has none. How many shares a pack keeps. */
 int64_t usc_shares_n_rows(const usc_case *c);
 int64_t usc_shares_n(const usc_case *c);
