@@ -101,6 +101,20 @@ class Readings:
         return operands
 
 
+class NoOthers(Readings):
+    """None beside the call's own, where these are given what others know nothing of: masks. What it rounds between
+    its operators may be asked all the same."""
+
+    def unread(self) -> None:
+        return None
+
+    def unwritten(self) -> None:
+        return None
+
+    def reading(self, k: int) -> None:
+        return None
+
+
 def _or_raise(
     made: tuple[str, Operands | Exception, dict[str, torch.Tensor]] | None,
 ) -> tuple[str, Operands, dict[str, torch.Tensor]] | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
+
+from ...calls.older import zip_equal
 
 if TYPE_CHECKING:
     from .masks import FoundMask, MaskSearch
@@ -23,36 +25,30 @@ SEEN = 2.0**-26  # of a value: what a float32 shows
 ROUNDED = 8.0  # roundings of an output, which no mask explains
 
 
-class Itself:
-    """No reading beside the call's own: with masks given what it rounds between its operators may be asked."""
-
-    def unread(self) -> None:
-        return None
-
-    unwritten = unread
-
-    def reading(self, k: int) -> None:
-        return None
-
-    own_step = reading
-
-
 def others_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> list[str]:
     """Paths of the outputs that may tell masks besides."""
     known = {found.driver, *found.seen.values()}
     return [p for p, t in outputs.items() if found.driver and p not in known and t.is_floating_point() and t.numel()]
 
 
-def hidden_in(found: MaskSearch, first: FoundMask) -> list[tuple[int, int, int]]:
-    """(number of a mask, flat place, block) of what the output does not tell."""
-    return [
-        (i, int(place), block)
-        for i, places in zip(found.unknown(), found.blocks.masks)
-        for block, row in enumerate(places)
-        if first.clear is None or bool(first.clear[block])
-        for place in row
-        if not bool(first.shown[i].reshape(-1)[place])
-    ]
+@dataclass
+class Hidden:
+    """Elements that the output does not tell, of one mask: their flat places, and the block of each."""
+
+    mask: int
+    places: torch.Tensor
+    blocks: torch.Tensor
+
+
+def hidden_in(found: MaskSearch, first: FoundMask) -> list[Hidden]:
+    """What the output does not tell, by mask."""
+    out = []
+    for i, places in zip_equal(found.unknown(), found.blocks.masks):
+        hidden = ~first.shown[i].reshape(-1)[places]  # (blocks, elements)
+        if first.clear is not None:
+            hidden &= first.clear[:, None]
+        out.append(Hidden(i, places[hidden], hidden.nonzero()[:, 0]))
+    return out
 
 
 def tell(
@@ -65,14 +61,14 @@ def tell(
     elements hang on masks that nothing tells: of blocks that have none, and of more than can be tried."""
     others = others_of(found, outputs)
     hidden = hidden_in(found, first) if others else []
-    for path in others if hidden else ():
-        told = _by_blocks(found, first, outputs, path, lay_out)
-        hidden = [h for h in hidden if not bool(told[h[0]].reshape(-1)[h[1]])]
+    n_hidden = sum(len(h.places) for h in hidden)
+    if n_hidden and any(_by_blocks(found, first, outputs[path], path, lay_out) for path in others):
+        n_hidden = 0
     unclear = _of_blocks(found, first)
-    if len(hidden) > MOST:
+    if n_hidden > MOST:
         for path, hang in _hang_on(found, first, outputs, hidden, others).items():
             unclear[path] = unclear[path] | hang if path in unclear else hang
-    elif hidden:
+    elif n_hidden:
         _turn_to(found, first, hidden, outputs, others)
     return unclear
 
@@ -80,38 +76,40 @@ def tell(
 def _by_blocks(
     found: MaskSearch,
     first: FoundMask,
-    outputs: dict[str, torch.Tensor],
+    output: torch.Tensor,
     path: str,
     lay_out: Callable[[MaskSearch, float], bool],
-) -> list[torch.Tensor]:
-    """Turns what the blocks of another output tell, beside what the driver tells already; which elements they do."""
-    told = [torch.zeros(s, dtype=torch.bool) for s in found.shapes]
+) -> bool:
+    """Turns all elements to what the blocks of another output say, beside what the driver tells already; False where
+    these have too many unknowns."""
     search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=[], looked=None)
     if not lay_out(search, time.perf_counter()) or search.columns is not None:
-        return told
-    got = outputs[path].double().reshape(-1)[search.blocks.outputs].nan_to_num(0, 0, 0)
+        return False
+    got = output.double().reshape(-1)[search.blocks.outputs].nan_to_num(0, 0, 0)
     given = torch.stack(search.given).nan_to_num(0, 0, 0)  # (combinations, blocks, equations)
-    own = torch.maximum(given.abs(), got.abs())
-    off = ((given - got).abs() / own).nan_to_num(0, 0, 0).amax(2)  # (combinations, blocks)
-    values = torch.cat([first.masks[i].reshape(-1)[m] for i, m in zip(search.unknown(), search.blocks.masks)], 1)
-    known = torch.cat([first.shown[i].reshape(-1)[m] for i, m in zip(search.unknown(), search.blocks.masks)], 1)
+    off = _apart(given, got).amax(2)  # (combinations, blocks)
+    values, known = (
+        torch.cat([of[i].reshape(-1)[m] for i, m in zip_equal(search.unknown(), search.blocks.masks)], 1)
+        for of in (first.masks, first.shown)
+    )
     against = ((search.tried[:, None] != values) & known).any(2)
-    best = off.masked_fill(against, torch.inf).argmin(0)
-    chosen = search.tried[best]  # (blocks, unknowns)
-    at = 0
-    for i, places in zip(search.unknown(), search.blocks.masks):
-        part = slice(at, at + places.shape[1])
-        at += places.shape[1]
-        first.masks[i].reshape(-1)[places.reshape(-1)] = chosen[:, part].reshape(-1)
-        told[i].view(-1)[places.reshape(-1)] = True
-    return told
+    told = search.blocks.spread(search, search.tried[off.masked_fill(against, torch.inf).argmin(0)])
+    for i in search.unknown():
+        first.masks[i] = told[i]
+    return True
+
+
+def _apart(want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
+    """How far two numbers lie apart, of the larger one; 0 where one is none."""
+    return ((want - got).abs() / torch.maximum(want.abs(), got.abs())).nan_to_num(0, 0, 0)
 
 
 def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
+    """Elements of each output that hang on blocks whose masks were not found."""
     if first.clear is None or bool(first.clear.all()):
         return {}
     masks = [m.clone() for m in first.masks]
-    for i, places in zip(found.unknown(), found.blocks.masks):
+    for i, places in zip_equal(found.unknown(), found.blocks.masks):
         flat = masks[i].reshape(-1)
         flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
     before, after = found.run(first.masks), found.run(masks)
@@ -123,14 +121,15 @@ def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
 def _turn_to(
     found: MaskSearch,
     first: FoundMask,
-    hidden: list[tuple[int, int, int]],
+    hidden: list[Hidden],
     outputs: dict[str, torch.Tensor],
     others: list[str],
 ) -> None:
     end = time.perf_counter() + SECONDS
-    pairs = [(a, b) for n, a in enumerate(hidden) for b in hidden[n + 1 :] if a[2] == b[2]]
+    each = [(h.mask, *at) for h in hidden for at in zip_equal(h.places.tolist(), h.blocks.tolist())]
+    pairs = [(a, b) for n, a in enumerate(each) for b in each[n + 1 :] if a[2] == b[2]]
     best = _error(found, first.masks, outputs, others)
-    for move in [*((h,) for h in hidden), *pairs]:
+    for move in [*((one,) for one in each), *pairs]:
         if sum(best) == 0 or time.perf_counter() > end:
             break
         if len(move) == 2 and _at(first, move[0]) == _at(first, move[1]):
@@ -163,7 +162,7 @@ def _error(
         want, got = given[path].double(), outputs[path].double()
         if want.shape != got.shape:
             continue
-        off = ((want - got).abs() / torch.maximum(want.abs(), got.abs())).nan_to_num(0, 0, 0).clamp(max=1)
+        off = _apart(want, got).clamp(max=1)
         rounded = ROUNDED * torch.finfo(outputs[path].dtype).eps
         totals[path != found.driver] += float(off.where(off > rounded, torch.zeros_like(off)).sum())
     return totals[0], totals[1]
@@ -173,7 +172,7 @@ def _hang_on(
     found: MaskSearch,
     first: FoundMask,
     outputs: dict[str, torch.Tensor],
-    hidden: list[tuple[int, int, int]],
+    hidden: list[Hidden],
     others: list[str],
 ) -> dict[str, torch.Tensor]:
     """Elements of the others that lie among what runs give in which the hidden elements are drawn anew, wider by as
@@ -182,8 +181,8 @@ def _hang_on(
     runs = [found.run(masks)]
     for _ in range(RUNS):
         drawn = found.honest()
-        for i, place, _block in hidden:
-            masks[i].reshape(-1)[place] = drawn[i].reshape(-1)[place]
+        for h in hidden:
+            masks[h.mask].view(-1)[h.places] = drawn[h.mask].view(-1)[h.places]
         runs.append(found.run(masks))
     out = {}
     for path in others:

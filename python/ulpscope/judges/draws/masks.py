@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -31,6 +31,7 @@ from ...executors.operands import Operands, Timing
 from ...executors.reference_runs import Reference
 from ..answers import Way
 from ..outputs import judge_outputs
+from ..readings import NoOthers
 from . import mask_others, sampling
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
@@ -157,6 +158,11 @@ class MaskSearch:
     of_cpu: tuple[int, int, int] = (0, 0, 0)  # of its outputs: blocks, masks that were found, right ones
     left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
     rates: dict[int, tuple[int, int]] = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
+
+    @property
+    def chained(self) -> bool:
+        """Whether the call rounds to 16 bits between its operators."""
+        return bool(getattr(self.call, "chained", False))
 
     def run(self, masks: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The outputs in float64 with these masks."""
@@ -436,8 +442,8 @@ def judge(call: Call, answer: Answer, again: Answer | None = None) -> _core.Find
     findings = _by_rule(found, first, answer)
     if odd and all(f.verdict == "pass" for f in findings):
         findings.extend(odd)
-    chained = getattr(call, "chained", False)  # no draw of the CPU has the values of another order of rounding
-    if not odd and not chained and not all(_core.draw_mask_tells(int(t.sum()), t.numel()) for t in first.shown):
+    # of a chained call no draw of the CPU has the values of another order of rounding
+    if not odd and not found.chained and not all(_core.draw_mask_tells(int(t.sum()), t.numel()) for t in first.shown):
         findings.extend([f for f in sampling.judge(call, answer, again) if f.verdict != "pass"])
     second = masks_of(found, again.outputs) if again is not None else None
     for i in range(len(found.shapes)):
@@ -457,10 +463,7 @@ def _by_rule(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:
         if truth.shape == outputs[path].shape:
             counts[path] = int(unclear.sum())
             outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
-    way = Way(
-        _core.Case(Findings()),
-        readings=cast("Any", mask_others.Itself()) if getattr(found.call, "chained", False) else None,
-    )
+    way = Way(_core.Case(Findings()), readings=NoOthers(found.call, operands.timing) if found.chained else None)
     findings = judge_outputs(operands, Answer(outputs, "", answer.before), way)
     whole = found.looked is None or len(found.looked) == len(first.clear)
     for i, finding in enumerate(findings):
