@@ -9,7 +9,7 @@ usage: bench_planted.py [--dtype D] [--form F] [--only NAME ...] [--minutes N]
 --dtype    float32, bfloat16 or float16 (default: all three, one after the other)
 --form     function: as torch's database calls it; overload: the ATen overload that torch takes apart (default: both)
 --only     operators of the database
---minutes  stops after so many for each dtype and form (default: none, 3 minutes each)
+--minutes  stops after so many for each dtype and form (default 60; all of one take 1 to 10)
 
 Random operators are held to their law, which small mistakes do not break; new memory promises nothing: neither counts.
 Exit code 1 where a planted mistake passes or is unjudged.
@@ -159,7 +159,7 @@ def main(arguments: list[str]) -> int:
     p.add_argument("--dtype", choices=DTYPES, help="default: all three")
     p.add_argument("--form", choices=("function", "overload"), help="default: both")
     p.add_argument("--only", nargs="*", default=[], metavar="NAME", help="operators of torch's database")
-    p.add_argument("--minutes", type=float, default=60, help="for each dtype and form")
+    p.add_argument("--minutes", type=float, default=60, help="for each dtype and form (default 60)")
     o = p.parse_args(arguments)
     warnings.simplefilter("ignore")
     missed = 0

@@ -61,7 +61,7 @@ def jobs_of(o):
         "devices": o.devices,
         "share": o.share,
         "real": o.real,
-        "what": "correct faults" if o.what == "both" else o.what,
+        "what": ("correct", "faults") if o.what == "both" else (o.what,),
         "standards": STANDARDS if o.standards == "all" else tuple(o.standards.split()),
     }
     held = {"with": (True, False), "without": (False,), "only": (True,)}[o.held]
