@@ -202,8 +202,8 @@ USC_API USC_NODISCARD usc_status usc_findings_note(usc_findings *f, int i,
 USC_API USC_NODISCARD usc_status usc_findings_rename(usc_findings *f, int i,
                                                      const char *path, usc_error *err);
 
-/** Counts elements of finding i that went free, and notes it where they are many.
- * Errors: USC_E_NOMEM. */
+/** Counts elements of finding i that were excused, and notes it where they are many; of a
+ * pass of which they are the most bits are not known (NaN) then. Errors: USC_E_NOMEM. */
 USC_API USC_NODISCARD usc_status usc_findings_excuse(usc_findings *f, int i,
                                                      usc_excuse excuse, int64_t n,
                                                      usc_error *err);

@@ -6,7 +6,6 @@
 #include "base/number.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -91,26 +90,9 @@ void usc_case_undefined(usc_case *c, int64_t n_differ)
     usc_case_excuse(c, c->excuse, c->n_marks);
 }
 
-/* Bits are of what was held to the rule: where most elements only had to lie among other
- * values, nobody knows them. */
-static void forget_bits(usc_case *c)
-{
-    usc_finding *f = &c->f;
-    int64_t n = 0;
-    for (int i = 0; i < USC_N_EXCUSES; i++)
-        n += f->excused[i];
-    if (f->verdict != USC_VERDICT_PASS || 2 * n <= f->n || isnan(f->bits)) return;
-    char text[128];
-    (void)snprintf(text, sizeof text, "bits are not known, %s of %s elements are excused",
-                   usc_count(n < f->n ? n : f->n).text, usc_count(f->n).text);
-    f->reason = usc_case_text(c, text);
-    f->bits = f->yardstick_bits = (double)NAN;
-    f->bound = false;
-}
-
 usc_status usc_case_keep(usc_case *c, usc_error *err)
 {
-    forget_bits(c);
+    usc_findings_forget_bits(c->found, &c->f);
     const usc_finding *f = &c->f;
     assert(f->verdict != USC_VERDICT_PASS || !(f->bits < LEAST_BITS) || f->bound);
     usc_case_settle(c);

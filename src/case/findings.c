@@ -155,6 +155,20 @@ void usc_findings_excused(usc_findings *f, usc_finding *one, usc_excuse excuse,
                            excuses[excuse].words);
 }
 
+void usc_findings_forget_bits(usc_findings *f, usc_finding *one)
+{
+    int64_t n = 0;
+    for (int i = 0; i < USC_N_EXCUSES; i++)
+        n += one->excused[i];
+    if (one->verdict != USC_VERDICT_PASS || 2 * n <= one->n || isnan(one->bits)) return;
+    char text[128];
+    (void)snprintf(text, sizeof text, "bits are not known, %s of %s elements are excused",
+                   usc_count(n < one->n ? n : one->n).text, usc_count(one->n).text);
+    one->reason = usc_findings_text(f, text);
+    one->bits = one->yardstick_bits = (double)NAN;
+    one->bound = false;
+}
+
 void usc_findings_noted_odd(usc_findings *f, usc_finding *one, int64_t n_odd)
 {
     if (n_odd == 0) return;
@@ -181,6 +195,7 @@ usc_status usc_findings_excuse(usc_findings *f, int i, usc_excuse excuse, int64_
                                usc_error *err)
 {
     usc_findings_excused(f, f->items[i], excuse, n);
+    usc_findings_forget_bits(f, f->items[i]);
     return usc_findings_status(f, err);
 }
 

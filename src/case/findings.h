@@ -27,6 +27,10 @@ void usc_findings_noted(usc_findings *f, usc_finding *one, const char *format, .
 void usc_findings_excused(usc_findings *f, usc_finding *one, usc_excuse excuse,
                           int64_t n);
 
+/** Bits are of what was held to the rule: of a pass whose elements mostly had to lie among
+ * other values alone nobody knows them, and it says so. */
+void usc_findings_forget_bits(usc_findings *f, usc_finding *one);
+
 /** Notes how many elements are no numbers in truth. */
 void usc_findings_noted_odd(usc_findings *f, usc_finding *one, int64_t n_odd);
 

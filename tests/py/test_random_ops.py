@@ -2,6 +2,8 @@
 """Random operators: honest draws of every law pass whatever the seed, and generators with
 a planted bug are caught, from one answer and on a device that can be asked twice."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -304,6 +306,35 @@ def test_masks_between_operators_that_round(dtype):
     stale = torch.cat([out[:1], out[:1], out[2:]])
     for wrong in ((stale, weights), (out, (weights.double() * 1.05).to(dtype))):
         verdict = ulpscope.judge_call(heads, args, {}, wrong, cause=False)
+        assert verdict.verdict in ("wrong", "reduced"), str(verdict)
+
+
+def wide_heads(q, w, b, out, bias):
+    return F.multi_head_attention_forward(q, q, q, 32, 4, w, b, None, None, False, 0.1, out, bias, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_masks_that_nothing_tells_leave_no_freedom(dtype):
+    """More weights than can be tried show nowhere: an output is held to what draws of them give, and tells no bits."""
+    torch.manual_seed(0)
+    root = 32**0.5
+    args = [
+        torch.randn(16, 4, 32),
+        torch.randn(96, 32) / root,
+        torch.randn(96),
+        torch.randn(32, 32) / root,
+        torch.randn(32),
+    ]
+    args = [t.to(dtype) for t in args]
+    out, weights = wide_heads(*args)
+    own = ulpscope.judge_call(wide_heads, args, {}, (out, weights), cause=False)
+    assert own.verdict == "pass"
+    first = next(f for f in own.outputs if f.path == "out[0]")
+    assert math.isnan(first.effective_bits), str(first)
+    some = (torch.arange(out.numel()) % 7 == 0).view(out.shape)
+    beyond = torch.where(some, out.double() + out.double().abs().mean(), out.double()).to(dtype)
+    for wrong in (torch.cat([out[:1], out[:1], out[2:]]), beyond):
+        verdict = ulpscope.judge_call(wide_heads, args, {}, (wrong, weights), cause=False)
         assert verdict.verdict in ("wrong", "reduced"), str(verdict)
 
 
