@@ -18,6 +18,7 @@
 
 #define FAR 7.0 /* standard deviations of the crowd: 2e-8 for a normal statistic */
 #define TIES UINT64_C(0x7a11)
+#define SPREAD_ONLY "drawn: spread only, its values cannot be told from chance"
 
 enum { MOST_ELEMENTS = 1 << 16 };
 
@@ -72,13 +73,19 @@ static double *row_of(const crowd *c, int row)
     return c->rows + row * c->n;
 }
 
-/* The first and last elements of a tensor, as the device's dtype holds them. */
-static void read_row(const crowd *c, const usc_tensor *t, int64_t total, double *out)
+/* The answer and the draws from two places on, as the device's dtype holds them: half of
+ * the room each. */
+static void read_rows(crowd *c, int64_t first, int64_t second)
 {
     const usc_dtype dtype = c->of->device->dtype;
-    const int64_t half = c->n == total ? c->n : c->n / 2;
-    usc_draws_read(t, dtype, 0, half, out);
-    usc_draws_read(t, dtype, total - (c->n - half), c->n - half, out + half);
+    const int64_t half = c->n / 2;
+    for (int r = 0; r < c->n_rows; r++) {
+        const usc_tensor *t = r == 0 ? c->of->device : &c->of->draws[r - 1];
+        usc_draws_read(t, dtype, first, half, row_of(c, r));
+        usc_draws_read(t, dtype, second, c->n - half, row_of(c, r) + half);
+    }
+    for (int64_t i = 0; i < c->n; i++)
+        c->element[i] = i < half ? first + i : second + i - half;
 }
 
 /* Leaves out elements that some draw of the CPU has no number for; how many of the
@@ -353,6 +360,22 @@ static bool stands_out(crowd *c, usc_clause *out)
     return false;
 }
 
+/* How many elements have no number though all draws of the CPU have one; leaves the first
+ * and the last elements in the rows. */
+static int64_t without_number(crowd *c, int64_t total)
+{
+    const int64_t room = c->n, half = room / 2, end = total - (room - half);
+    int64_t bad = 0;
+    for (int64_t at = half; at < end; at += room) {
+        c->n = end - at < room ? end - at : room;
+        read_rows(c, at, at + c->n / 2);
+        bad += keep_live(c);
+    }
+    c->n = room;
+    read_rows(c, 0, end);
+    return bad + keep_live(c);
+}
+
 /* What is odd about the device's answer among the draws. */
 static bool crowd_odd(crowd *c, int64_t total, usc_clause *out, bool *no_number)
 {
@@ -363,12 +386,7 @@ static bool crowd_odd(crowd *c, int64_t total, usc_clause *out, bool *no_number)
     c->element = usc_arena_take(c->arena, (size_t)c->n * sizeof *c->element);
     c->table = usc_arena_take(c->arena, MOST_CLASSES * sizeof *c->table);
     if (c->arena->failed) return false;
-    for (int64_t i = 0; i < c->n; i++)
-        c->element[i] = i < c->n / 2 ? i : i + total - c->n;
-    read_row(c, c->of->device, total, c->rows);
-    for (int r = 1; r < c->n_rows; r++)
-        read_row(c, &c->of->draws[r - 1], total, row_of(c, r));
-    const int64_t bad = keep_live(c);
+    const int64_t bad = without_number(c, total);
     *no_number = bad > 0;
     if (bad > 0)
         return usc_clause_set(
@@ -416,9 +434,12 @@ static usc_status say_spread(const usc_draw_crowd *of, int64_t n, usc_findings *
         return usc_draws_say(f, USC_VERDICT_UNJUDGED, of->path, of->device, why.text,
                              true, err);
     }
-    const usc_status st = usc_draws_say(
-        f, USC_VERDICT_PASS, of->path, of->device,
-        "drawn: spread only, its values cannot be told from chance", false, err);
+    (void)(n > MOST_ELEMENTS
+               ? usc_clause_set(&why, SPREAD_ONLY " (of %s of %s elements)",
+                                usc_count(MOST_ELEMENTS).text, usc_count(n).text)
+               : usc_clause_set(&why, "%s", SPREAD_ONLY));
+    const usc_status st =
+        usc_draws_say(f, USC_VERDICT_PASS, of->path, of->device, why.text, false, err);
     if (st != USC_OK) return st;
     return usc_findings_excuse(f, usc_findings_count(f) - 1, USC_EXCUSE_SPREAD, n, err);
 }
