@@ -34,8 +34,6 @@ USC_BEGIN_DECLS
       "what a callable rounds to 16 bits between its operators costs as much")           \
     X(MASK_UNCLEAR, "mask_unclear", 0.5,                                                 \
       "no mask of the dropout inside could be told there")                               \
-    X(MASK_SAMPLE, "mask_sample", 1,                                                     \
-      "the masks of the dropout inside were looked for in a sample")                     \
     X(SPREAD, "spread", 1, "drawn, and only the spread of the draws was tested")         \
     X(MASKED, "masked", 1, "NaN of a key that a mask hides")                             \
     X(UNWRITTEN, "unwritten", 1, "the CPU's kernel leaves them as the memory was")

@@ -190,13 +190,13 @@ static void *room_of(PyObject *tensor, usc_dtype dtype, int64_t n)
 
 static PyObject *draw_find_masks(PyObject *module, PyObject *args)
 {
-    PyObject *in[3], *out[4];
+    PyObject *in[3], *out[5];
     usc_tensor t[3];
     usc_mask_sums m = {.columns = &t[0], .base = &t[1], .got = &t[2]};
     usc_error err = {0};
     usc_status st;
-    if (!PyArg_ParseTuple(args, "OOOdOOOO", &in[0], &in[1], &in[2], &m.eps, &out[0],
-                          &out[1], &out[2], &out[3]))
+    if (!PyArg_ParseTuple(args, "OOOdOOOOO", &in[0], &in[1], &in[2], &m.eps, &out[0],
+                          &out[1], &out[2], &out[3], &out[4]))
         return NULL;
     for (int i = 0; i < 3; i++)
         if (py_tensor_borrow(in[i], &t[i]) < 0) return NULL;
@@ -206,7 +206,8 @@ static PyObject *draw_find_masks(PyObject *module, PyObject *args)
     m.shown = m.kept != NULL ? room_of(out[1], USC_BOOL, n * k) : NULL;
     m.sure = m.shown != NULL ? room_of(out[2], USC_BOOL, n) : NULL;
     m.left = m.sure != NULL ? room_of(out[3], USC_F64, n) : NULL;
-    if (m.left == NULL) return NULL;
+    m.open = m.left != NULL ? room_of(out[4], USC_F64, n) : NULL;
+    if (m.open == NULL) return NULL;
     Py_BEGIN_ALLOW_THREADS;
     st = usc_draw_find_masks(&m, &err);
     Py_END_ALLOW_THREADS;
@@ -215,15 +216,17 @@ static PyObject *draw_find_masks(PyObject *module, PyObject *args)
 
 static PyObject *draw_try_masks(PyObject *module, PyObject *args)
 {
-    PyObject *in[2], *out[2];
-    usc_tensor t[2];
+    PyObject *in[3], *out[2];
+    usc_tensor t[3];
     usc_mask_tries m = {.given = &t[0], .got = &t[1]};
     usc_error err = {0};
     usc_status st;
-    if (!PyArg_ParseTuple(args, "OOdOO", &in[0], &in[1], &m.eps, &out[0], &out[1]))
+    if (!PyArg_ParseTuple(args, "OOOddOO", &in[0], &in[1], &in[2], &m.eps, &m.least,
+                          &out[0], &out[1]))
         return NULL;
     for (int i = 0; i < 2; i++)
         if (py_tensor_borrow(in[i], &t[i]) < 0) return NULL;
+    if (py_tensor_borrow_optional(in[2], &t[2], &m.noise) < 0) return NULL;
     if (t[0].ndim != 3) return PyErr_Format(PyExc_ValueError, "results have three axes");
     int64_t k = 0;
     while (k < USC_MASK_TRIED && (int64_t)1 << k < t[0].sizes[0])
@@ -331,8 +334,9 @@ static PyMethodDef functions[] = {
      "chance, (honest_kept, honest_n)=(0, 0), search=(0, 0, 0)): see\n"
      "usc_draw_judge_mask."},
     {"draw_try_masks", draw_try_masks, METH_VARARGS,
-     "draw_try_masks(given, got, eps, kept, shown): fills the last two, of bool; see\n"
-     "usc_draw_try_masks."},
+     "draw_try_masks(given, got, noise, eps, least, kept, shown): fills the last two, "
+     "of\n"
+     "bool; `noise` may be None; see usc_draw_try_masks."},
     {"draw_mask_limit", draw_mask_limit, METH_O,
      "draw_mask_limit(left) -> float: sorts it; see usc_draw_mask_limit."},
     {"draw_mask_tells", draw_mask_tells, METH_VARARGS,
@@ -343,8 +347,9 @@ static PyMethodDef functions[] = {
      "draw_judge_search(findings, path, output, honest, found): (blocks, found, right)\n"
      "both; see usc_draw_judge_search."},
     {"draw_find_masks", draw_find_masks, METH_VARARGS,
-     "draw_find_masks(columns, base, got, eps, kept, shown, sure, left): fills the last\n"
-     "four, three of bool and one of float64; see usc_draw_find_masks."},
+     "draw_find_masks(columns, base, got, eps, kept, shown, sure, left, open): fills "
+     "the\n"
+     "last five, three of bool and two of float64; see usc_draw_find_masks."},
     {"draw_judge_crowd", draw_judge_crowd, METH_VARARGS,
      "draw_judge_crowd(findings, path, device, again, draws): `again` may be None; see\n"
      "usc_draw_judge_crowd."},

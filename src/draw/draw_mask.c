@@ -18,7 +18,8 @@ bool usc_draw_mask_tells(int64_t n_shown, int64_t n)
 }
 
 /* How often elements were kept, against honest outputs: parts of many drops are found
- * less often, so that the law does not tell. The z of two shares with one variance. */
+ * less often, so that the law does not tell. The z of two shares with one variance. Drops
+ * in a row are the less likely for that. */
 static void compare_rates(usc_draws *d, const usc_draw_mask *mask)
 {
     int64_t n_kept = 0;
@@ -32,6 +33,8 @@ static void compare_rates(usc_draws *d, const usc_draw_mask *mask)
         (void)usc_clause_set(
             &d->odd, "%s kept among %s where honest outputs keep %.2f%% (z = %.1f)",
             usc_count(n_kept).text, usc_count(d->n_hits).text, 100 * ones / total, z);
+    else if (mask->chances == NULL && d->hits != NULL)
+        (void)usc_runs_odd(d->hits, d->n_hits, false, 1 - mask->chance, &d->odd);
 }
 
 usc_status usc_draws_of_mask(usc_draws *d, const usc_draw_mask *mask, uint64_t stream,

@@ -288,6 +288,27 @@ static double largest(const double *x, int64_t n, int64_t stride)
     return most;
 }
 
+/* What unknowns leave open of a block, by equation and the largest of that. */
+static double left_open(const program *g, const double *x, double *left)
+{
+    for (int64_t e = 0; e < g->d; e++)
+        left[e] = g->plain[e] - dot(g->columns + e * g->k, x, g->k);
+    return largest(left, g->d, 1);
+}
+
+/* What a mask leaves open once single elements are turned, as far as that brings it
+ * nearer; where that is more than rounding does, all zeros are tried as well, which many
+ * unknowns between zero and one explain alike. */
+static double settled(const program *g, double *mask, double eps, double *left)
+{
+    (void)left_open(g, mask, left);
+    settle(g, mask, left);
+    const double open = largest(left, g->d, 1), none = largest(g->plain, g->d, 1);
+    if (!(open > SHOWS * eps) || !(none < open)) return open;
+    memset(mask, 0, (size_t)g->k * sizeof *mask);
+    return none;
+}
+
 static void find_block(program *g, const usc_mask_sums *of, const double *base,
                        const double *got, int64_t block)
 {
@@ -305,13 +326,18 @@ static void find_block(program *g, const usc_mask_sums *of, const double *base,
         sure = sure && (!shown || fabs(g->x[j] - mask[j]) < NEAR);
         of->shown[block * g->k + j] = shown;
     }
-    for (int64_t e = 0; e < g->d; e++)
-        left[e] = g->plain[e] - dot(g->columns + e * g->k, mask, g->k);
-    settle(g, mask, left);
+    double open = left_open(g, g->x, left);
+    of->left[block] = settled(g, mask, of->eps, left);
     for (int64_t j = 0; j < g->k; j++)
         of->kept[block * g->k + j] = mask[j] != 0;
     of->sure[block] = sure;
-    of->left[block] = largest(left, g->d, 1);
+    open = fmin(open, of->left[block]);
+    if (open > SHOWS * of->eps) { /* that may be what its ones were worth */
+        memset(g->cost, 0, (size_t)g->k * sizeof *g->cost);
+        least_cost(g);
+        open = fmin(open, left_open(g, g->x, left));
+    }
+    of->open[block] = open;
 }
 
 static bool take_room(program *g, usc_arena *arena)

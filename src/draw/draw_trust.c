@@ -20,7 +20,8 @@
 #define RIGHT 0.99        /* of those believed to be found that must be the true ones */
 #define SLACK 0.01        /* of the share that is found: the most, */
 #define LEAST_SLACK 0.001 /* and the least */
-#define SHOWS 16.0        /* roundings that an element of a mask must make, to show */
+#define SHOWS 16.0        /* roundings that an element of a mask must make, to show, */
+#define OVER_NOISE 3.0    /* and times what a call's own roundings make */
 
 double usc_draw_mask_limit(double *left, int64_t n)
 {
@@ -95,13 +96,14 @@ static void take_units(const tries *t, int64_t block)
     }
 }
 
-/* The length of what two results of a block differ by, each number in its unit. */
-static double length(const tries *t, const double *a, const double *b)
+/* The length of what two results of a block differ by, each number in its unit, but for
+ * those that are never as large as `least`. */
+static double length(const tries *t, const double *a, const double *b, double least)
 {
     double sum = 0;
     for (int64_t e = 0; e < t->d; e++) {
         const double v = number(a[e]) - number(b[e]), unit = t->unit[e];
-        sum += unit > 0 ? v / unit * (v / unit) : 0; /* 0: it says nothing of masks */
+        sum += unit > least ? v / unit * (v / unit) : 0;
     }
     return sqrt(sum);
 }
@@ -111,7 +113,7 @@ static int64_t nearest(const tries *t, int64_t block)
     double best = (double)INFINITY;
     int64_t at = 0;
     for (int64_t c = 0; c < (int64_t)1 << t->k; c++) {
-        const double away = length(t, block_of(t, c, block), t->got + block * t->d);
+        const double away = length(t, block_of(t, c, block), t->got + block * t->d, 0);
         if (!(away < best)) continue;
         best = away;
         at = c;
@@ -121,26 +123,28 @@ static int64_t nearest(const tries *t, int64_t block)
 
 /* The elements in which two masks differ that explain a block alike: it does not tell
  * these, whichever was drawn. One bit each. */
-static int64_t untold(const tries *t, int64_t block, double eps)
+static int64_t untold(const tries *t, int64_t block, double told, double least)
 {
     const int64_t n = (int64_t)1 << t->k;
     int64_t bits = 0;
     for (int64_t c = 0; c < n; c++)
         for (int64_t other = c + 1; other < n; other++)
             if (((c ^ other) & ~bits) != 0 &&
-                !(length(t, block_of(t, c, block), block_of(t, other, block)) >
-                  SHOWS * eps))
+                !(length(t, block_of(t, c, block), block_of(t, other, block), least) >
+                  told))
                 bits |= c ^ other;
     return bits;
 }
 
 static usc_status read_tries(const usc_mask_tries *m, tries *t, usc_error *err)
 {
-    const usc_tensor *given = m->given, *got = m->got;
+    const usc_tensor *given = m->given, *got = m->got, *noise = m->noise;
     if (given->ndim != 3 || got->ndim != 2 || given->dtype != USC_F64 ||
         got->dtype != USC_F64 || !usc_tensor_contiguous(given) ||
         !usc_tensor_contiguous(got) || given->sizes[1] != got->sizes[0] ||
-        given->sizes[2] != got->sizes[1])
+        given->sizes[2] != got->sizes[1] ||
+        (noise != NULL && (noise->ndim != 1 || noise->sizes[0] != got->sizes[0] ||
+                           noise->dtype != USC_F64 || !usc_tensor_contiguous(noise))))
         return usc_error_set(err, USC_E_SHAPE, -1, "results of masks do not fit");
     *t = (tries){
         .given = given->data, .got = got->data, .n = got->sizes[0], .d = got->sizes[1]};
@@ -157,13 +161,16 @@ usc_status usc_draw_try_masks(const usc_mask_tries *m, usc_error *err)
     tries t = {0};
     const usc_status st = read_tries(m, &t, err);
     if (st != USC_OK) return st;
+    const double *noise = m->noise != NULL ? m->noise->data : NULL;
     usc_arena arena = {.alloc = usc_libc_alloc};
     t.unit = usc_arena_take(&arena, (size_t)t.d * sizeof *t.unit);
     if (arena.failed) return usc_error_set(err, USC_E_NOMEM, -1, "masks: no memory");
     const usc_float_env env = usc_float_env_enter();
     for (int64_t b = 0; b < t.n; b++) {
         take_units(&t, b);
-        const int64_t best = nearest(&t, b), hidden = untold(&t, b, m->eps);
+        const double own = noise != NULL ? noise[b] : 0;
+        const double told = fmax(SHOWS * m->eps, OVER_NOISE * own);
+        const int64_t best = nearest(&t, b), hidden = untold(&t, b, told, m->least);
         for (int j = 0; j < t.k; j++) {
             const int64_t bit = (int64_t)1 << (t.k - 1 - j);
             m->kept[b * t.k + j] = (best & bit) == 0; /* ones come first */

@@ -191,7 +191,7 @@ def _dropped(d, q, k, v, p=0.2):
     return (w * (d.even(*w.shape) >= p) / (1 - p)) @ v
 
 
-@aims_at("mask_unclear", "mask_sample")
+@aims_at("mask_unclear")
 def attention_of_bfloat16(d):
     q, k, v = _attention(d)
     out = _dropped(d, *(t.bfloat16().float() for t in (q, k, v)))
@@ -203,6 +203,14 @@ def garbage_in_some_rows(d):
     q, k, v = _attention(d)
     out = _dropped(d, q, k, v)
     out[0, 0, :12] = d.normal(12, 32) / 2
+    return Wrong(F.scaled_dot_product_attention, (q, k, v), out, {"dropout_p": 0.2})
+
+
+@aims_at("mask_unclear")
+def a_row_of_the_row_before(d):
+    q, k, v = _attention(d)
+    out = _dropped(d, q, k, v)
+    out[0, 0, 5] = out[0, 0, 4]
     return Wrong(F.scaled_dot_product_attention, (q, k, v), out, {"dropout_p": 0.2})
 
 

@@ -337,7 +337,7 @@ SHARES = {
 }
 # ---- the rows of docs/reference/excuses.md ----
 
-DRAWN = {"law", "spread", "mask_unclear", "mask_sample", "rounded_scale", "unsaid"}
+DRAWN = {"law", "spread", "mask_unclear", "rounded_scale", "unsaid"}
 # Rows that no pack and no trace has: of callables, of a formula in place of an operator, of ranks, of what a device
 # writes beside its outputs.
 OF_NO_TRACE = {"dtype", "collective", "learnt_writes"}

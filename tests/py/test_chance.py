@@ -127,6 +127,22 @@ def test_what_stands_beside_draws_is_judged_in_full(change, verdict):
 # ---- masks found in the output -------------------------------------------------------
 
 
+@pytest.mark.parametrize("at", [None, 100_000])
+def test_every_element_of_a_large_draw_has_a_number(at):
+    """Of many elements the first and last are compared with draws of the CPU, which is said; of all of them NaN is."""
+    x = torch.randn(200_000)
+    given = _noisy(x)
+    if at is not None:
+        given[at] = math.nan
+    verdict = ulpscope.judge_call(_noisy, (x,), {}, given)
+    assert verdict.verdict == ("pass" if at is None else "nonfinite"), verdict.sentence
+    assert ("of 65,536 of 200,000 elements" if at is None else "NaN or Inf in 1 elements") in verdict.sentence
+
+
+def _noisy(x):
+    return x + torch.randn_like(x) * x.abs()
+
+
 def attention(q, k, v, p=0.1, scale=None, eps=0.0, below=None, drops=None):
     """An attention with dropout and a choice of mistakes."""
     scores = (q @ k.mT) * (scale or q.shape[-1] ** -0.5)
@@ -168,6 +184,35 @@ def test_wrong_attention_is_flagged(name):
     operator, kernel = ATTENTIONS[name]
     verdict = ulpscope.judge_call(operator, heads(), {}, kernel(*heads()))
     assert verdict.verdict in ("wrong", "reduced"), verdict.sentence
+
+
+def of_one_row(change, row=5):
+    """A kernel that gives one row of one head as `change` makes it of all rows."""
+
+    def kernel(*given):
+        out = attention(*given)
+        out[0, 1, row] = change(out[0, 1].clone())[row]
+        return out
+
+    return kernel
+
+
+ROWS = {
+    "the row before": lambda t: t.roll(1, 0),
+    "two elements exchanged": lambda t: torch.cat([t[:, :2].flip(1), t[:, 2:]], 1),
+    "zero": torch.zeros_like,
+    "noise": lambda t: t + 0.1 * torch.randn_like(t),
+}
+
+
+@pytest.mark.parametrize("n, d", [(16, 16), (48, 16)])
+@pytest.mark.parametrize("name", ROWS)
+def test_one_wrong_row_of_an_attention_is_flagged(name, n, d):
+    """A part whose mask cannot be told is what masks between zero and one give, and nothing else."""
+    verdict = ulpscope.judge_call(sdpa(), heads(n, d), {}, of_one_row(ROWS[name])(*heads(n, d)))
+    assert verdict.verdict in ("wrong", "reduced"), verdict.sentence
+    right = ulpscope.judge_call(sdpa(), heads(n, d), {}, attention(*heads(n, d)))
+    assert right.verdict == "pass", right.sentence
 
 
 @pytest.mark.parametrize("causal", [False, True])

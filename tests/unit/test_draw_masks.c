@@ -58,7 +58,7 @@ static double columns[BLOCKS][EQUATIONS][UNKNOWNS], base[BLOCKS][EQUATIONS],
     got[BLOCKS][EQUATIONS];
 static uint8_t ones[BLOCKS][UNKNOWNS], found[BLOCKS][UNKNOWNS], seen[BLOCKS][UNKNOWNS],
     sure[BLOCKS];
-static double left_open[BLOCKS];
+static double left_open[BLOCKS], between_open[BLOCKS];
 
 /* Sums over masks that drop one of ten, rounded as float32 does. */
 static void sum_masks(void)
@@ -91,7 +91,8 @@ static usc_status find_all(int64_t n_equations)
                               .kept = found[0],
                               .shown = seen[0],
                               .sure = sure,
-                              .left = left_open};
+                              .left = left_open,
+                              .open = between_open};
     return usc_draw_find_masks(&of, NULL);
 }
 
@@ -111,6 +112,7 @@ static void masks_behind_sums_are_found(void **state)
         n_right += right;
         assert_true(!right || left_open[b] < 1e-7);
         assert_true(right || left_open[b] > 1e-4); /* a wrong mask shows by itself */
+        assert_true(between_open[b] < 1e-5); /* though one in between explains it */
     }
     assert_true(n_right >= BLOCKS - 2);
     for (int b = 0; b < BLOCKS; b++)
@@ -119,6 +121,17 @@ static void masks_behind_sums_are_found(void **state)
     assert_int_equal(find_all(EQUATIONS), USC_OK);
     for (int b = 0; b < BLOCKS; b++)
         assert_true(left_open[b] > 1e-4); /* no mask explains a wrong kernel */
+    for (int b = 0; b < BLOCKS; b++) {
+        memcpy(got[b], base[b], sizeof got[b]); /* all dropped */
+        got[b][0] += b % 2 == 0 ? 0 : 1e3;      /* no sum of theirs */
+    }
+    assert_int_equal(find_all(EQUATIONS), USC_OK);
+    for (int b = 0; b < BLOCKS; b += 2) {
+        assert_true(left_open[b] == 0 && between_open[b] == 0);
+        for (int j = 0; j < UNKNOWNS; j++)
+            assert_false(found[b][j]);
+        assert_true(left_open[b + 1] > 1e-2 && between_open[b + 1] > 1e-2);
+    }
     assert_int_equal(find_all(EQUATIONS - 1), USC_E_SHAPE);
 }
 
@@ -226,10 +239,25 @@ static void masks_of_few_elements_are_all_tried(void **state)
             given[c][b][0] = 3 * !(c & 4) + !(c & 2);
     assert_int_equal(usc_tensor_make(&g, given, USC_F64, 3, sizes, NULL), USC_OK);
     assert_int_equal(usc_tensor_make(&y, gave, USC_F64, 2, of_seen, NULL), USC_OK);
-    usc_mask_tries tries = {&g, &y, 0x1p-23, kept[0], shown[0]};
+    usc_mask_tries tries = {&g, &y, NULL, 0x1p-23, 0x1p-126, kept[0], shown[0]};
     assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_OK);
     assert_true(kept[0][0] && !kept[0][1] && !kept[1][0] && kept[1][1]);
     assert_true(shown[0][0] && shown[0][1] && !shown[0][2]);
+
+    /* a part whose own roundings make a third of what b does: only a is told there */
+    double own[PARTS] = {1e-2, 1.01 / 4 / 3}; /* b is a quarter of the largest, 4 */
+    usc_tensor noise;
+    const int64_t parts = PARTS;
+    assert_int_equal(usc_tensor_make(&noise, own, USC_F64, 1, &parts, NULL), USC_OK);
+    tries.noise = &noise;
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_OK);
+    assert_true(shown[0][0] && shown[0][1] && shown[1][0] && !shown[1][1]);
+    tries.least = 4.1; /* so that all of it may be flushed */
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_OK);
+    assert_false(shown[0][0] || shown[0][1] || shown[1][0]);
+    noise.sizes[0] = 1;
+    assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_E_SHAPE);
+    noise.sizes[0] = PARTS;
     g.sizes[0] = 7;
     assert_int_equal(usc_draw_try_masks(&tries, NULL), USC_E_RANGE);
     y.sizes[0] = 1;

@@ -97,6 +97,8 @@ typedef struct usc_mask_sums {
     uint8_t *kept, *shown;     /* (blocks, unknowns): a one; the output shows it */
     uint8_t *sure;             /* (blocks): some mask comes near */
     double *left;              /* (blocks): what the mask leaves open, of its size */
+    double *open;              /* (blocks): what is left open at the least where each
+                                  unknown may also lie between zero and one */
 } usc_mask_sums;
 
 /**
@@ -115,12 +117,18 @@ typedef struct usc_mask_tries {
     const usc_tensor *given; /* (2^unknowns, blocks, equations): all ones first, the last
                                 unknown turns first */
     const usc_tensor *got;   /* (blocks, equations) */
+    const usc_tensor *noise; /* (blocks): how far the call's own roundings put honest
+                                results from these, each number counted in the largest
+                                that a mask gives it; NULL: by no more than eps */
     double eps;              /* of the output's dtype */
+    double least;            /* its smallest normal number: what no mask makes as large,
+                                and may be flushed, tells none */
     uint8_t *kept, *shown;   /* (blocks, unknowns) */
 } usc_mask_tries;
 
 /**
- * The mask that comes nearest to each block.
+ * The mask that comes nearest to each block. An element is shown where the results of two
+ * masks that differ in it lie further apart than 16 eps and 3 times the noise.
  *
  * Shapes:  as above, float64, contiguous; USC_MASK_TRIED unknowns at the most.
  * Errors:  USC_E_SHAPE, USC_E_RANGE; nothing has been written then.

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .masks import FoundMask, MaskSearch
 
 MOST = 96  # elements that are turned, each in a run of its own
-SECONDS = 4.0
-RUNS = 8  # of hidden elements drawn anew
+SECONDS = 4.0  # of a processor
+RUNS = 24  # of hidden elements drawn anew: each is dropped in some of them
 GAIN = 1e-6  # of one element: less tells nothing
 SEEN = 2.0**-26  # of a value: what a float32 shows
 ROUNDED = 8.0  # roundings of an output, which no mask explains
@@ -55,7 +55,7 @@ def tell(
     found: MaskSearch,
     first: FoundMask,
     outputs: dict[str, torch.Tensor],
-    lay_out: Callable[[MaskSearch, float], bool],
+    lay_out: Callable[[MaskSearch, float, bool], bool],
 ) -> dict[str, torch.Tensor]:
     """Turns the elements of `first.masks` that the driver does not tell to what the other outputs say. path -> which
     elements hang on masks that nothing tells: of blocks that have none, and of more than can be tried."""
@@ -65,7 +65,7 @@ def tell(
     if n_hidden and any(_by_blocks(found, first, outputs[path], path, lay_out) for path in others):
         n_hidden = 0
     unclear = _of_blocks(found, first)
-    if n_hidden > MOST:
+    if n_hidden > (0 if found.chained else MOST):
         for path, hang in _hang_on(found, first, outputs, hidden, others).items():
             unclear[path] = unclear[path] | hang if path in unclear else hang
     elif n_hidden:
@@ -78,12 +78,12 @@ def _by_blocks(
     first: FoundMask,
     output: torch.Tensor,
     path: str,
-    lay_out: Callable[[MaskSearch, float], bool],
+    lay_out: Callable[[MaskSearch, float, bool], bool],
 ) -> bool:
     """Turns all elements to what the blocks of another output say, beside what the driver tells already; False where
     these have too many unknowns."""
-    search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=[], looked=None)
-    if not lay_out(search, time.perf_counter()) or search.columns is not None:
+    search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=[])
+    if not lay_out(search, time.process_time(), False):
         return False
     got = output.double().reshape(-1)[search.blocks.outputs].nan_to_num(0, 0, 0)
     given = torch.stack(search.given).nan_to_num(0, 0, 0)  # (combinations, blocks, equations)
@@ -105,17 +105,19 @@ def _apart(want: torch.Tensor, got: torch.Tensor) -> torch.Tensor:
 
 
 def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
-    """Elements of each output that hang on blocks whose masks were not found."""
-    if first.clear is None or bool(first.clear.all()):
+    """Elements of each output that hang on blocks whose masks were not found, though masks with values between zero
+    and one explain them. What these do not explain either is judged with the mask that comes nearest."""
+    if first.clear is None:
         return {}
+    vague = ~first.clear & (first.between <= found.between)
     masks = [m.clone() for m in first.masks]
     for i, places in zip_equal(found.unknown(), found.blocks.masks):
         flat = masks[i].reshape(-1)
-        flat[places[~first.clear]] = 1 - flat[places[~first.clear]]
+        flat[places[vague]] = 1 - flat[places[vague]]
     before, after = found.run(first.masks), found.run(masks)
     out = {path: before[path] != after[path] for path in before}
-    out[found.driver].view(-1)[found.blocks.outputs[~first.clear]] = True
-    return out
+    out[found.driver].view(-1)[found.blocks.outputs[vague]] = True
+    return out if bool(vague.any()) else {}
 
 
 def _turn_to(
@@ -125,12 +127,12 @@ def _turn_to(
     outputs: dict[str, torch.Tensor],
     others: list[str],
 ) -> None:
-    end = time.perf_counter() + SECONDS
+    end = time.process_time() + SECONDS
     each = [(h.mask, *at) for h in hidden for at in zip_equal(h.places.tolist(), h.blocks.tolist())]
     pairs = [(a, b) for n, a in enumerate(each) for b in each[n + 1 :] if a[2] == b[2]]
     best = _error(found, first.masks, outputs, others)
     for move in [*((one,) for one in each), *pairs]:
-        if sum(best) == 0 or time.perf_counter() > end:
+        if sum(best) == 0 or time.process_time() > end:
             break
         if len(move) == 2 and _at(first, move[0]) == _at(first, move[1]):
             continue
@@ -168,6 +170,11 @@ def _error(
     return totals[0], totals[1]
 
 
+def _chance(found: MaskSearch, hidden: Hidden) -> float | torch.Tensor:
+    chance = found.chances[hidden.mask]
+    return chance.reshape(-1)[hidden.places] if isinstance(chance, torch.Tensor) else chance
+
+
 def _hang_on(
     found: MaskSearch,
     first: FoundMask,
@@ -175,15 +182,19 @@ def _hang_on(
     hidden: list[Hidden],
     others: list[str],
 ) -> dict[str, torch.Tensor]:
-    """Elements of the others that lie among what runs give in which the hidden elements are drawn anew, wider by as
-    much to each side: not one beyond."""
+    """Elements of the others that lie among what runs give in which the hidden elements are drawn anew, in float64
+    and, of a chained call, as the CPU rounds it, wider by as much to each side: not one beyond. An element is dropped
+    as often as it should be over all runs, so that none is kept in all by chance."""
     masks = [m.clone() for m in first.masks]
     runs = [found.run(masks)]
-    for _ in range(RUNS):
-        drawn = found.honest()
-        for h in hidden:
-            masks[h.mask].view(-1)[h.places] = drawn[h.mask].view(-1)[h.places]
+    even = [torch.rand(len(h.places), dtype=torch.float64) for h in hidden]
+    for k in range(RUNS):
+        for h, at in zip_equal(hidden, even):
+            masks[h.mask].view(-1)[h.places] = ((at + k / RUNS) % 1 < _chance(found, h)).double()
         runs.append(found.run(masks))
+        rounded = found.rounded(masks) if found.chained else None
+        if rounded is not None:
+            runs.append(rounded)
     out = {}
     for path in others:
         each = torch.stack([r[path].double() for r in runs])

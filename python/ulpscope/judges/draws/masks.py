@@ -21,11 +21,8 @@ import torch
 
 from ... import _core
 from ..._core import Findings
-from ...calls.foreign import foreign
-from ...calls.mode import Mode
 from ...calls.older import zip_equal
-from ...calls.replay import Call, base_name
-from ...calls.torch_private import OpOverload, overload_name
+from ...calls.replay import Call
 from ...executors.device import Answer
 from ...executors.operands import Operands, Timing
 from ...executors.reference_runs import Reference
@@ -33,100 +30,17 @@ from ..answers import Way
 from ..outputs import judge_outputs
 from ..readings import NoOthers
 from . import mask_others, sampling
+from .given_masks import GivenMasks, GivenReference
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
-MOST_WORK = 2**28  # multiplications of one step of one search: as many blocks are looked at
+MOST_WORK = 2**28  # multiplications of one step of one search
 TRIED = _core.draw_mask_tried  # unknowns of a block whose values are all tried
 MOST_UNKNOWNS = 256  # of a block
 PER_EQUATION = 3  # unknowns
 MOST_NUMBERS = 2**23  # of all tables of coefficients
-SECONDS = 4.0  # for one search, reckoned from the first runs
+SECONDS = 4.0  # of a processor for one search, reckoned from the first runs
 AFFINE = 1e-9
 SEED = 0xD1CE
-ANOTHER_NUMBER = "another number of masks"
-UNIFORM = {"rand", "rand_like", "uniform_", "_to_copy"}
-COMPARED = {"gt": True, "ge": True, "lt": False, "le": False}  # name -> high numbers are True
-
-
-class GivenMasks(Mode):
-    """Notes the zeros and ones that are drawn in a run, or puts others in their place."""
-
-    def __init__(self, masks: Sequence[torch.Tensor] | None = None) -> None:
-        super().__init__()
-        self.masks, self.at = masks, 0
-        self.drawn: list[tuple[torch.Tensor, Any]] = []  # (mask, chance of a one)
-        self.even: list[torch.Tensor] = []
-        self.other = False
-
-    def __enter__(self) -> GivenMasks:
-        self.at = 0
-        super().__enter__()
-        return self
-
-    def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        name = base_name(func.name())[1]
-        if name in COMPARED and self._is_even(args[0]):
-            chance = 1 - args[1] if COMPARED[name] else args[1]
-            return self._next(func(*args, **kwargs), chance)
-        if name in ("bernoulli", "bernoulli_"):
-            p = kwargs.get("p", args[1] if len(args) > 1 else 0.5)  # torch leaves out a default
-            chance = args[0].detach().double().clone() if overload_name(func) == "default" else p
-            return self._next(func(*args, **kwargs), chance)
-        if name == "native_dropout" and args[2] is not False and args[1] > 0:
-            return self._dropout(*args[:2])
-        out = func(*args, **kwargs)
-        if name in UNIFORM and (name != "_to_copy" or self._is_even(args[0])):
-            self.even.append(out)
-        elif torch.Tag.nondeterministic_seeded in func.tags and name != "native_dropout":
-            self.other = True
-        return out
-
-    def _is_even(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor holds even draws as they came."""
-        return any(t.data_ptr() == tensor.data_ptr() and t.shape == tensor.shape for t in self.even)
-
-    def _next(self, drawn: torch.Tensor, chance: Any) -> torch.Tensor:
-        if self.masks is None:
-            self.drawn.append((drawn.detach().double(), chance))
-            return drawn
-        if self.at >= len(self.masks):
-            raise LookupError(ANOTHER_NUMBER)
-        given = self.masks[self.at]
-        self.at += 1
-        return drawn.copy_(given)
-
-    def _dropout(self, x: torch.Tensor, p: float) -> tuple[torch.Tensor, torch.Tensor]:
-        mask = self._next(torch.empty_like(x).bernoulli_(1 - p), 1 - p)
-        return x * mask * (1 / (1 - p) if p < 1 else 0.0), mask != 0
-
-
-class GivenReference(Reference):
-    """A call's reference with its masks given."""
-
-    def __init__(self, call: Call, masks: Sequence[torch.Tensor]) -> None:
-        super().__init__(call)
-        self.given = GivenMasks(masks)
-
-    def _run_plain(self, *args: Any, **kwargs: Any) -> dict[str, torch.Tensor]:
-        state = torch.random.get_rng_state()  # what the masks replace was drawn
-        try:
-            with self.given:
-                out = super()._run_plain(*args, **kwargs)
-        finally:
-            torch.random.set_rng_state(state)
-        if self.given.at != len(self.given.masks or ()):
-            raise LookupError(ANOTHER_NUMBER)
-        return out
-
-    def native(self) -> dict[str, torch.Tensor] | None:
-        if self._native is None:
-            try:
-                self._native = (self._run_plain(lambda dtype: dtype, None, self.call.function),)
-            except Exception as problem:  # the CPU refuses: there is no native answer
-                foreign(problem)
-                self._native = (None,)
-        return self._native[0]
 
 
 @dataclass
@@ -135,9 +49,10 @@ class FoundMask:
 
     masks: list[torch.Tensor]  # float64, of zeros and ones
     shown: list[torch.Tensor]  # bool, where the output tells them
-    clear: Any = None  # bool per block: whether its masks were found
+    clear: Any = None  # bool per block: whether its masks were found; None where all are tried, as below
     sure: Any = None  # bool per block: whether some mask comes near, be it from afar
-    left: Any = None  # per block that was looked at: what its mask leaves open, of its size
+    left: Any = None  # per block: what its mask leaves open, of its size
+    between: Any = None  # per block: what masks with values between zero and one leave open
 
 
 @dataclass
@@ -154,9 +69,10 @@ class MaskSearch:
     base: Any = None
     tried: Any = None  # (combinations, unknowns): what was tried, and what it gives
     given: list[torch.Tensor] = field(default_factory=list)
-    looked: Any = None  # numbers of the blocks whose masks are looked for
+    noise: torch.Tensor | None = None  # (blocks) of a chained call: see usc_mask_tries
     of_cpu: tuple[int, int, int] = (0, 0, 0)  # of its outputs: blocks, masks that were found, right ones
-    left: float = math.inf  # the most that the mask of a block leaves open and yet explains it
+    left: float = math.inf  # the most that the mask of a block leaves open and yet explains it,
+    between: float = math.inf  # and the most that one with values in between leaves open of an honest block
     rates: dict[int, tuple[int, int]] = field(default_factory=dict)  # mask -> (ones, elements) that honest blocks show
 
     @property
@@ -168,6 +84,10 @@ class MaskSearch:
         """The outputs in float64 with these masks."""
         return GivenReference(self.call, masks).wide()
 
+    def rounded(self, masks: Sequence[torch.Tensor]) -> dict[str, torch.Tensor] | None:
+        """The CPU's own outputs with these masks; None where it refuses."""
+        return GivenReference(self.call, masks).native()
+
     def unknown(self) -> list[int]:
         return [i for i in range(len(self.shapes)) if i not in self.seen]
 
@@ -178,7 +98,7 @@ class MaskSearch:
 
 def search(call: Call, answer: Answer) -> MaskSearch | None:
     """The Search for a call's masks that can be trusted; None where there is none."""
-    start = time.perf_counter()
+    start = time.process_time()
     watch = GivenMasks()
     with watch:
         narrow = Reference(call).narrow()
@@ -199,9 +119,13 @@ def search(call: Call, answer: Answer) -> MaskSearch | None:
         for path, out in narrow.items():
             if out.shape == mask.shape and torch.equal(out.double(), mask):
                 found.seen[i] = path
-    for driver in _drivers(found, narrow) if found.unknown() else [""]:
-        found.driver = driver
-        if not driver or (_lay_out(found, start) and _is_sound(found, answer)):
+    if not found.unknown():
+        return found
+    drivers = _drivers(found, narrow)
+    # of 16 bits there are too few digits: masks that differ in small weights explain a sum alike
+    sums = [path for path in drivers if answer.outputs[path].itemsize >= 4]
+    for found.driver, of_sums in [*((path, False) for path in drivers), *((path, True) for path in sums)]:
+        if _lay_out(found, start, of_sums) and _is_sound(found, answer):
             return found
     return None
 
@@ -231,12 +155,13 @@ class Blocks:
         return out
 
 
-def _lay_out(found: MaskSearch, start: float) -> bool:
-    """Finds the blocks and their coefficients; False where there are none or too many."""
+def _lay_out(found: MaskSearch, start: float, sums: bool) -> bool:
+    """Finds the blocks and, with `sums`, the coefficients of those that have too many unknowns to be tried; False
+    where there are none or too many."""
     ones = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
-    before = time.perf_counter()
+    before = time.process_time()
     rest = found.run(ones)[found.driver]
-    spent = time.perf_counter() - before
+    spent = time.process_time() - before
     pairs = [_pairs(found, ones, rest, i) for i in found.unknown()]
     dims = [b for b in range(rest.dim()) if all(b in p for p in pairs)]
     groups = {b: min(p[b][1] for p in pairs) for b in dims}
@@ -246,11 +171,11 @@ def _lay_out(found: MaskSearch, start: float) -> bool:
     )
     n, d = found.blocks.outputs.shape
     k = sum(m.shape[1] for m in found.blocks.masks)
-    left = SECONDS - (time.perf_counter() - start)
+    left = SECONDS - (time.process_time() - start)
     if k <= TRIED:
         return spent * 2**k * (N_HONEST + 2) < left and _tries(found)
-    big = k > min(MOST_UNKNOWNS, PER_EQUATION * d) or n * d * k > MOST_NUMBERS
-    return not big and spent * k < left and _coefficients(found, k)
+    big = k > min(MOST_UNKNOWNS, PER_EQUATION * d) or n * d * k > MOST_NUMBERS or n * d * d * (k + 2 * d) > MOST_WORK
+    return sums and not big and spent * k < left and _coefficients(found, k)
 
 
 def _pairs(found: MaskSearch, ones: list[torch.Tensor], rest: torch.Tensor, i: int) -> dict[int, tuple[int, int]]:
@@ -310,9 +235,23 @@ def _tries(found: MaskSearch) -> bool:
     found.tried = torch.tensor(list(itertools.product((1.0, 0.0), repeat=k)), dtype=torch.float64)
     found.given = [_at(found, found.blocks.spread(found, c.expand(n, k))) for c in found.tried]
     mixed = torch.randint(len(found.tried), (n,))
-    got = _at(found, found.blocks.spread(found, found.tried[mixed]))
+    masks = found.blocks.spread(found, found.tried[mixed])
+    got = _at(found, masks)
     want = torch.stack(found.given)[mixed, torch.arange(n)]
+    if found.chained:
+        ones = found.blocks.spread(found, found.tried[0].expand(n, k))
+        found.noise = torch.maximum(_noise(found, masks, want), _noise(found, ones, found.given[0]))
     return bool(((got == want) | (got != got) & (want != want)).all())
+
+
+def _noise(found: MaskSearch, masks: Sequence[torch.Tensor], want: torch.Tensor) -> torch.Tensor:
+    """How far the CPU's roundings between the operators put each block from `want`."""
+    rounded = found.rounded(masks)
+    if rounded is None:
+        return torch.zeros(len(want), dtype=torch.float64)
+    sizes = torch.stack(found.given).nan_to_num(0, 0, 0).abs().amax(0)
+    apart = (_in_blocks(found, rounded[found.driver]) - want).nan_to_num(0, 0, 0) / sizes
+    return apart.nan_to_num(0, 0, 0).norm(dim=1)
 
 
 def _coefficients(found: MaskSearch, k: int) -> bool:
@@ -327,8 +266,6 @@ def _coefficients(found: MaskSearch, k: int) -> bool:
         columns.append(_at(found, found.blocks.spread(found, one)) - found.base)
     found.columns = torch.stack(columns, 2)
     some = torch.rand(n, k, dtype=torch.float64)
-    work = (found.columns.shape[1] ** 2) * (k + 2 * found.columns.shape[1])
-    found.looked = torch.linspace(0, n - 1, max(1, min(n, MOST_WORK // work))).round().long()
     got = _at(found, found.blocks.spread(found, some))
     want = found.base + (found.columns @ some[..., None])[..., 0]
     most = found.base.abs() + found.columns.abs().sum(-1)
@@ -348,66 +285,53 @@ def _in_blocks(found: MaskSearch, output: torch.Tensor) -> torch.Tensor:
 
 def masks_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> FoundMask:
     """The masks that explain the outputs of an answer best: a Found."""
-    masks = [torch.ones(s, dtype=torch.float64) for s in found.shapes]
-    shown = [torch.ones(s, dtype=torch.bool) for s in found.shapes]
-    clear = sure = left = None
     if found.driver:
         y = outputs[found.driver]
-        eps = torch.finfo(y.dtype).eps
-        values, seen, clear, sure, left = _values(found, _in_blocks(found, y), eps)
-        masks = found.blocks.spread(found, values)
-        shown = [t.bool() for t in found.blocks.spread(found, (seen & clear[:, None]).double())]
+        of_blocks = _nearest if found.columns is None else _solve
+        first = of_blocks(found, _in_blocks(found, y).nan_to_num(0, 0, 0), torch.finfo(y.dtype))
+        first.masks = found.blocks.spread(found, first.masks[0].double())
+        first.shown = [t.bool() for t in found.blocks.spread(found, first.shown[0].double())]
+    else:
+        first = FoundMask(
+            [torch.ones(s, dtype=torch.float64) for s in found.shapes],
+            [torch.ones(s, dtype=torch.bool) for s in found.shapes],
+        )
     for i, path in found.seen.items():
-        masks[i] = (outputs[path] != 0).double().reshape(found.shapes[i])
-    return FoundMask(masks, shown, clear, sure, left)
+        first.masks[i] = (outputs[path] != 0).double().reshape(found.shapes[i])
+    return first
 
 
-def _values(
-    found: MaskSearch, y: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-    """The unknowns of each block, which of them the output shows, and whether all those were
-    found."""
-    y = y.nan_to_num(0.0, 0.0, 0.0)
-    if found.columns is None:
-        return _nearest(found, y, eps)
-    at, (n, _, k) = found.looked, found.columns.shape
-    kept, shown = torch.empty(len(at), k, dtype=torch.bool), torch.empty(len(at), k, dtype=torch.bool)
-    sure, left = torch.empty(len(at), dtype=torch.bool), torch.empty(len(at), dtype=torch.float64)
-    _core.draw_find_masks(found.columns[at], found.base[at], y[at], eps, kept, shown, sure, left)
-    none = torch.zeros(n, dtype=torch.bool)
-    values = torch.ones(n, k, dtype=torch.float64).index_put((at,), kept.double())
-    return (
-        values,
-        torch.zeros(n, k, dtype=torch.bool).index_put((at,), shown),
-        none.index_put((at,), left <= found.left),
-        none.index_put((at,), sure),
-        left,
-    )
+def _solve(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
+    """The unknowns of each block, and which of them the output shows."""
+    n, _, k = found.columns.shape
+    kept, shown = torch.empty(2, n, k, dtype=torch.bool)
+    sure, (left, between) = torch.empty(n, dtype=torch.bool), torch.empty(2, n, dtype=torch.float64)
+    _core.draw_find_masks(found.columns, found.base, y.contiguous(), of.eps, kept, shown, sure, left, between)
+    clear = left <= found.left
+    return FoundMask([kept], [shown & clear[:, None]], clear, sure, left, between)
 
 
-def _nearest(
-    found: MaskSearch, y: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+def _nearest(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
     kept, shown = torch.empty(2, len(y), found.tried.shape[1], dtype=torch.bool)
-    _core.draw_try_masks(torch.stack(found.given), y.contiguous(), eps, kept, shown)
-    return kept.double(), shown, torch.ones(len(y), dtype=torch.bool), None, None
+    given = torch.stack(found.given)
+    _core.draw_try_masks(given, y.contiguous(), found.noise, of.eps, of.smallest_normal, kept, shown)
+    return FoundMask([kept], [shown])
 
 
 def _is_sound(found: MaskSearch, answer: Answer) -> bool:
     """Whether the search finds the masks of outputs of the CPU; notes how many of them."""
     if found.columns is None:
         return True
-    if answer.outputs[found.driver].itemsize < 4:
-        return False  # too few digits: masks that differ in small weights explain it alike
-    runs, typical = [], []
+    runs, typical, between = [], [], []
     for _ in range(N_HONEST):
         masks = found.honest()
         outputs = GivenReference(found.call, masks).narrow()
         outputs[found.driver] = outputs[found.driver].to(answer.outputs[found.driver].dtype)
         runs.append((masks, outputs))
         first = masks_of(found, outputs)
-        typical.append(first.left[first.sure[found.looked]])
-    found.left = _core.draw_mask_limit(torch.cat(typical))
+        typical.append(first.left[first.sure])
+        between.append(first.between)
+    found.left, found.between = (_core.draw_mask_limit(torch.cat(of)) for of in (typical, between))
     clear = same = 0
     for masks, outputs in runs:
         again = masks_of(found, outputs)
@@ -420,7 +344,7 @@ def _is_sound(found: MaskSearch, answer: Answer) -> bool:
             found.rates[i] = ones + int(again.masks[i][shown].sum()), total + int(shown.sum())
         clear += int(again.clear.sum())
         same += int((again.clear & right).sum())
-    found.of_cpu = N_HONEST * len(found.looked), clear, same
+    found.of_cpu = N_HONEST * len(again.clear), clear, same
     return _core.draw_search_sound(found.of_cpu)
 
 
@@ -465,9 +389,8 @@ def _by_rule(found: MaskSearch, first: FoundMask, answer: Answer) -> Findings:
             outputs[path] = torch.where(unclear, truth.to(outputs[path].dtype), outputs[path])
     way = Way(_core.Case(Findings()), readings=NoOthers(found.call, operands.timing) if found.chained else None)
     findings = judge_outputs(operands, Answer(outputs, "", answer.before), way)
-    whole = found.looked is None or len(found.looked) == len(first.clear)
     for i, finding in enumerate(findings):
-        findings.excuse(i, "mask_unclear" if whole else "mask_sample", counts.get(finding.path, 0))
+        findings.excuse(i, "mask_unclear", counts.get(finding.path, 0))
     return findings
 
 
@@ -480,7 +403,7 @@ def _unexplained(found: MaskSearch, first: FoundMask, answer: Answer) -> Finding
             found.driver,
             answer.outputs[found.driver],
             found.of_cpu,
-            (len(found.looked), int(first.clear.sum()), 0),
+            (len(first.clear), int(first.clear.sum()), 0),
         )
     return odd
 
