@@ -39,7 +39,7 @@ _addmm_activation addmm_ baddbmm_ log_softmax softmax
 )
 
 
-def _variance(x, dim=None, correction=1, keepdim=False):
+def _variance(x: torch.Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False) -> torch.Tensor:
     """var and the like from a mean, squares and a sum."""
     if dim is None or (isinstance(dim, (list, tuple)) and not dim):
         dim = list(range(x.dim()))
@@ -52,17 +52,21 @@ def _variance(x, dim=None, correction=1, keepdim=False):
     return torch.div(square, n - (1 if correction is None else correction))
 
 
-def _deviation(x, dim=None, correction=1, keepdim=False):
+def _deviation(x: torch.Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False) -> torch.Tensor:
     return torch.sqrt(_variance(x, dim, correction=correction, keepdim=keepdim))
 
 
-def _variance_mean(x, dim=None, correction=1, keepdim=False):
+def _variance_mean(
+    x: torch.Tensor, dim: Any = None, correction: float | None = 1, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     return _variance(x, dim, correction=correction, keepdim=keepdim), torch.mean(
         x, dim if dim is not None else list(range(x.dim())), keepdim=keepdim
     )
 
 
-def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
+def _norm(
+    x: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> torch.Tensor:
     if not isinstance(ord, (int, float)) or not 0 < ord < 100:
         raise LookupError("not a sum of powers")
     dim = list(range(x.dim())) if dim is None else dim
@@ -73,11 +77,13 @@ def _norm(x, ord=2, dim=None, keepdim=False, dtype=None):
     return torch.pow(torch.sum(torch.pow(torch.abs(x), ord), dim, keepdim=keepdim), 1 / ord)
 
 
-def _distances(a, b, p=2.0, compute_mode=None):
+def _distances(a: torch.Tensor, b: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> torch.Tensor:
     return _norm(a.unsqueeze(-2) - b.unsqueeze(-3), p, [-1])
 
 
-def _fake_quantized(x, scale, zero_point, quant_min, quant_max):
+def _fake_quantized(
+    x: torch.Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Fake quantization as the kernel computes it, with a scale in float32."""
     scale = ctypes.c_float(scale).value
     inverse = ctypes.c_float(1 / scale).value
@@ -86,24 +92,26 @@ def _fake_quantized(x, scale, zero_point, quant_min, quant_max):
     return torch.mul(torch.sub(steps, zero_point), scale), (steps >= quant_min)
 
 
-def _logaddexp(a, b):
+def _logaddexp(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     top = torch.maximum(a, b)
     less = torch.log1p(torch.exp(torch.neg(torch.abs(torch.sub(a, b)))))
     return torch.add(top, less)
 
 
-def _flash(q, *args, **kwargs):
+def _flash(q: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
     out, sums = flash(q, *args, **kwargs)
     if sums.shape != q.shape[:-1]:
         raise LookupError("the kernel of the backward reads one sum for each query")
     return out, sums
 
 
-def _var_mean_of(x, dim=None, unbiased=True, keepdim=False):
+def _var_mean_of(
+    x: torch.Tensor, dim: Any = None, unbiased: bool = True, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     return _variance_mean(x, dim, correction=int(unbiased), keepdim=keepdim)
 
 
-OWN = {
+OWN: dict[str, Callable[..., Any]] = {
     "_scaled_dot_product_attention_math": attention,
     "_scaled_dot_product_flash_attention_for_cpu": _flash,
     "var": _variance,

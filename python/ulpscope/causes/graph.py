@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +27,11 @@ from ..calls.replay import base_name, is_write, written_names
 from ..calls.torch_private import AutoDispatchBelowAutograd, bare_name, is_zerotensor
 from ..executors.precision import FUSED, IN_FLOAT64
 from .compound import inside_of
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from ..calls.torch_private import OpOverload
+    from ..executors.precision import Widen
 
 MOST_BYTES = 1 << 29  # that the results of all operators may take
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -44,13 +49,13 @@ class Slot:
     """Stands for a tensor."""
 
     number: int
-    shape: tuple
+    shape: tuple[int, ...]
     dtype: torch.dtype
     storage: int
 
     @property
     def floats(self) -> bool:
-        return self.dtype.is_floating_point
+        return bool(self.dtype.is_floating_point)
 
 
 @dataclass
@@ -58,16 +63,16 @@ class Node:
     """One operator of a run: where it stands, what it was called with and what it gave, Slots in
     place of tensors."""
 
-    place: tuple  # counters from the outside in
-    func: object
-    args: list
-    kwargs: dict
-    used: frozenset = frozenset()  # numbers of the slots among the arguments
-    site: tuple = ()  # the place of the code that runs it: several in a loop share one
+    place: tuple[int, ...]  # counters from the outside in
+    func: OpOverload
+    args: list[Any]
+    kwargs: dict[str, Any]
+    used: frozenset[int] = frozenset()  # numbers of the slots among the arguments
+    site: tuple[int, ...] = ()  # the place of the code that runs it: several in a loop share one
     plain: bool = True  # runs as it is: nothing of it has to be kept in a precision
-    result: object = None
-    inside: tuple = ()  # operators that compute the same
-    inner: object = None  # what those give for `result`
+    result: Any = None
+    inside: tuple[Node, ...] = ()  # operators that compute the same
+    inner: Any = None  # what those give for `result`
     again: bool = False  # what it makes is written later: it runs in every run
 
     @property
@@ -106,8 +111,8 @@ class Node:
 class Given:
     """An edit that takes other tensors of the run, which are there before its operator runs."""
 
-    change: object  # function(func, args, kwargs, *tensors)
-    slots: tuple
+    change: Callable[..., Any]  # function(func, args, kwargs, *tensors)
+    slots: tuple[Slot, ...]
 
 
 def slots_in(value: Any) -> Iterator[Slot]:
@@ -127,16 +132,24 @@ class Recording(Mode):
     compound ones. `inputs` are the run's tensors by name, `narrow` the dtypes that something
     below this mode widens."""
 
-    def __init__(self, inputs, deep=True, narrow=()):
+    def __init__(
+        self, inputs: Mapping[Any, torch.Tensor], deep: bool = True, narrow: Collection[torch.dtype] = ()
+    ) -> None:
         super().__init__()
         self.deep, self.narrow = deep, narrow
-        self.nodes, self.tensors, self.size = [], [], 0
-        self.path, self.counter = (), 0
-        self.by_id, self.by_key = {}, {}
-        self.written, self.outside = set(), {}  # storages; numbers of tensors that were no input
-        self.inputs = {name: self._made(t) for name, t in inputs.items()}
+        self.nodes: list[Node] = []
+        self.tensors: list[torch.Tensor] = []
+        self.size, self.counter = 0, 0
+        self.path: tuple[int, ...] = ()
+        self.by_id: dict[int, tuple[Slot, torch.Tensor, tuple[Any, ...]]] = {}
+        self.by_key: dict[tuple[Any, ...], Slot] = {}
+        self.written: set[int] = set()  # storages
+        self.outside: dict[int, int] = {}  # numbers of tensors that were no input
+        self.inputs: dict[Any, Slot] = {name: self._made(t) for name, t in inputs.items()}
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if bare_name(func) in PASSING:
             return func(*args, **kwargs)
@@ -150,17 +163,17 @@ class Recording(Mode):
             self._take_apart(node, args, kwargs, out)
         return out
 
-    def _noted(self, func, args, kwargs):
+    def _noted(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Node:
         node = Node((*self.path, self.counter), func, *mapped([list(args), kwargs], self._slot))
         self.counter += 1
-        given = list(slots_in([*node.args, *node.kwargs.values()]))
-        node.used = frozenset(s.number for s in given)
+        seen = list(slots_in([*node.args, *node.kwargs.values()]))
+        node.used = frozenset(s.number for s in seen)
         node.site = _site()
         node.plain = not (
             node.writes
             or func in IN_FLOAT64
             or bare_name(func) in FUSED
-            or any(s.dtype in self.narrow for s in given)
+            or any(s.dtype in self.narrow for s in seen)
             or any(isinstance(v, torch.dtype) for v in (*args, *kwargs.values()))
         )
         given = dict(zip(_defaults(func), node.args)) | node.kwargs
@@ -170,7 +183,7 @@ class Recording(Mode):
             raise Unfit("draws random numbers")  # which are judged by their statistics
         return node
 
-    def _take_apart(self, node, args, kwargs, out):
+    def _take_apart(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Writes down what computes an operator from simpler ones, if that gives the like."""
         saved, n, size = (self.path, self.counter), len(self.nodes), self.size
         self.path, self.counter = node.place, 0
@@ -185,24 +198,26 @@ class Recording(Mode):
             del self.nodes[n:]
             node.inner, self.size = None, size
 
-    def _fill(self, node, args, kwargs, n):
+    def _fill(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any], n: int) -> None:
+        inside = inside_of(node.func)
+        assert inside is not None  # as the caller asked
         with self:
-            made = inside_of(node.func)(*args, **kwargs)
+            made = inside(*args, **kwargs)
         node.inner = mapped(made, self._slot)
         if [(s.shape, s.dtype) for s in slots_in(node.inner)] != [(s.shape, s.dtype) for s in slots_in(node.result)]:
             raise Unfit("another result")
         node.inside = tuple(m for m in self.nodes[n:] if len(m.place) == len(node.place) + 1)
 
-    def _result(self, value):
+    def _result(self, value: Any) -> Any:
         """The slot of what an operator gave, that of an argument where it gave that back."""
         return (self._known(value) or self._made(value)) if isinstance(value, torch.Tensor) else value
 
-    def _known(self, tensor):
+    def _known(self, tensor: torch.Tensor) -> Slot | None:
         """The slot of this very tensor, None where it is new or was given another shape."""
         slot, _, key = self.by_id.get(id(tensor), (None, None, None))
         return slot if key == _key(tensor) else None
 
-    def _made(self, tensor):
+    def _made(self, tensor: torch.Tensor) -> Slot:
         """The slot of a tensor that is new."""
         key = _key(tensor)
         slot = Slot(len(self.tensors), tuple(tensor.shape), tensor.dtype, key[0])
@@ -215,7 +230,7 @@ class Recording(Mode):
             raise Unfit("more than may be kept")
         return slot
 
-    def _slot(self, value):
+    def _slot(self, value: Any) -> Any:
         return self.slot_of(value) if isinstance(value, torch.Tensor) else value
 
     def slot_of(self, tensor: torch.Tensor) -> Slot:
@@ -227,9 +242,9 @@ class Recording(Mode):
         return known
 
 
-def _site():
+def _site() -> tuple[int, ...]:
     """The place in somebody's own code that is running, () where there is none."""
-    frame = sys._getframe(3)
+    frame: FrameType | None = sys._getframe(3)
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
         if name == SENT or name.partition(".")[0] not in ("torch", "ulpscope", "contextlib"):
@@ -242,21 +257,21 @@ STATISTICS = {"running_mean", "running_var"}  # written by batch norms whose sch
 
 
 @functools.cache
-def _defaults(func):
+def _defaults(func: OpOverload) -> dict[str, Any]:
     """The names of an operator's arguments with their defaults, None where there is none."""
     return {a.name: a.default_value if a.has_default_value() else None for a in func._schema.arguments}
 
 
-def _keeps_statistics(func, given):
+def _keeps_statistics(func: OpOverload, given: dict[str, Any]) -> bool:
     return "running_mean" in _defaults(func) and bool(given.get("training", given.get("train", True)))
 
 
-def _draws(func, given):
+def _draws(func: OpOverload, given: dict[str, Any]) -> bool:
     draws = torch.Tag.nondeterministic_seeded in func.tags
-    return draws and given.get("dropout_p", _defaults(func).get("dropout_p")) != 0
+    return bool(draws and given.get("dropout_p", _defaults(func).get("dropout_p")) != 0)
 
 
-def _key(tensor):
+def _key(tensor: torch.Tensor) -> tuple[Any, ...]:
     """What tells a tensor from others: its place in memory and how it is read."""
     if type(tensor) not in PLAIN or tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise Unfit(f"a {type(tensor).__name__} on {tensor.device}")
@@ -280,8 +295,9 @@ class Graph:
     """A run as it was recorded; `outputs` are its tensors by path, `held` the mode that kept it
     in one precision, or None."""
 
-    def __init__(self, recording, outputs, held=None):
-        self.nodes, self.tensors, self.inputs = recording.nodes, recording.tensors, recording.inputs
+    def __init__(self, recording: Recording, outputs: dict[str, torch.Tensor], held: Widen | None = None) -> None:
+        self.nodes, self.tensors = recording.nodes, recording.tensors
+        self.inputs: dict[str, Slot] = recording.inputs
         self.slots = {s.number: s for n in self.nodes for s in slots_in(n.result)}
         self.slots |= {s.number: s for s in self.inputs.values()}
         self.top = [n for n in self.nodes if len(n.place) == 1]
@@ -295,7 +311,7 @@ class Graph:
             node.again = not self.written.isdisjoint(node.made)
 
     def run(
-        self, edits: dict[tuple[int, ...], Callable[..., Any]], inputs: dict[str, torch.Tensor]
+        self, edits: Mapping[tuple[int, ...], Callable[..., Any] | Given], inputs: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
         """The outputs by path with the edits by place, and some inputs that hold something else;
         all of them, fresh, where the run writes. Unfit where it cannot be told what follows."""
@@ -310,7 +326,13 @@ class Graph:
             raise Unfit("a result of another shape")
         return found
 
-    def _go(self, nodes, edits, opened, values):
+    def _go(
+        self,
+        nodes: Iterable[Node],
+        edits: Mapping[tuple[int, ...], Callable[..., Any] | Given],
+        opened: set[tuple[int, ...]],
+        values: dict[int, torch.Tensor],
+    ) -> None:
         for node in nodes:
             if node.place in opened and node.place not in edits:
                 self._go(node.inside, edits, opened, values)
@@ -318,21 +340,21 @@ class Graph:
             elif node.place in edits or node.again or any(map(values.__contains__, node.used)):
                 self._again(node, edits.get(node.place), values)
 
-    def _value(self, slot, values):
+    def _value(self, slot: Slot, values: dict[int, torch.Tensor]) -> torch.Tensor:
         found = values.get(slot.number)
         return self.tensors[slot.number] if found is None else found
 
-    def _mine(self, slot):
+    def _mine(self, slot: Slot) -> Slot:
         """The slot of that number in this precision."""
         mine = self.slots.get(slot.number)
         if mine is None or mine.shape != slot.shape:
             raise Unfit("another run")
         return mine
 
-    def _filled(self, nest, values):
+    def _filled(self, nest: Any, values: dict[int, torch.Tensor]) -> Any:
         return mapped(nest, lambda v: self._value(v, values) if isinstance(v, Slot) else v)
 
-    def _again(self, node, edit, values):
+    def _again(self, node: Node, edit: Callable[..., Any] | Given | None, values: dict[int, torch.Tensor]) -> None:
         """Runs one operator on what is new."""
         args = [
             self._value(a, values) if type(a) is Slot else self._filled(a, values) if type(a) in NESTS else a
@@ -349,11 +371,11 @@ class Graph:
         indices = edit is not None and isinstance(out, torch.Tensor) and not out.is_floating_point()
         self._keep(node.result, out, values, shapes=indices)
 
-    def _edited(self, node, edit, values):
+    def _edited(self, node: Node, edit: Callable[..., Any] | Given, values: dict[int, torch.Tensor]) -> Any:
         """What an edit gives, in what the operator writes if it does that. What else the edit may
         write is a copy: others read it."""
 
-        def own(value):
+        def own(value: Any) -> Any:
             if not isinstance(value, Slot):
                 return value
             tensor = self._value(value, values)
@@ -369,7 +391,7 @@ class Graph:
             return out if out is into else into.copy_(out)
         return out
 
-    def _keep(self, result, out, values, shapes=False):
+    def _keep(self, result: Any, out: Any, values: dict[int, torch.Tensor], shapes: bool = False) -> None:
         """Puts results where they belong. They may have another shape, as along another axis, but
         not with `shapes`: indices that were edited and what one kernel gives to another are trusted."""
         if isinstance(result, Slot):

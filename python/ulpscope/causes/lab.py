@@ -7,7 +7,7 @@ of torch: what `graph` needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ..executors.precision import Source, Widen, cpu_kernel
 from .graph import Given, Graph, Node, PLAIN, Recording, Slot, slots_in
 
 if TYPE_CHECKING:
+    from ..calls.torch_private import OpOverload
     from ..executors.reference_runs import Reference
 
 TWINS = {"TF32": "float16", "float16": "TF32"}  # 11 bits each; their range alone is another
@@ -34,9 +35,9 @@ class Lab:
     def __init__(self, call: Call, reference: Reference) -> None:
         self.call, self.reference = call, reference
         self.dtype = torch.float64  # of runs that do not say
-        self.chance = None  # a generator, in runs whose roundings are to tell nothing but their size
+        self.chance: torch.Generator | None = None  # in runs whose roundings are to tell nothing but their size
         self.twin, self.twins = False, 0  # whether float16 and TF32 change places; how often they did
-        self._graphs = {}  # dtype -> Graph, or None
+        self._graphs: dict[torch.dtype, Graph | None] = {}
 
     # ---- runs ----
 
@@ -44,7 +45,8 @@ class Lab:
         """The call's outputs with an edit: of operators, {place: what runs there}, of arguments, {path:
         function(tensors by path)}, or a function that gives the outputs."""
         if callable(edit):
-            return edit()
+            outputs: dict[str, torch.Tensor] = edit()
+            return outputs
         if all(isinstance(at, tuple) for at in edit):
             return self.edited(edit)
         return self.changed(lambda tensors: {path: new(tensors) for path, new in edit.items()})
@@ -69,7 +71,7 @@ class Lab:
                 raise
             return self._run(make, wide, None)
 
-    def halfway(self, edit: dict) -> dict[str, torch.Tensor]:
+    def halfway(self, edit: dict[Any, Any] | Callable[..., Any]) -> dict[str, torch.Tensor]:
         """The call's outputs where floats go half the way of an edit; LookupError where none are edited."""
         if callable(edit):
             raise LookupError("a run of its own")
@@ -78,16 +80,17 @@ class Lab:
         return self.changed(lambda tensors: {path: _between(tensors[path], new(tensors)) for path, new in edit.items()})
 
     @staticmethod
-    def _made(make, bound, held):
+    def _made(make: Callable[..., Any], bound: Bound, held: Widen | None) -> dict[str, Any]:
         with torch.no_grad(), held or nullcontext():
-            return make(bound.tensors)
+            new: dict[str, Any] = make(bound.tensors)
+            return new
 
-    def _run(self, make, wide, held):
+    def _run(self, make: Callable[..., Any], wide: bool, held: Widen | None) -> dict[str, torch.Tensor]:
         bound = self.bound(wide)
         arguments = _replaced([bound.args, bound.kwargs], self._put(bound, self._made(make, bound, held)))
         bound.args, bound.kwargs = arguments
 
-        def function(*args, **kwargs):
+        def function(*args: Any, **kwargs: Any) -> Any:
             with held or nullcontext():
                 return theirs(self.source().run, *args, **kwargs)
 
@@ -95,7 +98,7 @@ class Lab:
             result = bound.run(function)
         return _finished(outputs_of(self.call, bound, result))
 
-    def _put(self, bound, new):
+    def _put(self, bound: Bound, new: dict[str, Any]) -> dict[str, Any]:
         """All tensors of a run, and what is new in it; what the call writes stays the same tensor."""
         for path in set(self.call.written()) & new.keys():
             if new[path] is not None and path in bound.tensors and bound.tensors[path].shape == new[path].shape:
@@ -105,7 +108,7 @@ class Lab:
 
     def edited(
         self,
-        edits: dict[tuple[int, ...], Callable[..., Any]],
+        edits: Mapping[tuple[int, ...], Callable[..., Any] | Given],
         dtype: torch.dtype | None = None,
         contents: dict[tuple[int, torch.dtype], torch.Tensor] | None = None,
     ) -> dict[str, torch.Tensor]:
@@ -125,9 +128,10 @@ class Lab:
         to the other format of as many bits."""
         if self.twin and name in TWINS:
             name, self.twins = TWINS[name], self.twins + 1
-        if self.chance is None:
+        chance = self.chance
+        if chance is None:
             return to_format(x, name, integer)
-        return to_format(x, name, lambda y: y + _drawn(y, integer, self.chance))
+        return to_format(x, name, lambda y: y + _drawn(y, integer, chance))
 
     @property
     def plain(self) -> bool:
@@ -148,7 +152,8 @@ class Lab:
         self.dtype = torch.float32
         try:
             with tried():  # it may be none in float32
-                return run()
+                outputs: dict[str, torch.Tensor] = run()
+                return outputs
             return {}
         finally:
             self.dtype = torch.float64
@@ -181,7 +186,7 @@ class Lab:
         """Whether an output is what an operator of some kind gives, as it gives it."""
         graph = self.graph(torch.float64)
         made = graph.outputs.get(path) if graph else None
-        return any(made in slots_in(n.result) for n in self.nodes() if kind in n.name)
+        return made is not None and any(made in slots_in(n.result) for n in self.nodes() if kind in n.name)
 
     def reaches(self, size: float) -> bool:
         """Whether any number that the call is given is larger."""
@@ -190,7 +195,7 @@ class Lab:
 
     def is_constant(self, slot: Slot) -> bool:
         """Whether a tensor of the run is one number everywhere."""
-        found = self.graph(torch.float64).tensors[slot.number].reshape(-1)
+        found = self.wide_graph().tensors[slot.number].reshape(-1)
         return bool((found == found[:1]).all())
 
     def graph(self, dtype: torch.dtype) -> Graph | None:
@@ -201,12 +206,18 @@ class Lab:
                 self._graphs[dtype] = self._recorded(dtype == torch.float64)
         return self._graphs[dtype]
 
-    def _recorded(self, wide):
+    def wide_graph(self) -> Graph:
+        """The run in float64, for who has nodes of it."""
+        graph = self.graph(torch.float64)
+        assert graph is not None
+        return graph
+
+    def _recorded(self, wide: bool) -> Graph:
         source, bound = self.source(), self.bound(wide)
         held = self.precision(wide) if source.held else None
         recording = Recording(bound.tensors, narrow=held.wider if held else ())
 
-        def function(*args, **kwargs):
+        def function(*args: Any, **kwargs: Any) -> Any:
             with held or nullcontext(), recording:
                 return theirs(source.run, *args, **kwargs)
 
@@ -218,29 +229,29 @@ class Lab:
         return Graph(recording, outputs, held)
 
 
-def _half_of(edit):
+def _half_of(edit: Callable[..., Any] | Given) -> Given:
     """An edit of an operator that gives the middle between what it gave and what `edit` makes of it."""
     change, slots = (edit.change, edit.slots) if isinstance(edit, Given) else (edit, ())
 
-    def half(func, args, kwargs, *tensors):
+    def half(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> torch.Tensor:
         return _between(func(*args, **kwargs), change(func, args, kwargs, *tensors))
 
     return Given(half, slots)
 
 
-def _between(old, new):
+def _between(old: Any, new: torch.Tensor) -> torch.Tensor:
     if not isinstance(old, torch.Tensor) or not old.is_floating_point() or new.shape != old.shape:
         raise LookupError("nothing lies between")
     return (old + new) / 2
 
 
-def _drawn(y, integer, chance):
+def _drawn(y: torch.Tensor, integer: Callable[[torch.Tensor], torch.Tensor], chance: torch.Generator) -> torch.Tensor:
     """As far as `integer` moves a number, as often the same way."""
     part = torch.rand(y.shape, generator=chance, dtype=y.dtype)
     return part - 0.5 if integer is torch.round else -part * y.sign()
 
 
-def _finished(outputs):
+def _finished(outputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {p: doubles(plain(t)) for p, t in outputs.items()}
 
 
@@ -248,15 +259,15 @@ def doubles(tensor: Any) -> Any:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 
-def _alike(old, new):
+def _alike(old: torch.Tensor, new: Any) -> bool:
     """Whether a tensor may stand for another where a run was written down."""
     return type(new) in PLAIN and (new.shape, new.dtype) == (old.shape, old.dtype)
 
 
-def _replaced(arguments, new):
+def _replaced(arguments: list[Any], new: dict[str, Any]) -> list[Any]:
     """Arguments, [positional, by name], with what is new by path."""
 
-    def leaf(value, path):
+    def leaf(value: Any, path: str) -> Any:
         if path in new:
             made = new[path]
             grad = isinstance(value, torch.Tensor) and value.requires_grad and isinstance(made, torch.Tensor)
@@ -273,9 +284,9 @@ def _replaced(arguments, new):
 
 def leaves(call: Call) -> list[tuple[str, str, Any]]:
     """(path, name, value) of every argument leaf; tensors as their View."""
-    found = []
+    found: list[tuple[str, str, Any]] = []
 
-    def walk(value, path, name):
+    def walk(value: Any, path: str, name: str) -> None:
         stands = getattr(value, "path", None)
         if stands is not None and stands in call.views:
             found.append((stands, name, call.views[stands]))
@@ -296,7 +307,7 @@ def leaves(call: Call) -> list[tuple[str, str, Any]]:
     return found
 
 
-def _sizes(value):
+def _sizes(value: Sequence[Any]) -> bool:
     return all(isinstance(v, int) and not isinstance(v, bool) for v in value)
 
 
