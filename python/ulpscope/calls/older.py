@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 if sys.version_info >= (3, 10):
-    from itertools import pairwise  # noqa: F401
+    from itertools import pairwise as pairwise  # noqa: F401
     from types import NoneType, UnionType  # noqa: F401
 
     def zip_equal(*parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

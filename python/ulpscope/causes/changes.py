@@ -38,7 +38,7 @@ def first(t: torch.Tensor, axis: int) -> torch.Tensor:
 def rolled(by: int, zeros: bool = False) -> Callable[..., torch.Tensor]:
     """The neighbours' slices, with `zeros` where nothing comes from."""
 
-    def change(t, axis):
+    def change(t: torch.Tensor, axis: int) -> torch.Tensor:
         out = t.roll(by, axis)
         if zeros:
             out.narrow(axis, 0 if by > 0 else t.shape[axis] + by, abs(by)).zero_()
@@ -50,7 +50,7 @@ def rolled(by: int, zeros: bool = False) -> Callable[..., torch.Tensor]:
 def shared(size: int, last: bool) -> Callable[..., torch.Tensor]:
     """`size` neighbours share what the first or the last of them has."""
 
-    def change(t, axis):
+    def change(t: torch.Tensor, axis: int) -> torch.Tensor:
         i = torch.arange(t.shape[axis])
         i = (i // size * size + (size - 1 if last else 0)).clamp(max=t.shape[axis] - 1)
         return t.index_select(axis, i)
@@ -136,7 +136,7 @@ def corners(name: str, rank: int) -> Iterator[tuple[str, Callable[..., torch.Ten
     """The last element left out: of all, of each slice along the first axis, of the last two axes."""
     for count in {c for c in (rank, rank - 1, 2) if 1 < c <= rank}:
 
-        def change(x, c=count):
+        def change(x: torch.Tensor, c: int = count) -> torch.Tensor:
             x = x.clone()
             x[(..., *([-1] * c))] = 0
             return x
@@ -150,7 +150,7 @@ def flat(name: str, sizes: Sequence[int]) -> Iterator[tuple[str, Callable[..., t
         n = math.prod(sizes) // sizes[axis]
         for start, end in ((n - 1, n), (n // 4, n // 2), (n // 2, n)):
 
-            def change(x, a=axis, i=start, j=end):
+            def change(x: torch.Tensor, a: int = axis, i: int = start, j: int = end) -> torch.Tensor:
                 moved = x.movedim(a, -1).clone(memory_format=torch.contiguous_format)
                 moved.view(-1, x.shape[a])[i:j] = 0
                 return moved.movedim(-1, a)
@@ -224,7 +224,7 @@ def whole(name: str, sizes: Iterable[int]) -> Iterator[tuple[str, Callable[..., 
         )
 
 
-def _range(t, sizes):
+def _range(t: torch.Tensor, sizes: Iterable[int]) -> int:
     """How many values an index may have: the least size of a tensor beside it that holds all."""
     top = int(t.max()) + 1
     return max(min((s for s in sizes if s >= top), default=top), 1)

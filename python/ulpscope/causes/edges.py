@@ -20,6 +20,8 @@ from . import changes
 from .graph import Given, Node, Slot, slots_in
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+    from ..calls.torch_private import OpOverload
     from .lab import Lab
 
 MOST_SINGLE = 60  # operators that are changed one by one where places of the code hold several
@@ -41,7 +43,7 @@ MOVES = frozenset(
 
 def sites(lab: Lab) -> list[list[Node]]:
     """Lists of operators that one place of the code runs, as those of a loop."""
-    held = {}
+    held: dict[tuple[tuple[int, ...], str, int], list[Node]] = {}
     for node in lab.nodes():
         held.setdefault((node.site or node.place, node.name, len(node.place)), []).append(node)
     return list(held.values())
@@ -50,7 +52,7 @@ def sites(lab: Lab) -> list[list[Node]]:
 def leads(lab: Lab, slots: Iterable[Slot], first: Node, last: Node) -> set[int]:
     """Numbers of the tensors that hang on some, by what runs from `first` up to `last`."""
     seen = {s.number for s in slots}
-    for node in lab.graph(torch.float64).top[first.place[0] : last.place[0]]:
+    for node in lab.wide_graph().top[first.place[0] : last.place[0]]:
         if not seen.isdisjoint(node.used):
             seen |= {s.number for s in slots_in(node.result)}
     return seen
@@ -61,7 +63,7 @@ def is_loop(lab: Lab, nodes: list[Node]) -> bool:
     if len(nodes) <= MOST_CALLS:
         return False
     before, last = nodes[-2:]
-    top = lab.graph(torch.float64).top[last.place[0]]
+    top = lab.wide_graph().top[last.place[0]]
     return not leads(lab, slots_in(before.result), before, last).isdisjoint(top.used)
 
 
@@ -96,7 +98,7 @@ def together(
             yield text, {node.place: edits[text] for node, edits in zip(nodes, found)}
 
 
-def operand(i: int, change: Callable[[Any], Any]) -> Callable[..., Any]:
+def operand(i: int, change: Callable[..., Any]) -> Callable[..., Any]:
     """An edit that changes the operand `i`."""
     return lambda func, args, kwargs: func(*args[:i], change(args[i]), *args[i + 1 :], **kwargs)
 
@@ -115,7 +117,7 @@ def values(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
         yield from together(_values, nodes)
 
 
-def _values(node):
+def _values(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     name = node.name.strip("_")
     for i, _ in operands(node):
         which = f"operand {i + 1} of {name}"
@@ -150,7 +152,7 @@ def places(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
         yield from together(_places, nodes)
 
 
-def _places(node):
+def _places(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     for i, seen in operands(node):
         which = f"wrong index: operand {i + 1} of {node.name.strip('_')} is"
         rows = [
@@ -170,12 +172,14 @@ def _places(node):
 class Wiring:
     """The tensors between the outermost operators of a call."""
 
-    def __init__(self, lab):
+    def __init__(self, lab: Lab) -> None:
         graph = lab.graph(torch.float64)
         self.nodes = graph.top if graph else []
         inputs = graph.inputs if graph else {}
         written = graph.written if graph else ()
-        self.words, self.maker, self.users = {}, {}, {}
+        self.words: dict[Slot, str] = {}
+        self.maker: dict[Slot, int] = {}
+        self.users: dict[Slot, list[tuple[int, int]]] = {}
         self.outputs = set(graph.outputs.values()) if graph else set()
         for path, slot in inputs.items():
             self.words[slot], self.maker[slot] = getattr(lab.call.views.get(path), "argument", "") or path, -1
@@ -230,18 +234,18 @@ class Wiring:
         return found if self.maker.get(found, len(self.nodes)) < self.index[id(node)] else None
 
 
-def slots_of(value: Any) -> bool:
+def slots_of(value: Any) -> TypeIs[Slot]:
     return hasattr(value, "storage")
 
 
-def _wired(*new):
+def _wired(*new: tuple[int, Slot]) -> Given:
     """An edit that gives an operator other tensors as operands: (number, slot) of each."""
 
-    def edit(func, args, kwargs, *tensors):
-        args = list(args)
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
+        given = list(args)
         for (i, _), tensor in zip(new, tensors):
-            args[i] = tensor
-        return func(*args, **kwargs)
+            given[i] = tensor
+        return func(*given, **kwargs)
 
     return Given(edit, tuple(slot for _, slot in new))
 
@@ -274,7 +278,8 @@ def exchanged(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
     for a, b in itertools.combinations(held[:MOST_SINGLE], 2):
         if (a.shape, a.dtype) != (b.shape, b.dtype) or wires.maker[a] == wires.maker[b] == -1:
             continue
-        ready, edits = max(wires.maker[a], wires.maker[b]), {}
+        ready = max(wires.maker[a], wires.maker[b])
+        edits: dict[tuple[int, ...], list[tuple[int, Slot]]] = {}
         for one, other in ((a, b), (b, a)):
             for at, i in wires.users[one]:
                 if at > ready:
@@ -299,7 +304,9 @@ def bypassed(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
         outer = nodes[-1]
         for i, seen in operands(outer) if id(outer) in wires.index else ():
             inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
-            for _, early in operands(inner) if inner is not None and seen.shape else ():
+            if inner is None or not seen.shape:
+                continue
+            for _, early in operands(inner):
                 if (early.shape, early.dtype) != (seen.shape, seen.dtype) or early not in wires.maker:
                     continue
                 early_of = {n.place: wires.in_step(early, outer, n) for n in nodes}
@@ -332,11 +339,12 @@ def moved(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
                 if a.name != b.name and all(m is not None for _, m in pairs):
                     yield (
                         f"wrong order: {a.name.strip('_')} is taken before {b.name.strip('_')} instead of after",
-                        {n.place: main for n, _ in pairs} | {m.place: _with(n, side, k) for n, m in pairs},
+                        {n.place: main for n, _ in pairs}
+                        | {m.place: _with(n, side, k) for n, m in pairs if m is not None},
                     )
 
 
-def _split(node, i):
+def _split(node: Node, i: int) -> tuple[Callable[..., Any] | None, Callable[[Node, Any, list[Any]], Any]]:
     """(what is left of an operator that is taken elsewhere, what it does there)."""
     if node.name == "addmm":
         return (lambda func, args, kwargs: torch.mm(*args[1:3])) if i == 1 else None, lambda node, x, args: x + args[0]
@@ -345,18 +353,18 @@ def _split(node, i):
     )
 
 
-def _copied(operand):
+def _copied(operand: Any) -> torch.Tensor:
     """A copy of an operand; LookupError of a number, which is no result of an operator."""
     if not isinstance(operand, torch.Tensor):
         raise LookupError("a number is left of it")
     return operand.clone()
 
 
-def _with(node, side, k):
+def _with(node: Node, side: Callable[[Node, Any, list[Any]], Any], k: int | None) -> Given:
     """An edit of another operator: `node` runs on its operand `k`, or on its result (None)."""
     held = [a for a in node.args if slots_of(a)]
 
-    def edit(func, args, kwargs, *tensors):
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
         given = iter(tensors)
         mine = [next(given) if slots_of(a) else a for a in node.args]
         if k is None:
@@ -367,13 +375,13 @@ def _with(node, side, k):
     return Given(edit, tuple(held))
 
 
-def _in_step(wires, other, reference, node):
+def _in_step(wires: Wiring, other: Node, reference: Node, node: Node) -> Node | None:
     nodes, k = wires.group[id(other)]
     at = k + wires.group[id(node)][1] - wires.group[id(reference)][1]
     return other if len(nodes) == 1 else nodes[at] if 0 <= at < len(nodes) else None
 
 
-def _beside(wires, node, seen):
+def _beside(wires: Wiring, node: Node, seen: Slot) -> Iterator[tuple[Node, int | None]]:
     """(operator, None) of those behind one, (operator, operand) of those before it, along the way of a
     tensor."""
     at, last, main = wires.index[id(node)], {s for s in slots_in(node.result)}, seen
@@ -392,7 +400,9 @@ def _beside(wires, node, seen):
         inner = operands(before)
         if before.name not in MOVES:
             yield from ((before, k) for k, a in inner if a.shape == node.shape)
-        seen = next((a for _, a in inner), None)
+        if not inner:
+            return
+        seen = inner[0][1]
 
 
 def spread(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
@@ -402,15 +412,16 @@ def spread(lab: Lab) -> Iterator[tuple[str, dict[Any, Any]]]:
         both = operands(node)
         for (_, seen), (k, other) in zip(both, both[::-1]) if len(both) == 2 else ():
             inner = wires.nodes[wires.maker[seen]] if wires.maker.get(seen, -1) >= 0 else None
-            alike = inner is not None and len(operands(inner)) == 1 and seen.shape == other.shape != ()
-            if alike and inner.name not in MOVES | SCALING:
+            if inner is None or inner.name in MOVES | SCALING:
+                continue
+            if len(operands(inner)) == 1 and seen.shape == other.shape != ():
                 yield (
                     f"wrong variant: {inner.name.strip('_')} of both operands of {node.name.strip('_')}",
                     {node.place: operand(k, _again(inner))},
                 )
 
 
-def _again(node):
+def _again(node: Node) -> Callable[[torch.Tensor], Any]:
     i = operands(node)[0][0]
     return lambda x: node.func(*node.args[:i], x, *node.args[i + 1 :], **node.kwargs)
 

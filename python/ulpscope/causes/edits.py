@@ -8,8 +8,8 @@ call), `diagnose` (chooses).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from ..calls.replay import View
 from . import changes
 from .lab import Lab, leaves
 
+if TYPE_CHECKING:
+    from ..calls.replay import Call
+    from ..calls.torch_private import OpOverload
 EPSILONS = (0.0, 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 REDUCTIONS = {0: "no reduction", 1: "mean", 2: "sum"}
 # Names that stand for each other in an argument; those that a function does not know are refused.
@@ -107,11 +110,11 @@ def phrase(op: str, name: str, old: Any, new: Any) -> str:
     return f"computes as if {name or 'an argument'} were {shown(new)} instead of {shown(old)}"
 
 
-def _sides(values):
+def _sides(values: Sequence[int]) -> str:
     return str(values[0]) if len(set(values)) == 1 else " x ".join(map(str, values))
 
 
-def _of_factor(op, old, new):
+def _of_factor(op: str, old: Any, new: Any) -> str:
     if new == 0:
         return f"dropped contribution: the term with the factor {shown(old)} of {op} is missing"
     if new == -old:
@@ -119,13 +122,13 @@ def _of_factor(op, old, new):
     return f"computes as if the scale factor of {op} were {shown(new)} instead of {shown(old)}"
 
 
-def _of_samples(value):
+def _of_samples(value: float) -> bool:
     """Whether a number is n / (n - 1) for a count of samples."""
     n = value / (value - 1) if 1 < value < 1.5 else 0.0
     return n > 2.5 and abs(n - round(n)) < 1e-6 * n * n
 
 
-def _is_small_term(op, name, old):
+def _is_small_term(op: str, name: str, old: Any) -> bool:
     return op == "add" and name == "other" and isinstance(old, float) and 0 < old <= 1e-2
 
 
@@ -204,9 +207,9 @@ def scalars(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
             yield f"the arguments {n} and {m} are exchanged (swapped)", {p: lambda _, w=w: w, q: lambda _, v=v: v}
 
 
-def _tensors(call, alone=False):
+def _tensors(call: Call, alone: bool = False) -> list[tuple[str, list[str], list[View]]]:
     """(argument name, paths, views): tensors of a call by argument; `alone` the only ones of theirs."""
-    groups = {}
+    groups: dict[str, tuple[str, list[str], list[View]]] = {}
     for path, name, view in leaves(call):
         if isinstance(view, View) and 0 not in view.sizes:
             head = path if not path.startswith("args") else path.split("]")[0] + "]"
@@ -271,7 +274,7 @@ def swaps(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
             yield (f"the operands of {node.name.strip('_')} are exchanged (swapped)", {node.place: _exchanged})
 
 
-def _exchanged(func, args, kwargs):
+def _exchanged(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator with its first two operands exchanged; LookupError where it is given fewer."""
     if len(args) < 2:
         raise LookupError("one operand")
@@ -286,7 +289,7 @@ def contiguous(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
         for n, p, v in _tensors(lab.call, alone=True)
         if p[0] not in written and tuple(v[0].strides) != tuple(torch.empty(v[0].sizes, device="meta").stride())
     ]
-    sets = [odd] if len(odd) > 1 else []
+    sets: list[Sequence[tuple[str, str]]] = [odd] if len(odd) > 1 else []
     sets += itertools.combinations(odd, 2) if 2 < len(odd) <= 6 else []
     for some in (*sets, *([one] for one in odd)):
         for again in (True, False):

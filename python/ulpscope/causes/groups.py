@@ -11,8 +11,9 @@ SEARCHES = 3  # after so many different causes a group is left alone
 class Own:
     """Causes by group, and how often was searched for them."""
 
-    def __init__(self):
-        self.causes, self.searches = {}, {}
+    def __init__(self) -> None:
+        self.causes: dict[str, list[str]] = {}
+        self.searches: dict[str, int] = {}
 
     def ask(self, group: str, heard: int) -> tuple[list[str], bool]:
         """(causes that may be this one's as well, whether to search) for a finding of which so

@@ -25,7 +25,8 @@ from .edits import other_lists, other_values, phrase
 from .neighbours import TIES, formulas, relatives
 
 if TYPE_CHECKING:
-    from .graph import Node
+    from ..calls.torch_private import OpOverload
+    from .graph import Node, Slot
     from .lab import Lab
 
 COUNTING = {"amax", "amin", "max", "argmax", "var_mean", "std"}  # what a zero is not nothing for
@@ -62,7 +63,7 @@ def with_argument(name: str, value: Any, shape: Sequence[int] = ()) -> Callable[
     """An edit of one operator: the argument `name` is `value`, or value(old). A result that has
     another shape by that is cut to `shape`, with zeros where it ends early."""
 
-    def edit(func, args, kwargs):
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         i = next((i for i, a in enumerate(func._schema.arguments) if a.name == name), None)
         if i is None:
             raise LookupError(f"no argument {name}")
@@ -117,7 +118,7 @@ def arguments(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
             yield f"dropped contribution: the {name} is ignored", with_argument(name, None)
 
 
-def _others(node, argument, old):
+def _others(node: Node, argument: Any, old: Any) -> list[Any]:
     """Values that an argument may have been given instead."""
     name, rank = argument.name, len(getattr(node.args[0], "shape", ())) if node.args else 0
     if old is None:
@@ -133,14 +134,14 @@ def _others(node, argument, old):
     return [None, *news] if isinstance(old, (int, float)) and "Optional" in str(argument.type) else news
 
 
-def _over_all(shape):
+def _over_all(shape: tuple[int, ...]) -> Callable[..., Any]:
     """A reduction over all axes in place of some."""
     return lambda func, args, kwargs: getattr(torch, bare_name(func))(args[0]).expand(shape).clone()
 
 
 def axes(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits): reductions over other axes, each and those that share theirs together."""
-    held = {}
+    held: dict[tuple[tuple[int, ...], tuple[int, ...]], list[list[Node]]] = {}
     for nodes in groups(lab):
         dim = nodes[0].value("dim")
         dim = [dim] if isinstance(dim, int) else dim
@@ -163,7 +164,7 @@ def axes(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
                     )
 
 
-def _other_axes(dim, rank):
+def _other_axes(dim: Sequence[int], rank: int) -> Iterator[list[int]]:
     """One axis for another, one more, one less."""
     own = [d % rank for d in dim]
     others = [d for d in range(rank) if d not in own]
@@ -206,10 +207,10 @@ def swaps(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
         yield f"wrong variant: {name.lstrip('_')} instead of {node.name.lstrip('_')}{note}", _swapped(name)
 
 
-def _swapped(name):
+def _swapped(name: str) -> Callable[..., Any]:
     name = f"_{name}" if name in ("softmax", "log_softmax") else name
 
-    def edit(func, args, kwargs):
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writes = func._schema.name.endswith("_") and hasattr(torch.ops.aten, f"{name}_")
         packet = getattr(torch.ops.aten, f"{name}_" if writes else name)
         try:
@@ -237,7 +238,7 @@ def forms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
         yield f"dropped contribution: the step {node.name}_ is left out", lambda func, args, kwargs: args[0]
 
 
-def _instead(made, func, args, kwargs):
+def _instead(made: Any, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What another formula made, as the first result of an operator that gives several."""
     several = len(func._schema.returns) > 1 and isinstance(made, torch.Tensor)
     return (made, *func(*args, **kwargs)[1:]) if several else made
@@ -254,7 +255,7 @@ def terms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
             )
 
 
-def _rest(name, i, args, kwargs):
+def _rest(name: str, i: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """What is left of a sum or a product without operand `i`."""
     out = args[1 - i]
     if not isinstance(out, torch.Tensor):
@@ -340,18 +341,18 @@ def slices(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
                     yield f"{text}, and not counted", _uncounted(i, axis, text)
 
 
-def _uncounted(i, axis, text):
+def _uncounted(i: int, axis: int, text: str) -> Callable[..., Any]:
     count = int(text.split("the last ")[1].split()[0])
     return operand(i, lambda x: changes.last_left_out(x, axis, count))
 
 
-def _fewer_terms(node):
+def _fewer_terms(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
     """A softmax that leaves out its last terms."""
     seen, dim = node.args[0], node.value("dim")
     dim = dim[0] if isinstance(dim, (list, tuple)) and dim else dim
     for t in changes.sizes_to_drop(seen.shape[dim]) if isinstance(dim, int) and seen.shape else ():
 
-        def change(x, t=t):
+        def change(x: torch.Tensor, t: int = t) -> torch.Tensor:
             x = x.clone()
             x.narrow(dim, x.shape[dim] - t, t).fill_(-torch.inf)
             return x
@@ -362,7 +363,7 @@ def _fewer_terms(node):
         )
 
 
-def _reduced_axes(node, i, seen):
+def _reduced_axes(node: Node, i: int, seen: Slot) -> Sequence[int]:
     rank = len(seen.shape)
     counted = node.name == "sum" and seen.dtype != torch.bool  # whole numbers, as of choices
     if not (seen.floats or seen.dtype.is_complex or counted) or not rank:
@@ -428,10 +429,10 @@ def layouts(lab: Lab) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _relaid(pairs):
+def _relaid(pairs: bool) -> Callable[..., Any]:
     """Cuts an axis into every other element, or into halves, where the operator does the other."""
 
-    def edit(func, args, kwargs):
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, x = func(*args, **kwargs), args[0]
         parts = list(out) if isinstance(out, (list, tuple)) else [out]
         axis = next((a for a in range(x.dim()) if all(2 * p.shape[a] == x.shape[a] for p in parts)), None)
@@ -450,7 +451,7 @@ def _relaid(pairs):
 def by_name(lab: Lab) -> Iterator[list[Node]]:
     """Operators of one name at several places, the gradient's with the function's: a function that
     is called for each operand, a number that several layers share or that its gradient has too."""
-    held = {}
+    held: dict[str, list[Node]] = {}
     for node in lab.nodes():
         held.setdefault(GRADIENT.sub("", node.name), []).append(node)
     for nodes in held.values():

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import edges, edits, inside, sums
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from .graph import Node
     from .lab import Lab
 
 
-def of_nodes(*makers: Callable) -> Callable[[Lab], Iterator]:
+def of_nodes(
+    *makers: Callable[[Node], Iterable[tuple[str, Any]]],
+) -> Callable[[Lab], Iterator[tuple[str, dict[Any, Any]]]]:
     """Mistakes of single operators."""
     return lambda lab: (found for node in lab.nodes() for make in makers for found in edges.together(make, [node]))
 
@@ -60,6 +63,6 @@ MEANINGS = (
 )
 
 
-def made(lab: Lab, makers: Iterable[Callable]) -> Iterator[tuple]:
+def made(lab: Lab, makers: Iterable[Callable[[Lab], Iterable[tuple[str, Any]]]]) -> Iterator[tuple[str, Any]]:
     """(text, edit) of all makers, one after the other."""
     return (found for make in makers for found in make(lab))

@@ -132,19 +132,19 @@ def relatives(name: str) -> list[str]:
     return NEIGHBOURS.get(name.lstrip("_") if "softmax" in name else name, "").split()
 
 
-def _fmod_of(whole):
+def _fmod_of(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
     return lambda x, y, *a, **k: x - whole(x / y) * y
 
 
-def _copied_sign(x, y):
+def _copied_sign(x: torch.Tensor, y: Any) -> torch.Tensor:
     return x * torch.where(torch.signbit(torch.as_tensor(y, dtype=x.dtype)), -1.0, 1.0).to(x.dtype)
 
 
-def _sinc(x):
+def _sinc(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x == 0, torch.ones_like(x), torch.sin(x) / x)
 
 
-def _upper(x, dim=None, keepdim=False):
+def _upper(x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     if dim is None:
         return x.flatten().sort()[0][x.numel() // 2]
     return tuple(
@@ -153,16 +153,18 @@ def _upper(x, dim=None, keepdim=False):
     )
 
 
-def _bordered(mode, fill=0.0):
+def _bordered(mode: str, fill: float | None = 0.0) -> Callable[..., torch.Tensor]:
     """A convolution or a pooling with another border."""
 
-    def conv(x, w, b, stride, padding, *rest):
+    def conv(
+        x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None, stride: list[int], padding: list[int], *rest: Any
+    ) -> torch.Tensor:
         return torch.convolution(_padded(x, padding), w, b, stride, [0] * len(padding), *rest)
 
-    def pool(x, size, stride=(), padding=0, *rest):
+    def pool(x: torch.Tensor, size: Any, stride: Any = (), padding: int | list[int] = 0, *rest: Any) -> torch.Tensor:
         return functional.max_pool2d(_padded(x, padding), size, stride or None, 0, *rest)
 
-    def _padded(x, padding):
+    def _padded(x: torch.Tensor, padding: int | list[int]) -> torch.Tensor:
         padding = [padding] * 2 if isinstance(padding, int) else padding  # as torch has it: of both axes
         sides = [p for pair in zip(reversed(padding), reversed(padding)) for p in pair]
         return functional.pad(x, sides, mode, *([fill] if mode == "constant" else []))
@@ -170,23 +172,25 @@ def _bordered(mode, fill=0.0):
     return conv if fill is None else pool
 
 
-def _single(x):
+def _single(x: torch.Tensor) -> torch.Tensor:
     return x.float() if x.dtype == torch.float64 else x
 
 
-def _in_single(formula):
+def _in_single(formula: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A formula as it runs in float32, whatever the rest runs in: it is its roundings that count."""
     return lambda x, *args, **kwargs: formula(_single(x)).to(x.dtype)
 
 
-def _cancels(formula, instead, function):
+def _cancels(
+    formula: str, instead: str, function: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[str, Callable[..., torch.Tensor]]:
     return f"{formula} instead of {instead}: cancellation near zero", _in_single(function)
 
 
-def _cast(whole):
+def _cast(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
     """A cast to whole numbers that rounds before."""
 
-    def cast(x, *args, dtype=None, **kwargs):
+    def cast(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> torch.Tensor:
         if dtype is None or dtype.is_floating_point or not x.is_floating_point():
             raise LookupError("no such cast")
         return torch.ops.aten._to_copy(whole(x), *args, dtype=dtype, **kwargs)
@@ -194,7 +198,7 @@ def _cast(whole):
     return cast
 
 
-def _cut(x, *args, dtype=None, **kwargs):
+def _cut(x: torch.Tensor, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> torch.Tensor:
     """A cast to a narrower float that cuts off what it cannot hold."""
     if dtype not in CASTS or not x.is_floating_point():
         raise LookupError("no such cast")
@@ -205,7 +209,7 @@ UPPER = "of two middle values the upper counts (shifted by one among the sorted)
 BORDERS = {"replicate": "repeats the edge", "reflect": "reflects", "circular": "goes around"}
 CORNERS = (", corners aligned", True), (", corners not aligned", False)
 FILTERS = {"nearest": [("", None)], "nearest-exact": [("", None)], "bilinear": CORNERS, "bicubic": CORNERS}
-FORMULAS = {
+FORMULAS: dict[str, list[tuple[str, Callable[..., Any]]]] = {
     "frac": [
         ("x - floor(x) instead of frac", lambda x: x - x.floor()),
         ("x - round(x) instead of frac", lambda x: x - x.round()),
@@ -288,7 +292,7 @@ FORMULAS = {
 }
 
 # Formulas that leave the range on the way.
-OVERFLOWS = {
+OVERFLOWS: dict[str, list[tuple[str, Callable[..., Any]]]] = {
     "hypot": [
         (
             "sqrt(x^2 + y^2) instead of hypot: the squares leave the range",
@@ -298,7 +302,7 @@ OVERFLOWS = {
 }
 
 # Roundings that differ from torch's at ties alone.
-TIES = {
+TIES: dict[str, list[tuple[str, Callable[..., Any]]]] = {
     "round": [
         (
             "ties are rounded away from zero instead of to even",
