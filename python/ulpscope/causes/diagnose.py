@@ -27,8 +27,11 @@ from .lab import TWINS, Lab
 from .meanings import EPSILONS, MEANINGS, NUMBERS, VARIANTS, WHOLE, made
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from .process import Limit
     from ..calls.replay import Call
+    from ..executors.precision_runs import Outputs
+    from ..executors.reference_runs import Reference
 
 CERTAIN = 2.0**-7  # so little of the error left, in rounding alone, leaves no room for a rival
 MOST_ELEMENTS = 1 << 26  # beyond this, one emulation costs more than its answer is worth
@@ -68,36 +71,34 @@ def search(call: Call, verdict: Any, limit: Limit, known: str = "") -> tuple[str
 class Search:
     """Goes through the mistakes, the cheap and certain ones first."""
 
-    def __init__(self, call, verdict, limit, known=""):
+    def __init__(self, call: Call, verdict: Any, limit: Limit, known: str = "") -> None:
         self.call, self.verdict = call, verdict
         known = known.removeprefix(f"{SEEN}: ")
-        self.limit, self.known = (
-            limit,
-            {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))} if known else None,
-        )
-        self.reference = verdict.operands.reference
-        self.worst = verdict.worst
+        self.limit = limit
+        self.known = {known, *(known.replace(BOTH, n) for n in BOTH.split(" or "))} if known else None
+        self.reference: Reference = verdict.operands.reference
+        self.worst: _core.Finding = verdict.worst
         self.lab = Lab(call, self.reference)
         self.outputs = {
             p: put_right(t, self.reference.truth.get(p), (self.reference.native() or {}).get(p))
             for p, t in verdict.answer.outputs.items()
         }
-        self.accused, self.fine = {}, {}
+        self.accused: dict[str, Evidence] = {}
+        self.fine: dict[str, Evidence] = {}
         for f in verdict.findings:
             if self._usable(f.path):
                 good = f.verdict in ("pass", "unjudged")
                 kept = self.fine if good else self.accused
-                known = {} if good else self._known_of(f)
-                kept[f.path] = Evidence(self.outputs[f.path], self.truth(f.path), self._yardstick(f.path), **known)
+                facts = {} if good else self._known_of(f)
+                kept[f.path] = Evidence(self.outputs[f.path], self.truth(f.path), self._yardstick(f.path), **facts)
         self.path = self._decisive()
         self.best, self.text, self.sure = LEFT_MOST, "", True
         self.alone = LEFT_MOST / 2, ""  # (residual, text): in one output, others beside it
-        self.shown = False  # whether the result alone shows where a range ends
-        self.followed = []  # (correlation, text, correlation that as much noise has by chance)
-        self.where = ""
+        self.shown, self.where = False, ""  # whether the result alone shows where a range ends; what is off
+        self.followed: list[tuple[float, str, float]] = []  # (correlation, text, that of as much noise by chance)
         self.formats = formats_of(call, self.outputs)
 
-    def _decisive(self):
+    def _decisive(self) -> str:
         """The output that tells most: values rather than the positions that go with them, which
         ties leave open."""
         floats = {p: e for p, e in self.accused.items() if e.floats}
@@ -106,12 +107,12 @@ class Search:
             return self.worst.path if self.worst.path in floats else next(iter(floats))
         return self.worst.path
 
-    def _usable(self, path):
+    def _usable(self, path: str) -> bool:
         device = self.outputs.get(path)
         truth = self.truth(path)
         if device is None or truth is None or device.shape != truth.shape:
             return False
-        return 0 < device.numel() <= MOST_ELEMENTS and device.is_floating_point() == truth.is_floating_point()
+        return bool(0 < device.numel() <= MOST_ELEMENTS and device.is_floating_point() == truth.is_floating_point())
 
     def truth(self, path: str) -> torch.Tensor:
         truth = self.reference.truth.get(path)
@@ -122,7 +123,7 @@ class Search:
             return native
         return torch.where(device == truth, truth.to(native.dtype), native)  # either is right
 
-    def _yardstick(self, path):
+    def _yardstick(self, path: str) -> torch.Tensor:
         found = self.reference.yardstick.get(path)
         truth = self.truth(path)
         return found if found is not None and found.shape == truth.shape else truth
@@ -145,7 +146,7 @@ class Search:
         self.where = self.where or (evidence.place(text) if evidence else "")
         return evidence.place(text) if evidence else ""
 
-    def _answer(self):
+    def _answer(self) -> str:
         path = self.path
         if path not in self.accused:
             device, truth = self.outputs.get(path), self.truth(path)
@@ -164,7 +165,7 @@ class Search:
             return self._stopped() or text
         return text or self._nonfinite() or self._whole() or self._uncertain()
 
-    def _known_of(self, finding):
+    def _known_of(self, finding: _core.Finding) -> dict[str, Any]:
         """What else a result may be taken for: what was there, arguments, other outputs; and the
         arguments that may be indices of its rows."""
         device, whole = self.outputs[finding.path], (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -186,7 +187,7 @@ class Search:
             "parts": finding.path in self.reference.pairs,
         }
 
-    def _padded_choice(self):
+    def _padded_choice(self) -> str:
         """A number that counts in a minimum or a maximum as if among its terms."""
         _, text, _ = self.accused[self.path].ask("clip")
         shapes = {n.shape for n in self.lab.nodes() if n.name in inside.CHOICES}  # on the way they have others
@@ -194,7 +195,7 @@ class Search:
             return ""
         return f"{text}, as where a padding counts in the {'maximum' if 'below' in text else 'minimum'}"
 
-    def _lost_elsewhere(self):
+    def _lost_elsewhere(self) -> str:
         """What is said of an argument that must be written and is as it was, while what is
         returned is a part of it."""
         for path in self.accused.keys() - {self.path}:
@@ -204,14 +205,14 @@ class Search:
                 return text
         return ""
 
-    def _stopped(self):
+    def _stopped(self) -> str:
         """Sums that all end at one limit: an accumulator too coarse to take another term."""
         evidence = self.accused[self.path]
         if evidence.floats and evidence.errors()["far"] > self.outputs[self.path].numel() // 2 and self._adds():
             self._try(emulate.accumulator_candidates(self.lab))
         return self.text
 
-    def _whole(self):
+    def _whole(self) -> str:
         """Mistakes that concern the whole result."""
         evidence, device = self.accused[self.path], self.outputs[self.path]
         self._try(sums.stalled_candidates(self.lab))
@@ -240,7 +241,7 @@ class Search:
             self._try(emulate.accumulator_candidates(self.lab), follow=True)
         return (self.text if self.sure else "") or self.alone[1] or scale or self.text or evidence.ask("order")[1]
 
-    def _better_than(self, code, scale, left):
+    def _better_than(self, code: str, scale: str, left: float) -> str:
         """A factor or an amount has a better name where a variant of the operator gives it
         as well."""
         if code == "sign":
@@ -255,7 +256,7 @@ class Search:
         better = self.text and self.best <= max(left if left < 1 else 0.0, CERTAIN / 4)
         return self.text if better else scale
 
-    def _nonfinite(self):
+    def _nonfinite(self) -> str:
         """NaN and Inf out of place: overflow of a lower format, a variant."""
         evidence = self.accused[self.path]
         _, text, _ = evidence.ask("kinds")
@@ -265,7 +266,7 @@ class Search:
             self._try(made(self.lab, MEANINGS), share=MEANING)
         return self.text or text
 
-    def _underflow(self, text):
+    def _underflow(self, text: str) -> str:
         """A better name than `text` where a narrower range makes zeros of all there is."""
         if not (truth := self.truth(self.path)).is_floating_point():
             return text
@@ -276,12 +277,12 @@ class Search:
                 self._try((t, run) for t, run in made if "float16" in t and "bfloat16" not in t or "flush" in t)
         return f"{text}, or {self.text}: these data cannot tell" if self.text else text
 
-    def _overflow(self):
+    def _overflow(self) -> str:
         """A formula or a format whose intermediates overflow."""
         self._try(emulate.overflow_candidates(self.lab))
         return self.text
 
-    def _uncertain(self):
+    def _uncertain(self) -> str:
         """Noise whose emulation goes with it, then what the place alone tells."""
         evidence = self.accused[self.path]
         text = (
@@ -296,7 +297,7 @@ class Search:
         evidence.hint(self._adds(), {format_of(t) for v, t, _ in some if v * self._count() ** 0.5 > HINTS})
         return evidence.ask("places")[1]
 
-    def _followed(self):
+    def _followed(self) -> str:
         """The format whose rounding the errors follow, unless they follow noise of that size at the
         same place as well, as they do where the truth itself is rounded on the way."""
         alike = self._alike()
@@ -319,31 +320,31 @@ class Search:
             return text.replace(format_of(text), BOTH)
         return text if len(others) == 1 else ""
 
-    def _alike(self):
+    def _alike(self) -> list[tuple[float, str, float]]:
         """What the errors follow best, and what they follow nearly as well; the best last."""
         best = max((f[0] for f in self.followed), default=0.0)
         return sorted(f for f in self.followed if f[0] >= ALIKE * best)
 
-    def _follows_factor(self, least, each=True):
+    def _follows_factor(self, least: float, each: bool = True) -> bool:
         """Whether one factor makes results smaller as cutting digits off does, or as another norm does; or, with
         `each`, one of each slice."""
         made = with_factors(self.outputs[self.path], self.truth(self.path))
         made = made if each else itertools.islice(made, 1)
         return any(self._follows({self.path: t}) >= least for t in made)
 
-    def _by_chance(self):
+    def _by_chance(self) -> bool:
         """Whether it is the size of a rounding alone that the errors follow."""
         return any(value < reach for value, _, reach in self._alike())
 
-    def _count(self):
+    def _count(self) -> int:
         return self.accused[self.path].independent()
 
-    def _adds(self):
+    def _adds(self) -> bool:
         return bool({n.name for n in self.lab.nodes()} & (inside.PRODUCTS | {"sum", "mean", "cumsum", "var"}))
 
     # ---- trying ----
 
-    def _try(self, candidates, follow=False, share=1.0):
+    def _try(self, candidates: Iterable[tuple[str, Any]], follow: bool = False, share: float = 1.0) -> None:
         """Runs candidates until one gives the same bits, or until `share` of the time
         is gone; keeps the one that comes nearest."""
         if self._settled():
@@ -360,7 +361,7 @@ class Search:
             if self._settled():
                 return
 
-    def _weigh_run(self, text, edit, follow):
+    def _weigh_run(self, text: str, edit: Any, follow: bool) -> None:
         """Runs one mistake and tells what it changed, should this process die of a later one."""
         before, run = self._state(), functools.partial(self.lab.run, edit)
         outputs = None
@@ -372,24 +373,24 @@ class Search:
         if self._state() != before:
             self.limit.note(self._state())
 
-    def _state(self):
+    def _state(self) -> dict[str, Any]:
         lists = {"alone": list(self.alone), "followed": [list(f) for f in self.followed]}
         return lists | {"best": self.best, "text": self.text, "sure": self.sure, "place": self.where}
 
-    def _take_up(self, state):
+    def _take_up(self, state: dict[str, Any]) -> None:
         """Goes on from what another process knew."""
         self.best, self.text, self.sure = state["best"], state["text"], state["sure"]
         self.alone, self.followed = tuple(state["alone"]), [tuple(f) for f in state["followed"]]
 
-    def _spend(self, runs):
+    def _spend(self, runs: int) -> bool:
         """Whether there is time for some more runs."""
         return self.known is None and not self.limit.over() and self.limit.begins()
 
-    def _settled(self):
+    def _settled(self) -> bool:
         """Whether what is left of the error leaves no room for a better name."""
-        return self.best <= CERTAIN and self.text and not vagueness(self.text, self.sure)
+        return self.best <= CERTAIN and bool(self.text) and not vagueness(self.text, self.sure)
 
-    def _residual(self, outputs):
+    def _residual(self, outputs: Outputs) -> float:
         """How well the worst output is explained; another accused one must be as well, or
         be left alone: then it has a mistake of its own."""
         worst = self.accused[self.path].residual(outputs[self.path])
@@ -400,7 +401,7 @@ class Search:
                 worst = max(worst, 1e-3 if alone else found)
         return worst
 
-    def _weigh(self, text, outputs, follow, run, edit):
+    def _weigh(self, text: str, outputs: Outputs, follow: bool, run: Callable[[], Outputs], edit: Any) -> None:
         if not self.accused.keys() <= outputs.keys() or self._says_too_much(text):
             return
         residual = self._residual(outputs)
@@ -429,12 +430,12 @@ class Search:
             return
         self.best, self.text, self.sure = min(residual, self.best), self._told(text, outputs, run), sure
 
-    def _says_too_much(self, text):
+    def _says_too_much(self, text: str) -> bool:
         """Whether a format is claimed of fewer errors than tell it from another number."""
         shown = self.shown or text.startswith(OTHERWISE)
         return format_of(text) != text and not shown and self._count() < LEAST_ERRORS
 
-    def _told(self, text, outputs, run):
+    def _told(self, text: str, outputs: Outputs, run: Callable[[], Outputs]) -> str:
         """A name with both formats of 11 bits unless the range of one shows in the result."""
         own = format_of(text)
         may = TWINS.get(own) in self.formats and not names_range(text)
@@ -444,25 +445,25 @@ class Search:
             return text
         return text.replace(own, TWINS[own] if nearer else BOTH)
 
-    def _in_twin(self, run):
+    def _in_twin(self, run: Callable[[], Outputs]) -> Outputs | None:
         found = None
         with tried():  # it may not be there in that format
             found = self.lab.in_twin(run)
         return found if found and self.path in found else None
 
-    def _leaves_another(self, outputs):
+    def _leaves_another(self, outputs: Outputs) -> bool:
         """Whether another accused output has nothing of a mistake."""
         others = ((p, e) for p, e in self.accused.items() if p != self.path)
         return any(e.unmoved(outputs[p]) for p, e in others)
 
-    def _spoils_fine(self, outputs):
+    def _spoils_fine(self, outputs: Outputs) -> bool:
         """Whether a mistake would show in an output that is right."""
         return any(e.contradicts(outputs[p]) for p, e in self.fine.items() if p in outputs)
 
-    def _follows(self, outputs):
+    def _follows(self, outputs: Outputs) -> float:
         return self.accused[self.path].correlation(outputs[self.path])
 
-    def _follow(self, outputs, text, run):
+    def _follow(self, outputs: Outputs, text: str, run: Callable[[], Outputs]) -> None:
         """Notes how far the errors go with those of a format, and how far chance would take them."""
         value = self._follows(outputs)
         best = max((f[0] for f in self.followed), default=0.0)
@@ -477,23 +478,23 @@ class Search:
             (value, text, rivals.reach(self.lab, run, self._follows, self._count(), self.limit.over) if asked else 0.0)
         )
 
-    def _is_reproduced(self, outputs, run):
+    def _is_reproduced(self, outputs: Outputs, run: Callable[[], Outputs]) -> bool:
         """Whether all that an emulation changes of what is accused is as the device has it, to
         within what float32 loses, also by that mistake itself."""
         return self._all_near(outputs, {}) or self._all_near(outputs, self.lab.in_float32(run))
 
-    def _gives_the_bits(self, outputs, run):
+    def _gives_the_bits(self, outputs: Outputs, run: Callable[[], Outputs]) -> bool:
         """Whether the mistake gives, in float32, every bit of what is accused."""
         near = self.path in outputs and self.accused[self.path].near(outputs[self.path])
         narrow = self.lab.in_float32(run) if near else {}
         return near and all(e.same_bits(narrow.get(p)) for p, e in self.accused.items())
 
-    def _all_near(self, outputs, narrow):
+    def _all_near(self, outputs: Outputs, narrow: Outputs) -> bool:
         return all(
             e.reproduces(outputs[p], narrow.get(p)) for p, e in self.accused.items() if not e.unmoved(outputs[p])
         )
 
-    def _keep_alone(self, residual, text):
+    def _keep_alone(self, residual: float, text: str) -> None:
         """A mistake that only the path to this output has, where several share a formula."""
         if residual < self.alone[0] / 2:
             self.alone = residual, f"{text} (in {self.path} alone)"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,8 @@ from .lab import Lab, doubles
 from .neighbours import OVERFLOWS
 
 if TYPE_CHECKING:
+    from ..calls.torch_private import OpOverload
+    from .graph import Node
     from ..executors.reference_runs import Reference
 
 # Operators whose `self` is added to a product, as a bias is.
@@ -59,7 +61,7 @@ ROUNDINGS = {
 # ---- inputs --------------------------------------------------------------------------
 
 
-def _argument_keys(call, names):
+def _argument_keys(call: Call, names: Collection[str]) -> set[tuple[int, torch.dtype]]:
     """Segments that belong to arguments of these names alone."""
     inside = {(v.storage, v.dtype) for v in call.views.values() if v.argument in names}
     return inside - {(v.storage, v.dtype) for v in call.views.values() if v.argument not in names}
@@ -83,7 +85,7 @@ def input_sets(call: Call, reference: Reference) -> list[list[tuple[int, torch.d
     return [keys for i, keys in enumerate(sets) if keys and keys not in sets[:i]]
 
 
-def _of_one(call, keys):
+def _of_one(call: Call, keys: Collection[tuple[int, torch.dtype]]) -> str:
     """ ": NAME" of one input that has a name."""
     names = {v.argument for v in call.views.values() if (v.storage, v.dtype) in keys}
     return f": {names.pop()}" if len(keys) == len(names) == 1 and all(names) else ""
@@ -126,7 +128,9 @@ def input_candidates(lab: Lab) -> Iterator[tuple[str, Callable[..., Any]]]:
         )
 
 
-def _changed(outputs, change):
+def _changed(
+    outputs: dict[str, torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Outputs with `change` applied to those that are floats."""
     return {p: change(t) if t.is_floating_point() else t for p, t in outputs.items()}
 
@@ -144,14 +148,21 @@ def flushed(x: torch.Tensor, emin: int) -> torch.Tensor:
 # ---- inside --------------------------------------------------------------------------
 
 
-def _rounding(lab, nodes, name, integer=torch.round, operands=None, result=True):
+def _rounding(
+    lab: Lab,
+    nodes: Iterable[Node],
+    name: str,
+    integer: Callable[[torch.Tensor], torch.Tensor] = torch.round,
+    operands: Callable[[int, Any], bool] | None = None,
+    result: bool = True,
+) -> dict[tuple[int, ...], Callable[..., Any]]:
     """Edits that round the operands that `operands(number, operand)` picks, and what operators give."""
 
-    def rounded(x):
+    def rounded(x: Any) -> Any:
         floats = isinstance(x, torch.Tensor) and x.is_floating_point()
         return lab.rounded(x, name, integer).to(x.dtype) if floats else x
 
-    def edit(func, args, kwargs):
+    def edit(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if operands is not None:
             args = [rounded(a) if operands(i, a) else a for i, a in enumerate(args)]
         out = func(*args, **kwargs)
@@ -160,25 +171,25 @@ def _rounding(lab, nodes, name, integer=torch.round, operands=None, result=True)
     return {n.place: edit for n in nodes}
 
 
-def _matrices(i, x):
+def _matrices(i: int, x: Any) -> bool:
     return getattr(x, "ndim", 0) > 1
 
 
-def _first(i, x):
+def _first(i: int, x: Any) -> bool:
     return i == 0
 
 
-def _leaves(lab):
+def _leaves(lab: Lab) -> list[Node]:
     """The operators that nothing simpler computes."""
     return [n for n in lab.nodes() if not n.inside]
 
 
-def _results(lab, nodes, name):
+def _results(lab: Lab, nodes: Iterable[Node], name: str) -> dict[tuple[int, ...], Callable[..., Any]]:
     """Edits that round every float result to a format."""
     return _rounding(lab, [n for n in nodes if _makes_floats(n)], name)
 
 
-def _makes_floats(node):
+def _makes_floats(node: Node) -> bool:
     views = any(r.alias_info is not None and not is_write(r) for r in node.func._schema.returns)
     return not views and any(s.floats for s in slots_in(node.result))
 
@@ -223,7 +234,7 @@ def inside_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _native(reference):
+def _native(reference: Reference) -> dict[str, torch.Tensor]:
     """What the CPU's own kernel gives; LookupError where it has none for these dtypes."""
     given = reference.native()
     if given is None:
@@ -243,16 +254,16 @@ def single_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
                 yield _at(way, name, [nodes]), _rounding(lab, nodes, name, integer)
 
 
-def _may_be_narrow(lab, nodes):
+def _may_be_narrow(lab: Lab, nodes: list[Node]) -> bool:
     """Whether operators compute numbers, and not a few that are the same everywhere: those in a
     format are another constant."""
     if not nodes[0].floats or nodes[0].name in MOVES:
         return False
-    made = [lab.graph(torch.float64).tensors[next(slots_in(n.result)).number] for n in nodes[:FEW]]
-    return torch.cat([t.reshape(-1)[:MANY] for t in made]).unique().numel() >= FEW
+    made = [lab.wide_graph().tensors[next(slots_in(n.result)).number] for n in nodes[:FEW]]
+    return bool(torch.cat([t.reshape(-1)[:MANY] for t in made]).unique().numel() >= FEW)
 
 
-def _at(way, name, places):
+def _at(way: str, name: str, places: Iterable[list[Node]]) -> str:
     return f"intermediates {way} to {name}: {' and '.join(nodes[0].name.lstrip('_') for nodes in places)}"
 
 
@@ -272,31 +283,12 @@ def several_candidates(lab: Lab, follows: Callable[..., Any], spend: Callable[..
                 yield _at("rounded", name, some), _rounding(lab, [n for nodes in some for n in nodes], name)
 
 
-FUNCTIONS = {
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "rsqrt",
-    "tanh",
-    "erf",
-    "erfc",
-    "sigmoid",
-    "sin",
-    "cos",
-    "pow",
-    "reciprocal",
-    "atan",
-    "sinh",
-    "cosh",
-}
+FUNCTIONS = set(
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt tanh erf erfc sigmoid sin cos pow reciprocal atan sinh cosh".split()
+)
 
 
-def _functions(lab):
+def _functions(lab: Lab) -> list[Node]:
     """The elementary functions inside a call."""
     return [n for n in lab.nodes() if n.name in FUNCTIONS and n.floats]
 
@@ -352,7 +344,7 @@ def overflow_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _fit(lab, low, high):
+def _fit(lab: Lab, low: float, high: float) -> bool:
     """Whether the inputs are of a size that somebody may have computed between two limits: most of each lies
     there."""
     for part in lab.reference.parts.values():
@@ -364,29 +356,33 @@ def _fit(lab, low, high):
     return True
 
 
-def _reaches(lab, limit):
+def _reaches(lab: Lab, limit: float) -> bool:
     """Whether a maximum is so far from zero that an exponential of it leaves the range, up or down."""
     for node in lab.nodes():
         if node.name == "amax":
-            found = lab.graph(torch.float64).tensors[next(slots_in(node.result)).number]
+            found = lab.wide_graph().tensors[next(slots_in(node.result)).number]
             if bool((found.isfinite() & (found.abs() > limit)).any()):
                 return True
     return False
 
 
-def _no_maximum(func, args, kwargs):
+def _no_maximum(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     return torch.zeros_like(func(*args, **kwargs))
 
 
-def _in_range(nodes, edits):
+def _in_range(
+    nodes: Iterable[Node], edits: dict[tuple[int, ...], Callable[..., Any]]
+) -> dict[tuple[int, ...], Callable[..., Any]]:
     """Edits, and every result beyond float16's range infinite."""
 
-    def over(value):
+    def over(value: Any) -> Any:
         if isinstance(value, torch.Tensor) and value.is_floating_point():
             return torch.where(value.abs() > 65504.0, torch.copysign(value * 0 + torch.inf, value), value)
         return value
 
-    def edit(func, args, kwargs, own=None):
+    def edit(
+        func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], own: Callable[..., Any] | None = None
+    ) -> Any:
         return mapped(own(func, args, kwargs) if own else func(*args, **kwargs), over)
 
     return {n.place: functools.partial(edit, own=edits.get(n.place)) for n in nodes if _makes_floats(n)}
@@ -395,7 +391,7 @@ def _in_range(nodes, edits):
 # ---- accumulators --------------------------------------------------------------------
 
 
-def adding(lab: Lab) -> list[Any]:
+def adding(lab: Lab) -> list[Node]:
     """The operators that add up, the innermost ones."""
     nodes = [n for n in lab.nodes() if n.name in ("mm", "bmm", "sum", "mean", "addmm", "matmul")]
     return [n for n in nodes if not any(m is not n and m.place[: len(n.place)] == n.place for m in nodes)]
@@ -415,12 +411,12 @@ def accumulator_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
             )
 
 
-def _accumulating(lab, name, chunk):
-    def edit(func, args, kwargs):
+def _accumulating(lab: Lab, name: str, chunk: int) -> Callable[..., Any]:
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with disable_current_modes():  # thousands of small steps, none of which needs watching
             return apply(func, args, kwargs)
 
-    def apply(func, args, kwargs):
+    def apply(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
         kind = base_name(func._schema.name)[1]
         if any(isinstance(a, torch.Tensor) and a.is_complex() for a in args):
             raise LookupError("complex numbers")
@@ -434,11 +430,11 @@ def _accumulating(lab, name, chunk):
     return edit
 
 
-def _once(lab, x, name):
+def _once(lab: Lab, x: torch.Tensor, name: str) -> torch.Tensor:
     return rounded_once(x, name) if lab.plain else lab.rounded(x, name).to(x.dtype)
 
 
-def _product(lab, a, b, name, chunk):
+def _product(lab: Lab, a: torch.Tensor, b: torch.Tensor, name: str, chunk: int) -> torch.Tensor:
     total = torch.zeros((*a.shape[:-1], b.shape[-1]), dtype=a.dtype)
     if a.shape[-1] // chunk > MOST_STEPS:
         raise LookupError("too many additions")
@@ -447,7 +443,9 @@ def _product(lab, a, b, name, chunk):
     return total
 
 
-def _summed(lab, func, args, kwargs, kind, name, chunk):
+def _summed(
+    lab: Lab, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], kind: str, name: str, chunk: int
+) -> torch.Tensor:
     x = args[0]
     dim = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
@@ -475,7 +473,7 @@ def result_candidates(lab: Lab, device: torch.Tensor) -> Iterator[tuple[str, Cal
         yield text, functools.partial(_changed, lab.reference.truth, change)
 
 
-def _results_as(lab, own, bits):
+def _results_as(lab: Lab, own: tuple[int, int, int], bits: int) -> Iterator[tuple[str, Callable[..., torch.Tensor]]]:
     for name in ("bfloat16", "float16", "TF32"):
         if FORMATS[name][0] < own[0] or FORMATS[name][1] > own[1]:
             yield f"result rounded to {name}", lambda t, n=name: lab.rounded(t, n)

@@ -6,7 +6,7 @@ this needs views of complex tensors as reals. Neighbour: `diagnose` (asks).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,7 +61,16 @@ class Evidence:
     there; `inputs` and `others`: arguments and the truth of other outputs, by name; `finding`: what the
     verdict says (verdict, bits, odd_is_excused)."""
 
-    def __init__(self, device, truth, yardstick, before=None, inputs=(), others=(), **finding):
+    def __init__(
+        self,
+        device: torch.Tensor,
+        truth: torch.Tensor,
+        yardstick: torch.Tensor,
+        before: torch.Tensor | None = None,
+        inputs: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]] = (),
+        others: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]] = (),
+        **finding: Any,
+    ) -> None:
         self.floats = device.is_floating_point()
         self._whole = reals(device), reals(truth)
         self._cause = _core.Cause(
@@ -72,7 +81,9 @@ class Evidence:
             others={n: reals(t) for n, t in dict(others).items()},
             **finding,
         )
-        self._places, self._errors, self._codes = None, None, {}
+        self._places: Any = None
+        self._errors: dict[str, Any] | None = None
+        self._codes: dict[str, str] = {}
 
     # ---- the result alone ----
 
@@ -100,7 +111,7 @@ class Evidence:
         return self._errors
 
     def independent(self) -> int:
-        return self.errors()["independent"]
+        return int(self.errors()["independent"])
 
     # ---- numbers of a run ----
 

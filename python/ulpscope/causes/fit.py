@@ -19,7 +19,9 @@ from .inside import with_argument
 from .lab import Lab, leaves
 
 if TYPE_CHECKING:
+    import torch
     from .evidence import Evidence
+    from .graph import Node
 
 MOST_DIALS = 32
 STEP = 2.0**-14  # of the constant: far above float64's noise, nearly a derivative
@@ -38,22 +40,21 @@ class Dial:
     """One number of a call that can be turned."""
 
     old: float
-    run: object  # function(value) -> outputs by path
-    text: object  # function(value) -> what it means
+    run: Callable[..., dict[str, torch.Tensor]]  # function(value) -> outputs by path
+    text: Callable[..., str]  # function(value) -> what it means
 
 
 def fitted(
     lab: Lab, evidence: Evidence, path: str, spend: Callable[..., Any]
-) -> Iterator[tuple[str, Callable[[], Any]]]:
+) -> Iterator[tuple[str, Callable[..., Any]]]:
     """(text, run) of numbers that bring the output at `path` to what the device gave.
     `spend(n)` is told of every n runs and says whether more may follow."""
     if not evidence.floats:
         return
     most = 1 / 16 if evidence.independent() >= LEAST_ERRORS else NOTHING
     for dial in dials(lab)[:MOST_DIALS]:
-        solver, value = None, None
+        solver, value = _Solver(dial, evidence, path, spend), None
         with tried():  # not every number can be another
-            solver = _Solver(dial, evidence, path, spend)
             value = solver.value(most)
         if value is not None:
             plain = float(f"{value:.{WRITTEN}g}") == value and solver.is_told(value)
@@ -74,7 +75,7 @@ def dials(lab: Lab) -> list[Dial]:
     ]
 
 
-def _of_nodes(lab):
+def _of_nodes(lab: Lab) -> list[Dial]:
     """Numbers of the operators of one place of the code, then those that are equal, or one less the
     other, at once."""
     held = [[(node, *found) for node in nodes for found in _numbers(node)] for nodes in sites(lab)]
@@ -92,7 +93,7 @@ def _of_nodes(lab):
     return single + shared
 
 
-def _numbers(node):
+def _numbers(node: Node) -> Iterator[tuple[str, float]]:
     """(name of the argument, value) of the numbers that one operator computes with."""
     for argument in node.func._schema.arguments:
         old = node.value(argument.name)
@@ -105,8 +106,8 @@ def _numbers(node):
             yield argument.name, float(old)
 
 
-def _together(lab, some, value):
-    def run(v):
+def _together(lab: Lab, some: list[tuple[Node, str, float]], value: float) -> Dial:
+    def run(v: float) -> dict[str, torch.Tensor]:
         return lab.run({node.place: with_argument(name, v if held == value else 1 - v) for node, name, held in some})
 
     node, name, _ = some[0]
@@ -119,10 +120,10 @@ def _together(lab, some, value):
 class _Solver:
     """Turns one dial until the error is gone, or shows that it does not go."""
 
-    def __init__(self, dial, evidence, path, spend):
+    def __init__(self, dial: Dial, evidence: Evidence, path: str, spend: Callable[..., Any]) -> None:
         self.dial, self.evidence, self.path, self.spend = dial, evidence, path, spend
 
-    def value(self, most=1 / 16):
+    def value(self, most: float = 1 / 16) -> float | None:
         """The number, as plain as it may be; None where none leaves at most so much of the error."""
         found = self._search()
         if found is None or abs(found - self.dial.old) <= 2.0**-12 * abs(self.dial.old):
@@ -143,22 +144,22 @@ class _Solver:
                 return plain
         return found
 
-    def is_told(self, value):
+    def is_told(self, value: float) -> bool:
         """Whether the data tell the last digit of a number: of a bound that nothing reaches, or in 16 bits, others
         would do as well."""
         least = NOTHING + self._left(value)
         return value == 0 or all(self._left(value + by) > least for by in (_last_digit(value), -_last_digit(value)))
 
-    def _left(self, value):
+    def _left(self, value: float) -> float:
         """What is left of the error, as weighed for every mistake."""
         return self.evidence.residual(self._run(value))
 
-    def _run(self, value):
+    def _run(self, value: float) -> torch.Tensor:
         if not self.spend(1):
             raise LookupError("no work left")
         return self.dial.run(value)[self.path]
 
-    def _search(self):
+    def _search(self) -> float | None:
         device, base = self.evidence.device_and_truth()
         c = self.dial.old
         for i in range(MOST_STEPS):
@@ -176,13 +177,13 @@ class _Solver:
         return c
 
 
-def _last_digit(value):
+def _last_digit(value: float) -> float:
     """One unit of the last digit of a number that somebody wrote down."""
     digits = next(n for n in range(1, WRITTEN + 1) if float(f"{value:.{n}g}") == value)
     return 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
 
 
-def _step(slope, error, off, follows):
+def _step(slope: torch.Tensor, error: torch.Tensor, off: torch.Tensor, follows: float) -> float | None:
     """How many of the changes `slope` make up the error: the median over the elements that
     react most. None where the error does not follow."""
     live = slope.isfinite() & error.isfinite() & off & (slope != 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,7 +24,7 @@ ONE_FREE = 0.999  # a correlation of chance that has one number to hit
 NOTHING = 2.0**-12  # of the error: so much more is as good
 
 
-def half_does(lab: Lab, evidence: Evidence, path: str, edit: dict, most: float) -> bool:
+def half_does(lab: Lab, evidence: Evidence, path: str, edit: dict[Any, Any] | Callable[..., Any], most: float) -> bool:
     """Whether half of a change leaves at most `most` of the error: then the data do not tell it from another."""
     outputs = None
     with tried():  # of what is no float there is no half
@@ -38,7 +38,7 @@ def other_epsilon(
     path: str,
     text: str,
     left: float,
-    candidates: Iterable[tuple],
+    candidates: Iterable[tuple[str, Any]],
     spend: Callable[[int], bool],
 ) -> str:
     """`text`, a name of an epsilon, with the name of another that leaves no more than `left`, if there is one."""
@@ -57,7 +57,7 @@ def other_epsilon(
     return f"{text}, or {found[0]}: these data cannot tell" if found else text
 
 
-def _nothing(text):
+def _nothing(text: str) -> bool:
     """Whether a name says that epsilon is missing, or so little that it comes to that."""
     words = text.removeprefix("epsilon is ").split(" instead of ")
     if words[0] == "missing":
@@ -68,7 +68,13 @@ def _nothing(text):
         return False
 
 
-def reach(lab: Lab, run: Callable, follows: Callable, count: int, over: Callable[[], bool]) -> float:
+def reach(
+    lab: Lab,
+    run: Callable[[], dict[str, torch.Tensor]],
+    follows: Callable[[dict[str, torch.Tensor]], float],
+    count: int,
+    over: Callable[[], bool],
+) -> float:
     """The correlation that noise of the same size at the same edges reaches: its mean and six
     standard deviations more, which are large where few errors are independent."""
     found = []
@@ -80,7 +86,9 @@ def reach(lab: Lab, run: Callable, follows: Callable, count: int, over: Callable
     return math.tanh(statistics.fmean(found) + SIGMAS * max(spread, count**-0.5))
 
 
-def is_one_free(lab: Lab, run: Callable, follows: Callable) -> bool:
+def is_one_free(
+    lab: Lab, run: Callable[[], dict[str, torch.Tensor]], follows: Callable[[dict[str, torch.Tensor]], float]
+) -> bool:
     """Whether roundings by chance at the same edges explain the errors but for one number, as where all
     that is off is one norm's: of a few hundred runs one comes near that."""
     with tried():  # it may round nothing by itself
@@ -88,7 +96,9 @@ def is_one_free(lab: Lab, run: Callable, follows: Callable) -> bool:
     return False
 
 
-def _by_chance(lab, run, follows, seed):
+def _by_chance(
+    lab: Lab, run: Callable[[], dict[str, torch.Tensor]], follows: Callable[[dict[str, torch.Tensor]], float], seed: int
+) -> float:
     lab.chance = torch.Generator().manual_seed(seed)
     try:
         return follows(run())

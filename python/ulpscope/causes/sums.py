@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +25,7 @@ from .inside import apart
 from .neighbours import NAIVE
 
 if TYPE_CHECKING:
+    from ..calls.torch_private import OpOverload
     from .evidence import Evidence
     from .graph import Node
     from .lab import Lab
@@ -57,7 +58,7 @@ def stalled_candidates(lab: Lab) -> Iterator[tuple[str, Any]]:
         yield "the sum stops growing: one float32 accumulator", functools.partial(lab.edited, long, dtype=torch.float32)
 
 
-def _stalling(func, args, kwargs):
+def _stalling(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     out = accumulated(func, (args[0].float(), *args[1:]), {k: v for k, v in kwargs.items() if k != "dtype"}, STALL)
     if out is None:
         raise LookupError("added another way")
@@ -70,13 +71,13 @@ def scanning(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
         return
     dim, neutral = node.value("dim"), SCANS[node.name]
 
-    def backwards(func, args, kwargs):
+    def backwards(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _each(lambda t: t.flip(dim), func(args[0].flip(dim), *args[1:], **kwargs))
 
-    def blocks(func, args, kwargs, size):
+    def blocks(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> Any:
         return _each(lambda *t: torch.cat(t, dim), *(func(x, *args[1:], **kwargs) for x in args[0].split(size, dim)))
 
-    def before(func, args, kwargs, first):
+    def before(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], first: bool) -> torch.Tensor:
         out = func(*args, **kwargs)
         start = torch.full_like(out.narrow(dim, 0, 1), neutral) if first else out.narrow(dim, 0, 1)
         return torch.cat([start, out.narrow(dim, 0, out.shape[dim] - 1)], dim)
@@ -95,7 +96,7 @@ def scanning(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
         )
 
 
-def _each(change, *outs):
+def _each(change: Callable[..., torch.Tensor], *outs: Any) -> Any:
     """`change` of results, or of each of several."""
     return change(*outs) if isinstance(outs[0], torch.Tensor) else tuple(change(*some) for some in zip(*outs))
 
@@ -109,7 +110,7 @@ WHOLE = {"native_layer_norm", "_fused_rms_norm", "_softmax", "_log_softmax", "_s
 def tiled(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
     """(text, edits): what belongs to a whole axis is taken of each tile of it, as where tiles are not put
     together: reductions that share an axis, or what is made of such."""
-    held = {}
+    held: dict[tuple[int, tuple[int, ...], int], list[Node]] = {}
     for node in lab.nodes():
         axis = _tiled_axis(node)
         if axis is not None:
@@ -124,9 +125,9 @@ def tiled(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
                 )
 
 
-def _tiled_axis(node):
+def _tiled_axis(node: Node) -> int | None:
     """The one axis that an operator reduces and keeps, or normalises."""
-    seen = node.args[0] if node.args else None
+    seen: Any = node.args[0] if node.args else None
     if node.writes or not getattr(seen, "floats", False) or not seen.shape or not {node.name} & (TILED | WHOLE):
         return None
     dim = node.value("dim")
@@ -138,8 +139,8 @@ def _tiled_axis(node):
     return dim % len(seen.shape) if isinstance(dim, int) else None
 
 
-def _of_tiles(axis, size):
-    def edit(func, args, kwargs):
+def _of_tiles(axis: int, size: int) -> Callable[..., Any]:
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name, made = bare_name(func), []
         for part in args[0].split(size, axis):
             if name in ("native_layer_norm", "_fused_rms_norm"):
@@ -191,7 +192,7 @@ def overwriting(node: Node) -> Iterator[tuple[str, Callable[..., Any]]]:
             )
 
 
-def _one_entry(func, args, kwargs, kept, last):
+def _one_entry(func: OpOverload, args: list[Any], kwargs: dict[str, Any], kept: bool, last: bool) -> torch.Tensor:
     """Entries that share a place with a later one, or an earlier one, zero; the place emptied
     before unless it is `kept`."""
     name = bare_name(func).rstrip("_")
@@ -208,13 +209,14 @@ def _one_entry(func, args, kwargs, kept, last):
     return func(*args, **kwargs)
 
 
-def _places(name, args, at, of):
+def _places(name: str, args: list[Any], at: int, of: int) -> tuple[torch.Tensor, Sequence[int]]:
     """(a number for the place of every entry, the shape of these for the source)."""
     index, into = args[at], args[0]
     if name.endswith(("index_put", "_index_put_impl")):
         if not (len(args) > 3 and args[3]) or any(i is None for i in index):
             raise LookupError("another form")
-        index, place = torch.broadcast_tensors(*index), 0
+        index = torch.broadcast_tensors(*index)
+        place: Any = 0
         for i, size in zip(index, into.shape):
             place = place * size + i % size
         args[of] = args[of].expand(*place.shape, *into.shape[len(index) :])
@@ -247,11 +249,11 @@ def one_pass(lab: Lab) -> Iterator[tuple[str, dict[Any, Callable[..., Any]]]]:
         yield ONE_PASS, {p: _one_pass(seed) for p in places}
 
 
-def _one_pass(seed):
-    def edit(func, args, kwargs):
+def _one_pass(seed: int) -> Callable[..., Any]:
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return apart(variance_of, func, args, kwargs)
 
-    def variance_of(func, args, kwargs):
+    def variance_of(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         x, name = args[0].float(), bare_name(func)
         given = {a.name: v for a, v in zip(func._schema.arguments, args)} | kwargs
         dim, keepdim = given.get("dim"), given.get("keepdim", False)
@@ -291,9 +293,9 @@ def naive(lab: Lab) -> Iterator[list[tuple[str, dict[Any, Callable[..., Any]]]]]
             yield [(text, {node.place: _rounded_otherwise(formula, seed)}) for seed in range(ORDERS)]
 
 
-def _rounded_otherwise(formula, seed):
-    def edit(func, args, kwargs):
-        def noisy(*given):
+def _rounded_otherwise(formula: Callable[..., Any], seed: int) -> Callable[..., Any]:
+    def edit(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        def noisy(*given: torch.Tensor) -> Any:
             with Noise(seed, apart=False):
                 return formula(*given)
 
