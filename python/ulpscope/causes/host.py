@@ -16,11 +16,12 @@ import gc
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
 
@@ -51,18 +52,18 @@ BOOT = (
 
 _numbers = itertools.count(1)
 _asking = threading.Lock()
-_helper = None
+_helper: Helper | None = None
 
 
 class Gone(Exception):
     """The process ended, or had to be; `late`: it took too long."""
 
-    def __init__(self, late=False):
+    def __init__(self, late: bool = False) -> None:
         super().__init__()
         self.late = late
 
 
-def _python():
+def _python() -> str:
     """The interpreter: an application that embeds Python is not one."""
     for path in (sys.executable, getattr(sys, "_base_executable", ""), os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and "python" in os.path.basename(path).lower() and os.access(path, os.X_OK):
@@ -70,7 +71,7 @@ def _python():
     raise OSError("no python interpreter found")
 
 
-def _started(desk, memory, owner):
+def _started(desk: int, memory: int, owner: int) -> subprocess.Popen[bytes]:
     """A new interpreter that searches."""
     path = [os.getcwd() if p == "" else p for p in sys.path]
     return subprocess.Popen(
@@ -87,24 +88,25 @@ def _started(desk, memory, owner):
 class _Forked:
     """A fork of this process that waits for work."""
 
-    def __init__(self, desk, memory, owner):
+    def __init__(self, desk: int, memory: int, owner: int) -> None:
         gc.freeze()  # what is there is shared until it is written, which a collection does
         self.pid = os.fork()
         if not self.pid:
             process.forked(desk, memory, owner)
 
-    def kill(self):
-        os.kill(self.pid, process.signal.SIGKILL)
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self):
+    def wait(self) -> None:
         os.waitpid(self.pid, 0)
 
 
 class Helper:
     """The process that searches, as seen from here."""
 
-    def __init__(self, make=_started):
-        self.owner, self.number, self.ready = os.getpid(), None, False
+    def __init__(self, make: Callable[[int, int, int], subprocess.Popen[bytes] | _Forked] = _started) -> None:
+        self.owner, self.ready = os.getpid(), False
+        self.number: int | None = None
         self.memory = os.memfd_create("ulpscope-causes")
         self.desk, theirs = Pipe()
         try:
@@ -115,7 +117,7 @@ class Helper:
         finally:
             theirs.close()
 
-    def _close(self):
+    def _close(self) -> None:
         self.desk.close()
         os.close(self.memory)
 
@@ -142,7 +144,8 @@ class Helper:
             self.desk.send_bytes(json.dumps(request).encode())
             if not self.desk.poll(min(seconds, LONGEST)):
                 raise Gone(late=True)
-            return json.loads(self.desk.recv_bytes())
+            answer: dict[str, Any] = json.loads(self.desk.recv_bytes())
+            return answer
         except (EOFError, OSError):
             raise Gone from None
 
@@ -151,7 +154,7 @@ class Helper:
         self.ready = self.ready or self.ask({}, START_SECONDS)["ready"]
 
 
-def _the_helper():
+def _the_helper() -> Helper:
     global _helper
     if _helper is None or _helper.owner != os.getpid():  # after a fork it is the parent's
         _helper = Helper()
@@ -175,7 +178,7 @@ def reserve() -> bool:
     return _helper is not None
 
 
-def _is_alone():
+def _is_alone() -> bool:
     """Whether no other thread runs in this process; one that has been waited for goes in a moment."""
     for _ in range(20):
         if len(os.listdir("/proc/self/task")) == 1:
@@ -192,7 +195,7 @@ def end() -> None:
         helper.end()
 
 
-def _after_fork():
+def _after_fork() -> None:
     """A forked process leaves its parent's question alone."""
     global _asking
     _asking = threading.Lock()
@@ -210,12 +213,13 @@ class Inquiry:
 
     def __init__(self, call: Any, verdict: Any, seconds: float = SECONDS) -> None:
         self.call, self.verdict, self.seconds = call, verdict, seconds
-        self.number, self._parcel, self._way = next(_numbers), None, 0
-        self._places = {}
+        self.number, self._way = next(_numbers), 0
+        self._parcel: list[Any] | None = None
+        self._places: dict[tuple[int, ...], str] = {}
 
-    def worst_of(self, numbers: Iterable[int] | None = None) -> _core.Finding:
+    def worst_of(self, numbers: Iterable[int] | None = None) -> _core.Finding | None:
         """The finding that decides, of all or of some by their numbers."""
-        found = self.verdict.findings
+        found: Findings = self.verdict.findings
         return found.worst if numbers is None else Findings([found[i] for i in numbers]).worst
 
     def cause(self, numbers: Iterable[int] | None = None, known: str = "") -> str:
@@ -232,7 +236,7 @@ class Inquiry:
             return self._asked({"findings": list(every), "known": known}) or otherwise
         return otherwise
 
-    def _mistaken(self, words):
+    def _mistaken(self, words: str) -> None:
         self.verdict.internal = words
 
     def told(self, cause: str, numbers: Iterable[int] | None = None) -> str:
@@ -240,10 +244,10 @@ class Inquiry:
         place = self._places.get(tuple(self._numbers(numbers)), "")
         return f"{cause}; {place}" if place and cause else cause
 
-    def _numbers(self, numbers):
+    def _numbers(self, numbers: Iterable[int] | None) -> Iterable[int]:
         return range(len(self.verdict.findings)) if numbers is None else numbers
 
-    def _asked(self, request):
+    def _asked(self, request: dict[str, Any]) -> str:
         spent = f"{UNKNOWN} (search ended after {self.seconds:g} s)"
         self._pack()
         for _ in range(TRIES):
@@ -261,12 +265,13 @@ class Inquiry:
                 raise
         return ""
 
-    def _answered(self, helper, request):
+    def _answered(self, helper: Helper, request: dict[str, Any]) -> dict[str, Any]:
         """What a process says of the callable, in the first of the ways to send it that works."""
         helper.wake()
         # The seconds are the processor's; the clock is for what takes none of it, or never ends: that hangs.
         clock = max(BY_THE_CLOCK * self.seconds, LEAST_CLOCK)
         while True:
+            assert self._parcel is not None  # by `_pack`
             helper.lay_out(self.number, self._parcel[:-1])
             answer = helper.ask(
                 {
@@ -285,7 +290,7 @@ class Inquiry:
             self.number, self._parcel, self._way = next(_numbers), None, self._way + 1
             self._pack()
 
-    def _pack(self):
+    def _pack(self) -> None:
         if self._parcel is None:
             data, buffers, keep, self._way = parcel.packed(self.call, self.verdict, self._way)
             self._parcel = [data, *buffers, keep]
@@ -313,7 +318,7 @@ class Groups:
             if not causes:
                 return UNKNOWN
 
-    def _searched(self, group, inquiry, numbers):
+    def _searched(self, group: str, inquiry: Inquiry, numbers: Iterable[int] | None) -> str:
         text = ""
         try:
             text = inquiry.cause(numbers)
@@ -322,8 +327,9 @@ class Groups:
             self.known.found(group, text if is_named(text) else "")
 
     @staticmethod
-    def _key(inquiry, numbers):
+    def _key(inquiry: Inquiry, numbers: Iterable[int] | None) -> str:
         worst = inquiry.worst_of(numbers)
+        assert worst is not None  # who asks for groups has findings
         output = inquiry.verdict.answer.outputs.get(worst.path) if inquiry.verdict.answer else None
         bits = round(worst.bits) if worst.bits == worst.bits else None
         return f"{inquiry.call.op} {getattr(output, 'dtype', None)} {worst.verdict} {bits}"

@@ -17,10 +17,10 @@ import marshal
 import pickle
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, is_dataclass, replace
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import torch
 
@@ -28,10 +28,11 @@ from .._core import Finding, Findings
 from ..calls.foreign import foreign, theirs
 from ..calls.older import STANDARD as STDLIB
 from ..calls.older import zip_equal
+from ..calls.kernels import STANDARD
 from ..calls.nested import mapped
-from ..calls.replay import Call, bind_cast, computed, resolve, widened
+from ..calls.replay import Call, bind_cast, computed, is_composite, resolve, widened
 from ..calls.torch_private import OpNamespace, OpOverload, OpOverloadPacket, packet_name, parsed_schema
-from ..executors.precision import STANDARD, Source, cpu_kernel, sources_of, space_of
+from ..executors.precision import Source, cpu_kernel, sources_of, space_of
 from ..executors.reference_runs import Reference
 from .graph import SENT, Recording, Slot
 
@@ -58,9 +59,11 @@ class Pickler(pickle.Pickler):
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file, protocol=5, buffer_callback=self._buffer)
-        self.buffers, self.size, self.keep = [], 0, []
+        self.buffers: list[memoryview] = []
+        self.keep: list[torch.Tensor] = []
+        self.size = 0
 
-    def _buffer(self, buffer):
+    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
         self.buffers.append(buffer.raw())
         return False
 
@@ -72,7 +75,9 @@ class Pickler(pickle.Pickler):
                 raise Unsendable(value._name)
             return resolve, (value._name,)
         if isinstance(value, OpOverloadPacket):
-            return _packet, tuple(packet_name(value).split("::"))
+            name = packet_name(value)
+            assert name is not None  # as every packet has one
+            return _packet, tuple(name.split("::"))
         if isinstance(value, OpNamespace):
             return getattr, (torch.ops, value.name)
         if isinstance(value, types.ModuleType):
@@ -87,7 +92,7 @@ class Pickler(pickle.Pickler):
             known(value, value.__module__)
         return NotImplemented
 
-    def _tensor(self, tensor):
+    def _tensor(self, tensor: torch.Tensor) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided:
             raise Unsendable(type(tensor).__name__)
         if tensor.is_quantized or tensor.device.type not in ("cpu", "meta"):
@@ -108,7 +113,9 @@ class Pickler(pickle.Pickler):
         )
 
 
-def _made_tensor(buffer, dtype, shape, requires_grad, parameter):
+def _made_tensor(
+    buffer: Any, dtype: torch.dtype, shape: tuple[int, ...], requires_grad: bool, parameter: bool
+) -> torch.Tensor:
     if len(buffer):
         tensor = torch.frombuffer(buffer, dtype=torch.uint8).view(dtype).reshape(shape)
     else:
@@ -116,14 +123,14 @@ def _made_tensor(buffer, dtype, shape, requires_grad, parameter):
     return torch.nn.Parameter(tensor, requires_grad) if parameter else tensor.requires_grad_(requires_grad)
 
 
-def _packet(space, name):
+def _packet(space: str, name: str) -> Any:
     return getattr(getattr(torch.ops, space), name)
 
 
-def _function(value):
+def _function(value: types.FunctionType) -> Any:
     """A Python function by its name where it can be had so, else its code, globals and cells."""
     if (value.__module__ or "").partition(".")[0] in OURS:
-        found = sys.modules.get(value.__module__)
+        found: Any = sys.modules.get(value.__module__)
         for part in value.__qualname__.split("."):
             found = getattr(found, part, None)
         if found is value:
@@ -134,18 +141,18 @@ def _function(value):
     return _bare_function, (marshal.dumps(value.__code__), len(cells)), state, None, None, _fill_function
 
 
-def _global_names(code):
+def _global_names(code: types.CodeType) -> set[str]:
     inner = (_global_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
     return set(code.co_names).union(*inner)
 
 
-def _bare_function(code, n_cells):
+def _bare_function(code: bytes, n_cells: int) -> types.FunctionType:
     space = {"__builtins__": __builtins__, "__name__": SENT}
     cells = tuple(types.CellType() for _ in range(n_cells))
     return types.FunctionType(marshal.loads(code), space, closure=cells)
 
 
-def _fill_function(function, state):
+def _fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
     bound, cells, function.__defaults__, function.__kwdefaults__, function.__name__ = state
     function.__globals__.update(bound)
     for cell, content in zip(function.__closure__ or (), cells):
@@ -162,12 +169,12 @@ class SentRun:
 
     __name__ = "program"
 
-    def __init__(self, call, reference, function):
+    def __init__(self, call: Call, reference: Reference, function: Callable[..., Any]) -> None:
         """Of `function` on the call's arguments, as the yardstick runs it."""
         bound = bind_cast(call, reference.parts, computed)
         recording = Recording(dict(enumerate(_tensors_in([bound.args, bound.kwargs]))), deep=False)
 
-        def watched(*args, **kwargs):
+        def watched(*args: Any, **kwargs: Any) -> Any:
             with recording:
                 return theirs(function, *args, **kwargs)
 
@@ -179,17 +186,17 @@ class SentRun:
         self.given = {number: recording.tensors[number].clone() for number in recording.outside}
         self.inputs = [s.number for s in recording.inputs.values()]
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         values = {number: t.clone() for number, t in self.given.items()}
         tensors = _tensors_in([list(args), kwargs])
         if len(tensors) != len(self.inputs):
             raise LookupError("other arguments than it was recorded with")
         values.update(zip_equal(self.inputs, tensors))
 
-        def filled(value):
+        def filled(value: Any) -> Any:
             return values[value.number] if isinstance(value, Slot) else value
 
-        def take(result, out):
+        def take(result: Any, out: Any) -> None:
             if isinstance(result, Slot):
                 values[result.number] = out
             elif isinstance(result, (list, tuple)):
@@ -202,14 +209,14 @@ class SentRun:
         return mapped(self.result, filled)
 
 
-def _tensors_in(arguments):
+def _tensors_in(arguments: list[Any]) -> list[torch.Tensor]:
     """Every tensor among arguments, in one order."""
-    found = []
+    found: list[torch.Tensor] = []
     mapped(arguments, lambda v: found.append(v) if isinstance(v, torch.Tensor) else None)
     return found
 
 
-def _plainly(value):
+def _plainly(value: Any) -> Any:
     """A result with dicts in place of dataclasses, whose paths are the same."""
     if is_dataclass(value) and not isinstance(value, (dict, type)):
         value = {f.name: getattr(value, f.name) for f in fields(value)}
@@ -245,13 +252,14 @@ def packed(call: Call, verdict: Any, first: int = 0) -> tuple[bytes, list[memory
     raise Unsendable("the call")
 
 
-def _content(call, verdict, reference, function, source):
+def _content(call: Call, verdict: Any, reference: Reference, function: Any, source: Any) -> dict[str, Any]:
     """All of it; the call is without what only judging needs."""
     sent = copy.copy(call)
     sent.live, sent.row, sent.schema, sent.function = None, {}, None, function
-    if sent.composite:
+    if is_composite(sent):
         sent.native, sent.choices, sent.draw = None, {}, None
-        sent.only = sent.only and (sent.only[0], None)
+        named: Any = sent.only and (sent.only[0], None)  # no arguments, which judging alone reads
+        sent.only = named
     state = {name: getattr(reference, name) for name in ("truth", "yardstick", "pairs", "undefined", "quantizes")}
     findings = [
         (f.path, f.verdict, f.reason, f.bits, f.yardstick_bits, f.n, f.sizes, f.bound, False, f.measured)
@@ -268,7 +276,7 @@ def _content(call, verdict, reference, function, source):
     }
 
 
-def _itself(call, reference):
+def _itself(call: Call, reference: Reference) -> tuple[Any, Any]:
     """(function of the call, its source: a number among the known ones, a callable, or None)."""
     if call.composite:
         return call.function, None
@@ -280,7 +288,7 @@ def _itself(call, reference):
     return call.function, listed[0] if listed else number
 
 
-def _as_program(call, reference):
+def _as_program(call: Call, reference: Reference) -> tuple[Any, Any]:
     if call.composite:
         return SentRun(call, reference, call.function), None
     chosen = reference._chosen.get(widened)
@@ -288,11 +296,11 @@ def _as_program(call, reference):
     return (call.function if space_of(call.op) in STANDARD else program), program
 
 
-def _not_at_all(call, reference):
+def _not_at_all(call: Call, reference: Reference) -> tuple[Any, Any]:
     return _not_here, (None if call.composite else _not_here)
 
 
-def _not_here(*args, **kwargs):
+def _not_here(*args: Any, **kwargs: Any) -> NoReturn:
     raise LookupError("the callable cannot be run here")
 
 
@@ -313,9 +321,10 @@ def unpacked(data: bytes, buffers: Sequence[Any]) -> tuple[Call, Callable[..., A
         chosen = sources_of(call)[source] if isinstance(source, int) else Source(source, held=True)
         reference._chosen = {widened: chosen}
 
-    def verdict_on(numbers):
+    def verdict_on(numbers: Iterable[int]) -> SimpleNamespace:
         findings = Findings([Finding(*content["findings"][i]) for i in numbers])
         worst = findings.worst
+        assert worst is not None  # of some
         return SimpleNamespace(
             verdict=worst.verdict,
             findings=findings,

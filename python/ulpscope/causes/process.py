@@ -17,7 +17,7 @@ import resource
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +53,17 @@ def forked(desk: int, memory: int, parent: int) -> None:
 
 def main(desk: int, memory: int, parent: int) -> None:
     """Answers `parent`: nothing is done until it says the first word. `desk` and `memory` are descriptors."""
-    desk, fork = Connection(desk), None
+    line = Connection(desk)
+    fork: Fork | None = None
     with contextlib.suppress(EOFError, OSError):
-        ready([desk], parent, float("inf"))
-        desk.recv_bytes()
+        ready([line], parent, float("inf"))
+        line.recv_bytes()
         load()
-        say(desk, ready=True)
-        while ready([desk], parent, IDLE_SECONDS):
-            request = json.loads(desk.recv_bytes())
-            fork, message = answer(fork, request, desk, memory, parent)
-            say(desk, **message)
+        say(line, ready=True)
+        while ready([line], parent, IDLE_SECONDS):
+            request = json.loads(line.recv_bytes())
+            fork, message = answer(fork, request, line, memory, parent)
+            say(line, **message)
     os._exit(0)
 
 
@@ -70,7 +71,7 @@ def say(connection: Connection, **message: Any) -> None:
     connection.send_bytes(json.dumps(message).encode())
 
 
-def ready(connections: list[Connection], parent: int, seconds: float) -> list[Connection]:
+def ready(connections: list[Connection], parent: int, seconds: float) -> Sequence[object]:
     """Those of some connections that have something to say or were hung up, none after so many
     seconds. Ends this process once `parent` has ended."""
     until = time.monotonic() + seconds
@@ -98,13 +99,15 @@ def answer(
 ) -> tuple[Fork | None, dict[str, Any]]:
     """(the fork that may go on, {"cause": text, "ended": whether time was up}), from that fork and
     those that take its place."""
-    behind, spent, past = 0, 0.0, []
+    behind, spent = 0, 0.0
+    past: list[list[Any]] = []
     for _ in range(DEATHS + 1):
         fork = fork or Fork(desk, memory)
         found, hangs = fork.asked({**request, "behind": behind, "spent": spent, "past": past}, desk, parent)
         if found and "note" not in found[-1]:
             return fork, found[-1]
-        fork, (tried, spent) = None, HEAD.unpack_from(fork.head)
+        tried, spent = HEAD.unpack_from(fork.head)
+        fork = None
         past += [m["note"] for m in found]
         behind, ended = max(behind + 1, tried), hangs or spent >= request["seconds"]
         if ended:
@@ -120,7 +123,7 @@ def answer(
 class Fork:
     """A fork of this process that searches, until it dies."""
 
-    def __init__(self, desk, memory):
+    def __init__(self, desk: Connection, memory: int) -> None:
         self.head = mmap.mmap(-1, HEAD.size)  # shared with it
         self.line, theirs = Pipe()
         here, self.pid = os.getpid(), os.fork()
@@ -169,7 +172,8 @@ def work(line: Connection, memory: int, head: mmap.mmap, parent: int) -> None:
         from ..executors import memory_limit
 
         memory_limit.die_with_parent()
-        number, finding = None, None
+        number: int | None = None
+        finding: tuple[Call, Callable[..., Any]] | None = None
         while os.getppid() == parent:
             request = json.loads(line.recv_bytes())
             try:
@@ -182,6 +186,7 @@ def work(line: Connection, memory: int, head: mmap.mmap, parent: int) -> None:
                 say(line, **({"internal": our_words(problem)} if is_ours(problem) else {"unfit": True}))
                 continue
             try:
+                assert finding is not None  # that of this number
                 say(line, **searched(finding, request, Limit(request, head, line)))
             except MemoryError:
                 say(line, cause="", place="", ended=False)
@@ -221,9 +226,12 @@ class Limit:
     Up to `behind` mistakes were tried by forks that died, the last of them at that one; `past` is what
     they noted, [number, state]."""
 
-    def __init__(self, request, head, line):
-        self.head, self.line, self.behind, self.past = head, line, request["behind"], request["past"]
-        self.start, self.seconds, self.spent = time.process_time(), request["seconds"], request["spent"]
+    def __init__(self, request: dict[str, Any], head: mmap.mmap, line: Connection) -> None:
+        self.head, self.line, self.start = head, line, time.process_time()
+        self.behind: int = request["behind"]
+        self.past: list[list[Any]] = request["past"]
+        self.seconds: float = request["seconds"]
+        self.spent: float = request["spent"]
         self.ended, self.tried = False, 0
 
     def taken(self) -> float:
