@@ -12,7 +12,7 @@ from typing import Any
 
 if sys.version_info >= (3, 10):
     from itertools import pairwise as pairwise  # noqa: F401
-    from types import NoneType, UnionType  # noqa: F401
+    from types import NoneType as NoneType, UnionType as UnionType  # noqa: F401
 
     def zip_equal(*parts: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         """`zip` of what is as long as the others; ValueError where something is not."""

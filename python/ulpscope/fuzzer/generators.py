@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +199,7 @@ class Number(Generator):
 
 
 class OneOf(Generator):
-    def __init__(self, choices, weights=None):
+    def __init__(self, choices: Iterable[Any], weights: Sequence[float] | None = None) -> None:
         self.choices, self.weights = [generator(c) for c in choices], weights
 
     def __repr__(self):

@@ -45,7 +45,7 @@ def operators() -> dict[str, set[str]]:
     """Base names of the operators that torch has, as {name: namespaces}."""
     from ...calls.torch_private import all_operator_names
 
-    found = {}
+    found: dict[str, set[str]] = {}
     for name in all_operator_names():
         space, _, rest = name.partition("::")
         found.setdefault(rest.partition(".")[0], set()).add(space)

@@ -13,9 +13,13 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import names
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing_extensions import Self
 
 # Variables that ditorch reads and that have no part here: what to do instead.
 REFUSED = {
@@ -26,7 +30,7 @@ REFUSED = {
     "DITORCH_DISABLE_MOCK": "nothing of torch is replaced",
 }
 RESULTS = "op_tools_results"
-_said = set()
+_said: set[str] = set()
 
 
 def refused(environ: Mapping[str, str] | None = None) -> list[str]:
@@ -42,7 +46,7 @@ def refused(environ: Mapping[str, str] | None = None) -> list[str]:
     return found
 
 
-def _say_refused():
+def _say_refused() -> None:
     for sentence in refused():
         if sentence not in _said:
             _said.add(sentence)
@@ -54,14 +58,14 @@ class _Tool:
 
     PREFIX = ""
 
-    def __init__(self, ops=None):
+    def __init__(self, ops: Any = None) -> None:
         self.ops = ops
-        self.mode = None
+        self.mode: Any = None
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         raise NotImplementedError
 
-    def start(self):
+    def start(self) -> Self:
         """Begins; nothing where the list means no operator."""
         _say_refused()
         pattern = names.pattern(self.PREFIX, self.ops)
@@ -72,7 +76,7 @@ class _Tool:
         self.mode.__enter__()
         return self
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends; what is pending is waited for."""
         mode, self.mode = self.mode, None
         if mode is not None:
@@ -81,21 +85,24 @@ class _Tool:
 
     end = stop  # docstrings there call it so
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         """What is to be said at the end."""
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
         if kind is None or self.mode is None:
             self.stop()
             return False
         mode, self.mode = self.mode, None
-        return mode.__exit__(kind, value, trace)
+        swallowed: bool | None = mode.__exit__(kind, value, trace)
+        return swallowed
 
 
-def _out(name):
+def _out(name: str) -> Path:
     """A new folder below op_tools_results."""
     base = Path(RESULTS).absolute() / name
     for n in range(1, 100000):
@@ -112,21 +119,22 @@ class OpAutoCompare(_Tool):
 
     PREFIX = "OP_AUTOCOMPARE"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         self.out = _out("op_autocompare_result")
         return ulpscope.live_check(ops=pattern, output=self.out, on_fail=self._put)
 
-    def _put(self, finding):
+    def _put(self, finding: Any) -> None:
         where = f" in {finding.module}" if finding.module else ""
         print(f"OpAutoCompare: {finding.op}{where}, step {finding.step} ({finding.phase}): {finding.sentence}")
 
     def findings(self) -> list[Any]:
         """What does not pass so far."""
-        return self.mode.findings() if self.mode is not None else []
+        found: list[Any] = self.mode.findings() if self.mode is not None else []
+        return found
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         print(f"OpAutoCompare: {mode.n_judged} calls judged; ulpscope report {self.out}")
         if mode.not_judged():
             print(f"OpAutoCompare: {mode.not_judged()}")
@@ -137,7 +145,7 @@ class OpFallback(_Tool):
 
     PREFIX = "OP_FALLBACK"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         return ulpscope.fallback(pattern)
@@ -149,7 +157,7 @@ class OpDtypeCast(_Tool):
 
     PREFIX = "OP_DTYPE_CAST"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         pairs = os.environ.get("OP_DTYPE_CAST_DICT") or "torch.float16->torch.float32,torch.bfloat16->torch.float32"
@@ -164,13 +172,13 @@ class OpCapture(_Tool):
 
     PREFIX = "OP_CAPTURE"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         self.out = _out("op_capture_results")
         return ulpscope.capture(self.out, ops=pattern)
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         print(f"OpCapture: ulpscope check {self.out} --device npu:0; ulpscope export --format ditorch {self.out}")
 
 
@@ -180,14 +188,14 @@ class OpObserve(_Tool):
 
     PREFIX = "OP_OBSERVE"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         self.out = _out("op_observe_results")
         self.out.mkdir(parents=True)
         return ulpscope.observe(ops=pattern, output=self.out / "observed.jsonl")
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         print(f"OpObserve: {self.out / 'observed.jsonl'}")
 
 
@@ -196,12 +204,12 @@ class OpTimeMeasure(_Tool):
 
     PREFIX = "OP_TIME_MEASURE"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         return ulpscope.time_ops(ops=pattern)
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         print(mode.table())
 
 
@@ -210,17 +218,17 @@ class OpOverflowCheck(_Tool):
 
     PREFIX = "OP_OVERFLOW_CHECK"
 
-    def _made(self, pattern):
+    def _made(self, pattern: str) -> Any:
         import ulpscope
 
         return ulpscope.nan_tracker(ops=pattern)
 
-    def _ended(self, mode):
+    def _ended(self, mode: Any) -> None:
         for birth in mode.births():
             print(f"OpOverflowCheck: {birth.sentence}")
 
 
-FEATURES = {
+FEATURES: dict[str, type[_Tool]] = {
     "fallback": OpFallback,
     "autocompare": OpAutoCompare,
     "measure_op_time": OpTimeMeasure,
@@ -246,14 +254,14 @@ def apply_feature(ops: Any, feature: str, condition_func: Callable[..., Any] | N
         _patched(op, FEATURES[feature], condition_func) for op in (ops if isinstance(ops, (list, tuple)) else [ops])
     ]
 
-    def take_back():
+    def take_back() -> None:
         while undo:
             undo.pop()()
 
     return take_back
 
 
-def _place(op):
+def _place(op: Any) -> tuple[Any, str]:
     """(owner, name) of a function, by its dotted name or itself."""
     if callable(op):
         import torch
@@ -274,12 +282,12 @@ def _place(op):
     raise ValueError(f"'{op}' cannot be imported; write torch.nn.functional.linear")
 
 
-def _patched(op, tool, condition):
+def _patched(op: Any, tool: type[_Tool], condition: Callable[..., Any] | None) -> Callable[[], None]:
     owner, name = _place(op)
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def wrapper(*args, **kwargs):
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if condition is not None and not condition(*args, **kwargs):
             return original(*args, **kwargs)
         with tool(ops=".*"):

@@ -16,8 +16,9 @@ from typing import Any, Optional, Union, get_args, get_origin
 import torch as _torch
 
 from ...calls.older import NoneType, UnionType
-from ...fuzzer.programs import DEVICE, SIDES, tensor
+from ...fuzzer.programs import SIDES, tensor
 from ...fuzzer.programs import TORCH as torch
+from ...fuzzer.steps import DEVICE
 from ...fuzzer.two_sides import HOW, on_two_sides
 from ...fuzzer.generators import NOTHING, Generator, OneOf, constant, dtypes, nothing, settled
 from ...fuzzer.generators import generator as _generator
@@ -53,16 +54,16 @@ TYPES = {float: _torch.float32, int: _torch.int64, complex: _torch.complex64, bo
 class generator(Generator):  # noqa: N801  # the name that tests use
     """What a generator of one's own is made of: `_calc_value()` draws it, `children` are drawn again with it."""
 
-    def __init__(self, children=()):
+    def __init__(self, children: Iterable[Any] = ()) -> None:
         self.children = [pack(child) for child in children]
 
-    def _calc_value(self):
+    def _calc_value(self) -> Any:
         raise NotImplementedError
 
     def draw(self, draws: Any) -> Any:
         return self._calc_value()
 
-    def _to(self, annotation):
+    def _to(self, annotation: Any) -> None:
         """The type that it is offered."""
 
     def to(self, kind: Any) -> Any:
@@ -76,9 +77,10 @@ class random(generator):  # noqa: N801  # the name that tests use
     """A number of [low, high): whole unless `to(float)`, or bounds, say otherwise; `to(bool)` a coin. Of a type that is
     one of several, each is drawn; of a tuple, one number a place."""
 
-    def __init__(self, low=1, high=6):
+    def __init__(self, low: Any = 1, high: Any = 6) -> None:
         super().__init__()
-        self.low, self.high, self.kind = low, high, None
+        self.low, self.high = low, high
+        self.kind: Any = None
 
     def to(self, kind: Any) -> Any:
         """The first type that is offered counts, if it is one of numbers."""
@@ -218,18 +220,24 @@ def autotest(
         raise TypeError(f"autotest takes no {', '.join(sorted(others.keys() - known))}")
     devices = devices or ("cpu", os.environ.get("ULPSCOPE_DEVICE") or "sim:0")
     how = HOW | {"backward": bool(auto_backward), "judge": check_allclose, "cause": cause}
-    options = {"by": ("autotest", "ulpscope.compat.oneflow")}
+    options: dict[str, Any] = {"by": ("autotest", "ulpscope.compat.oneflow")}
     options |= {} if auto_backward else {"auto_backward": False}
-    rest = {"n": n, "seed": seed, "case": case, "shrink": shrink, "verbose": "ONEFLOW_TEST_VERBOSE" in os.environ}
+    rest: dict[str, Any] = {
+        "n": n,
+        "seed": seed,
+        "case": case,
+        "shrink": shrink,
+        "verbose": "ONEFLOW_TEST_VERBOSE" in os.environ,
+    }
 
-    def deco(function):
+    def deco(function: Callable[..., Any]) -> Callable[..., Any]:
         first = on_two_sides(function, devices, how, options, **rest)
         if not check_graph:
             return first
         second = on_two_sides(function, ("cpu",), how | {"via": GRAPH}, options | {"check_graph": True}, **rest)
 
         @functools.wraps(first)
-        def test(*args):
+        def test(*args: Any) -> None:
             first(*args)
             second(*args)
 

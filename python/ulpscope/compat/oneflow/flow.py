@@ -2,6 +2,8 @@
 """`flow`, where a test says `import oneflow as flow`: the names of torch on the side that runs, and `flow.unittest`.
 Needs no more of torch than a text does."""
 
+from typing import Any
+
 from ...fuzzer.programs import TORCH
 from . import unittest
 
@@ -11,7 +13,7 @@ class Flow:
 
     unittest = unittest
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(TORCH, name)
 
 

@@ -7,7 +7,7 @@ import unittest
 from unittest import *  # noqa: F403  # what tests import from there
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     wanted = re.fullmatch(r"skip_unless_(\d+)n(\d+)d", name)
     if wanted is None:
         raise AttributeError(

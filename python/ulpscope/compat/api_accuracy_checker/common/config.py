@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-KINDS = {
+KINDS: dict[str, type] = {
     "dump_path": str,
     "jit_compile": bool,
     "real_data": bool,
@@ -22,7 +22,7 @@ KINDS = {
     "device": str,
     "dataloader_calls": bool,
 }
-INITIAL = {
+INITIAL: dict[str, Any] = {
     "dump_path": "./",
     "jit_compile": False,
     "real_data": False,
@@ -45,7 +45,8 @@ def package() -> Path:
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The keys of a file of `key: value` lines, where a value is a scalar, a list in brackets or
     lines that begin with a dash. ValueError for anything else."""
-    found, key = {}, None
+    found: dict[str, Any] = {}
+    key = None
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         line = line.split(" #")[0].rstrip()
         if not line or line.lstrip().startswith("#") or line == "---":
@@ -81,19 +82,19 @@ def scalar(text: str) -> Any:
 class Config:
     """The settings as attributes."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         said = read_yaml(path) if self.path.is_file() else {}
         self._values = dict(INITIAL)
         self._values.update((k, self._valid(k, v)) for k, v in said.items() if k in KINDS and v is not None)
-        self._errors_to = None  # what the program said, from its own folder
+        self._errors_to: str | None = None  # what the program said, from its own folder
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in self._values:
             raise AttributeError(name)
         return self._values[name]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(f"{k}={v}" for k, v in self._values.items())
 
     def update_config(
@@ -125,10 +126,10 @@ class Config:
         """What run_ut, another process, has to know of what the program said."""
         return {} if self._errors_to is None else {"error_data_path": self._errors_to}
 
-    def _valid(self, key, value):
-        kind = KINDS[key]
-        if not isinstance(value, kind):
-            raise ValueError(f"{key} must be {kind.__name__} type, not {type(value).__name__}")
+    def _valid(self, key: str, value: Any) -> Any:
+        kind, given = KINDS[key], type(value)
+        if not issubclass(given, kind):
+            raise ValueError(f"{key} must be {kind.__name__} type, not {given.__name__}")
         if key == "target_iter":
             whole = all(isinstance(i, int) and not isinstance(i, bool) for i in value)
             if not value or not whole or min(value) < 0:

@@ -13,8 +13,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -22,15 +23,24 @@ from torch.overrides import TorchFunctionMode
 from ....program.capture import Recorder
 from ..common.config import msCheckerConfig, pattern
 
+if TYPE_CHECKING:
+    from ....program.hooks import Steps
+
 
 class Counted(TorchFunctionMode):
     """Counts the functions that give tensors."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.n = 0
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
         self.n += isinstance(result, torch.Tensor)
         return result
@@ -39,12 +49,12 @@ class Counted(TorchFunctionMode):
 class Dump:
     """The one dump of this process."""
 
-    def __init__(self):
-        self.recorder = None
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
         self.iteration = 0
         self.switched = 0  # times that the program itself switched on
         self.manual = False
-        self.steps = None
+        self.steps: Steps | None = None
         self.home = os.getpid()
         self.n_of_loader = 0  # calls that a data loader made of its own, which are left out
 
@@ -62,18 +72,19 @@ class Dump:
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
         """While a batch is made, which is no call of the network's: an iteration begins behind it."""
-        recording = self.recorder is not None and self.recorder.step is not None
+        at = self.recorder.step if self.recorder is not None else None  # None: it does not record
+        recording = at is not None
         begins = recording if self.manual else self.iteration in msCheckerConfig.target_iter
         if msCheckerConfig.dataloader_calls:
             if begins and not recording:
                 self.begin(self.iteration)
             yield
             return
-        step = self.recorder.step if recording else self.iteration
+        step = self.iteration if at is None else at
         self.end()
         with Counted() if begins else contextlib.nullcontext() as counted:
             yield
-        if begins:
+        if counted is not None:
             self.n_of_loader += counted.n
             self.begin(step)
 

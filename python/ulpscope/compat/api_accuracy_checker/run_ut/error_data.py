@@ -20,7 +20,7 @@ from ....executors.reference_runs import Reference
 from ....session.bench import rebuilt
 
 
-def write(call: Call, device: Any, start: str) -> None:
+def write(call: Call, device: Any, start: str | Path) -> None:
     """START.input.PATH.pt, START.output.device.PATH.pt and START.output.bench.PATH.pt."""
     inputs = bind_exact(call, lambda captured: "cpu").tensors
     reference = Reference(call)
@@ -42,7 +42,7 @@ def main() -> int:
     for line in sys.stdin:
         sequence, start = line.rstrip("\n").split(" ", 1)
         try:
-            write(rebuilt(trace, trace.meta("id"), trace.call(int(sequence))), device, Path(out) / start)
+            write(rebuilt(trace, trace.meta("id") or "", trace.call(int(sequence))), device, Path(out) / start)
         except (BadCall, RuntimeError, OSError, ValueError) as problem:
             print(f"{start}: no data: {problem}", file=sys.stderr)
             code = 2

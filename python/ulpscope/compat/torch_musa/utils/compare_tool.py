@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .... import _core
 from ....program.capture import rank_and_world
@@ -20,6 +20,8 @@ from ....program.live import live_check
 from ....program.nan import nan_tracker
 
 if TYPE_CHECKING:
+    from types import TracebackType
+    from typing_extensions import Self
     import torch
 
 FOREVER = range(sys.maxsize)
@@ -27,14 +29,14 @@ PASSES = ("pass", "undefined")
 UNTOLD = ("internal", "unjudged", "unsupported")
 
 
-def pattern(targets: Any, whites: Any) -> str:
+def pattern(targets: Any, whites: Any) -> str | None:
     """A PATTERN for lists of operators, written "torch.ops.aten.addmm", "aten::addmm", or torch's
     own objects; None: all. A TypeError for a list that is none."""
     parts = [_name(t) for t in _listed(targets)] or (["*"] if whites else [])
     return ",".join([*parts, *(f"!{_name(w)}" for w in _listed(whites))]) or None
 
 
-def _listed(names):
+def _listed(names: Any) -> list[Any]:
     if names is None:
         return []
     if isinstance(names, str):
@@ -42,14 +44,14 @@ def _listed(names):
     return list(names)
 
 
-def _name(op):
+def _name(op: Any) -> str:
+    name = op if isinstance(op, str) else str(op)
     if not isinstance(op, str):
-        op = str(op)
-        op = op if op.startswith("torch.ops.") else f"torch.ops.{op}"
-    if op.startswith("torch.ops."):
-        space, _, rest = op[len("torch.ops.") :].partition(".")
+        name = name if name.startswith("torch.ops.") else f"torch.ops.{name}"
+    if name.startswith("torch.ops."):
+        space, _, rest = name[len("torch.ops.") :].partition(".")
         return f"{space}::{rest.removesuffix('.default')}"
-    return op
+    return name
 
 
 def old_name(op: str) -> str:
@@ -60,16 +62,16 @@ def old_name(op: str) -> str:
 class Log:
     """Lines for people, on stdout or in a file of this rank that begins anew with a process."""
 
-    begun = set()
+    begun: set[Path] = set()
 
-    def __init__(self, name, to_file, folder):
-        self.path = None
+    def __init__(self, name: str, to_file: bool, folder: str | Path | None) -> None:
+        self.path: Path | None = None
         if to_file:
             rank, world = rank_and_world()
             ranked = f"{name}_rank{rank}" if world > 1 else name
             self.path = Path(folder or ".").absolute() / f"{ranked}.txt"
             self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.step = None
+        self.step: int | None = None
         if self.path not in self.begun:
             if self.path is not None:
                 self.path.write_text("")
@@ -96,10 +98,20 @@ class _Tool:
 
     FILE = ""
 
-    def __init__(self, enabled, target, white_list, enable_ranks, to_file, folder, start, end):
+    def __init__(
+        self,
+        enabled: bool,
+        target: Any,
+        white_list: Any,
+        enable_ranks: Any,
+        to_file: bool,
+        folder: str | Path | None,
+        start: int | None,
+        end: int | None,
+    ) -> None:
         first = 0 if start is None else int(start)
         steps = range(first, FOREVER.stop if end is None else int(end))
-        self.scope = {
+        self.scope: dict[str, Any] = {
             "ops": pattern(target, white_list),
             "ranks": enable_ranks,
             "step_by": "manual",
@@ -107,32 +119,38 @@ class _Tool:
         }
         self.enabled, self.to_file, self.folder = enabled and len(steps) > 0, to_file, folder
         self.white_list = [_name(w) for w in _listed(white_list)]
-        self.mode = self.log = None
+        self.mode: live_check | nan_tracker | None = None
+        self.log: Log | None = None
 
     @property
-    def step_cnt(self):
+    def step_cnt(self) -> int:
         """How many steps `step()` has ended."""
         return self.mode.now if self.mode is not None else 0
 
-    def step(self):
+    def step(self) -> None:
         """Ends a step."""
         if self.mode is not None:
             self.mode.step()
 
-    def __enter__(self):
+    def _made(self) -> live_check | nan_tracker:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
         if self.enabled:
             self.mode = self._made()
             self.mode.__enter__()
         return self
 
-    def __exit__(self, kind, value, trace):
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
         return self.mode.__exit__(kind, value, trace) if self.mode is not None else False
 
-    def _is_white(self, op):
+    def _is_white(self, op: str) -> bool:
         """Whether an operator is not compared, also where it is called by one that is."""
         return bool(self.white_list) and _core.match_pattern(",".join(self.white_list), op)
 
-    def _open_log(self):
+    def _open_log(self) -> Log:
         if self.log is None:
             self.log = Log(self.FILE, self.to_file, self.folder)
             for name in self.white_list:
@@ -143,12 +161,12 @@ class _Tool:
 class _Live(live_check):
     """A live check that hands on every call that it judged, where a step ends."""
 
-    def __init__(self, tool, **scope):
+    def __init__(self, tool: CompareWithCPU, **scope: Any) -> None:
         super().__init__(**scope)
         self.settings["all"] = True
         self.tool = tool
 
-    def _tell(self):
+    def _tell(self) -> None:
         if self.judge is None:
             return
         if not self.hooks.active or self.tool.dump:
@@ -187,20 +205,20 @@ class CompareWithCPU(_Tool):
 
     def __init__(
         self,
-        enabled=True,
-        atol=1e-3,
-        rtol=1e-3,
-        target_list=None,
-        white_list=None,
-        dump_error_data=False,
-        verbose=True,
-        enable_ranks=None,
-        should_log_to_file=False,
-        output_dir="",
-        start_step=None,
-        end_step=None,
-        target_op=None,
-    ):
+        enabled: bool = True,
+        atol: float = 1e-3,
+        rtol: float = 1e-3,
+        target_list: Any = None,
+        white_list: Any = None,
+        dump_error_data: bool = False,
+        verbose: bool = True,
+        enable_ranks: Any = None,
+        should_log_to_file: bool = False,
+        output_dir: str | Path | None = "",
+        start_step: int | None = None,
+        end_step: int | None = None,
+        target_op: Any = None,
+    ) -> None:
         super().__init__(
             enabled,
             target_list or target_op,
@@ -213,10 +231,10 @@ class CompareWithCPU(_Tool):
         )
         self.atol, self.rtol, self.verbose, self.dump = atol, rtol, verbose, dump_error_data
 
-    def _made(self):
+    def _made(self) -> live_check:
         return _Live(self, **self.scope, **self._kept())
 
-    def _kept(self):
+    def _kept(self) -> dict[str, Any]:
         if not self.dump:
             return {}
         folder = Path(self.folder or ".").absolute() / "ulpscope_error_data"
@@ -242,7 +260,7 @@ class CompareWithCPU(_Tool):
                     self._keep(log, row)
         return first
 
-    def _put_error(self, log, name, row):
+    def _put_error(self, log: Log, name: str, row: Any) -> None:
         log.put(f"[ERROR]  {name} fails to pass CompareWithCPU test")
         log.put(f"...... {row['verdict']} ......\n{row['sentence']}")
         log.put(f"...... input ......\n{row['args'] or ''}")
@@ -252,7 +270,7 @@ class CompareWithCPU(_Tool):
             log.put(f"...... code ......\n{file}:{line} {function}")
         log.put(f"...... asked: atol={self.atol}, rtol={self.rtol}, which decide nothing here ......")
 
-    def _keep(self, log, row):
+    def _keep(self, log: Log, row: Any) -> None:
         """A file under the old name that says where the case lies: a trace, no pickle."""
         trace, _, call = row["trace"].rpartition("#")
         rank, world = rank_and_world()
@@ -266,11 +284,11 @@ class CompareWithCPU(_Tool):
 class _Nan(nan_tracker):
     """A NaN tracker that hands births on where a step ends."""
 
-    def __init__(self, tool, **scope):
+    def __init__(self, tool: NanInfTracker, **scope: Any) -> None:
         super().__init__(**scope)
         self.tool = tool
 
-    def _tell(self):
+    def _tell(self) -> None:
         new = self.births(self.n_told)
         self.n_told += len(new)
         first = None
@@ -292,17 +310,17 @@ class NanInfTracker(_Tool):
 
     def __init__(
         self,
-        enabled=True,
-        target_list=None,
-        white_list=None,
-        dump_error_data=False,
-        enable_ranks=None,
-        should_log_to_file=False,
-        output_dir="",
-        start_step=None,
-        end_step=None,
-        target_op=None,
-    ):
+        enabled: bool = True,
+        target_list: Any = None,
+        white_list: Any = None,
+        dump_error_data: bool = False,
+        enable_ranks: Any = None,
+        should_log_to_file: bool = False,
+        output_dir: str | Path | None = "",
+        start_step: int | None = None,
+        end_step: int | None = None,
+        target_op: Any = None,
+    ) -> None:
         super().__init__(
             enabled,
             target_list or target_op,
@@ -315,7 +333,7 @@ class NanInfTracker(_Tool):
         )
         self.dump = dump_error_data
 
-    def _made(self):
+    def _made(self) -> nan_tracker:
         return _Nan(self, **self.scope)
 
     def heard(self, births: Iterable[Any]) -> str | None:
@@ -336,8 +354,9 @@ class NanInfTracker(_Tool):
 class ModuleInfo:
     """A module in its tree, by attribute names. Kept for programs that import it."""
 
-    def __init__(self, name, father=None, is_forward=True):
-        self.name, self.father, self.children, self.is_forward = name, father, [], is_forward
+    def __init__(self, name: str, father: ModuleInfo | None = None, is_forward: bool = True) -> None:
+        self.name, self.father, self.is_forward = name, father, is_forward
+        self.children: list[ModuleInfo] = []
         if father is not None:
             father.children.append(self)
 
@@ -345,7 +364,7 @@ class ModuleInfo:
     def is_leaf(self) -> bool:
         return not self.children
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.father}/{self.name}" if self.father is not None else self.name
 
 
@@ -361,12 +380,12 @@ def open_module_tracker(model: torch.nn.Module) -> ModuleInfo:
     return root
 
 
-def _case(path, op, device):
+def _case(saved: str, op: Callable[..., Any], device: Any) -> tuple[Any, Any, Any]:
     """(args, kwargs, out) of a saved case that is run again on a device."""
     from ....executors.device import open_device
     from ....session.bench import rebuilt
 
-    path = Path(path)
+    path = Path(saved)
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         folder, call = said["ulpscope"], said["call"]
@@ -385,7 +404,7 @@ def _case(path, op, device):
         return *before, op(*bound.args, **bound.kwargs)
 
 
-def _with_strides(tensor):
+def _with_strides(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that lies in memory as the tensor does, gaps included."""
     import torch
 
@@ -396,7 +415,7 @@ def _with_strides(tensor):
     return flat.as_strided(tensor.shape, tensor.stride())
 
 
-def _copied(value):
+def _copied(value: Any) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):

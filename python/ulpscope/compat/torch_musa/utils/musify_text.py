@@ -44,7 +44,8 @@ def musify(path: Path, direction: str = "c2m", rules: dict[str, str] | None = No
         source.write_bytes(path.read_bytes())
         if not default and names is None:
             return source.read_bytes()
-        more = [*(["--map", names] if names else []), *([] if default else ["--no-default-map"])]
+        mapped: list[str | Path] = ["--map", names] if names else []
+        more = [*mapped, *([] if default else ["--no-default-map"])]
         port(source, "--to", "musa" if direction == "c2m" else "cuda", "-o", out, *more)
         return out.read_bytes()
 

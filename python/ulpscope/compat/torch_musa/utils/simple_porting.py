@@ -41,7 +41,7 @@ class SimplePorting:
         self.cuda_dir_path = Path(os.path.realpath(cuda_dir_path or "cuda"))
         self.musa_dir_path = self.cuda_dir_path.with_name(self.cuda_dir_path.name + "_musa")
         self.ignore_dir_paths = as_value(ignore_dir_paths, [])
-        self.mapping_rule = as_value(mapping_rule, {})
+        self.mapping_rule: dict[str, str] = as_value(mapping_rule, {})
         self.drop_default_mapping = drop_default_mapping
         self.mapping_dir_path = mapping_dir_path
         self.output = ""  # what is left for a human, after run()
