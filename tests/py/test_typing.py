@@ -16,7 +16,7 @@ from law_lists import PACKAGE, ROOT, held
 
 HERE = Path(__file__).parent
 BUILD = Path(os.environ.get("ULPSCOPE_BUILD", ROOT / "build"))
-ROOMS = ("_bootstrap", "calls", "judges", "program", "session", "watching")
+ROOMS = ("_bootstrap", "calls", "causes", "compat", "judges", "program", "session", "watching")
 # torch is not followed, so that each class of its is Any: what derives from one is no offence of the file.
 SETTINGS = """[mypy]
 strict = True
