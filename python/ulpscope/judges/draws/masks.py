@@ -33,7 +33,7 @@ from . import mask_others, sampling
 from .given_masks import GivenMasks, GivenReference
 
 N_HONEST = 3  # outputs of the CPU on which the search is tried
-MOST_WORK = 2**28  # multiplications of one step of one search
+MOST_WORK = 2**31  # multiplications of one step of one search
 TRIED = _core.draw_mask_tried  # unknowns of a block whose values are all tried
 MOST_UNKNOWNS = 256  # of a block
 PER_EQUATION = 3  # unknowns
@@ -53,6 +53,12 @@ class FoundMask:
     sure: Any = None  # bool per block: whether some mask comes near, be it from afar
     left: Any = None  # per block: what its mask leaves open, of its size
     between: Any = None  # per block: what masks with values between zero and one leave open
+
+    def leave_open(self, found: MaskSearch) -> None:
+        """Takes back what is shown of blocks whose mask leaves more open than those of honest ones do."""
+        self.clear = self.left <= found.left
+        for i, places in zip_equal(found.unknown(), found.blocks.masks):
+            self.shown[i].view(-1)[places[~self.clear]] = False
 
 
 @dataclass
@@ -291,6 +297,8 @@ def masks_of(found: MaskSearch, outputs: dict[str, torch.Tensor]) -> FoundMask:
         first = of_blocks(found, _in_blocks(found, y).nan_to_num(0, 0, 0), torch.finfo(y.dtype))
         first.masks = found.blocks.spread(found, first.masks[0].double())
         first.shown = [t.bool() for t in found.blocks.spread(found, first.shown[0].double())]
+        if first.left is not None:
+            first.leave_open(found)
     else:
         first = FoundMask(
             [torch.ones(s, dtype=torch.float64) for s in found.shapes],
@@ -307,8 +315,7 @@ def _solve(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
     kept, shown = torch.empty(2, n, k, dtype=torch.bool)
     sure, (left, between) = torch.empty(n, dtype=torch.bool), torch.empty(2, n, dtype=torch.float64)
     _core.draw_find_masks(found.columns, found.base, y.contiguous(), of.eps, kept, shown, sure, left, between)
-    clear = left <= found.left
-    return FoundMask([kept], [shown & clear[:, None]], clear, sure, left, between)
+    return FoundMask([kept], [shown], sure=sure, left=left, between=between)
 
 
 def _nearest(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
@@ -327,24 +334,24 @@ def _is_sound(found: MaskSearch, answer: Answer) -> bool:
         masks = found.honest()
         outputs = GivenReference(found.call, masks).narrow()
         outputs[found.driver] = outputs[found.driver].to(answer.outputs[found.driver].dtype)
-        runs.append((masks, outputs))
         first = masks_of(found, outputs)
+        runs.append((masks, first))
         typical.append(first.left[first.sure])
         between.append(first.between.amax().reshape(1))  # which is as near as the search comes to it
     found.left, found.between = (_core.draw_mask_limit(torch.cat(of)) for of in (typical, between))
     clear = same = 0
-    for masks, outputs in runs:
-        again = masks_of(found, outputs)
-        right = torch.ones_like(again.clear)
+    for masks, first in runs:
+        first.leave_open(found)
+        right = torch.ones_like(first.clear)
         for i, places in zip_equal(found.unknown(), found.blocks.masks):
-            wrong = (again.masks[i] != masks[i]) & again.shown[i]
+            shown = first.shown[i]
+            wrong = (first.masks[i] != masks[i]) & shown
             right &= ~wrong.reshape(-1)[places].any(1)
             ones, total = found.rates.get(i, (0, 0))
-            shown = again.shown[i]
-            found.rates[i] = ones + int(again.masks[i][shown].sum()), total + int(shown.sum())
-        clear += int(again.clear.sum())
-        same += int((again.clear & right).sum())
-    found.of_cpu = N_HONEST * len(again.clear), clear, same
+            found.rates[i] = ones + int(first.masks[i][shown].sum()), total + int(shown.sum())
+        clear += int(first.clear.sum())
+        same += int((first.clear & right).sum())
+    found.of_cpu = N_HONEST * len(first.clear), clear, same
     return _core.draw_search_sound(found.of_cpu)
 
 
