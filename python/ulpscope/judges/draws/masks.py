@@ -38,7 +38,7 @@ TRIED = _core.draw_mask_tried  # unknowns of a block whose values are all tried
 MOST_UNKNOWNS = 256  # of a block
 PER_EQUATION = 3  # unknowns
 MOST_NUMBERS = 2**23  # of all tables of coefficients
-SECONDS = 4.0  # of a processor for one search, reckoned from the first runs
+SECONDS = 12.0  # of a processor for one search from the first runs on; on most machines the limits above come first
 AFFINE = 1e-9
 SEED = 0xD1CE
 
