@@ -82,11 +82,11 @@ def _by_blocks(
 ) -> bool:
     """Turns all elements to what the blocks of another output say, beside what the driver tells already; False where
     these have too many unknowns."""
-    search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=[])
+    search = replace(found, driver=path, blocks=None, columns=None, tried=None, given=None)
     if not lay_out(search, time.process_time(), False):
         return False
     got = output.double().reshape(-1)[search.blocks.outputs].nan_to_num(0, 0, 0)
-    given = torch.stack(search.given).nan_to_num(0, 0, 0)  # (combinations, blocks, equations)
+    given = search.given.nan_to_num(0, 0, 0)  # (combinations, blocks, equations)
     off = _apart(given, got).amax(2)  # (combinations, blocks)
     values, known = (
         torch.cat([of[i].reshape(-1)[m] for i, m in zip_equal(search.unknown(), search.blocks.masks)], 1)
@@ -110,6 +110,8 @@ def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
     if first.clear is None:
         return {}
     vague = ~first.clear & (first.between <= found.between)
+    if not bool(vague.any()):
+        return {}
     masks = [m.clone() for m in first.masks]
     for i, places in zip_equal(found.unknown(), found.blocks.masks):
         flat = masks[i].reshape(-1)
@@ -117,7 +119,7 @@ def _of_blocks(found: MaskSearch, first: FoundMask) -> dict[str, torch.Tensor]:
     before, after = found.run(first.masks), found.run(masks)
     out = {path: before[path] != after[path] for path in before}
     out[found.driver].view(-1)[found.blocks.outputs[vague]] = True
-    return out if bool(vague.any()) else {}
+    return out
 
 
 def _turn_to(

@@ -73,8 +73,8 @@ class MaskSearch:
     blocks: Any = None
     columns: Any = None  # (blocks, equations, unknowns), or None where all are tried
     base: Any = None
-    tried: Any = None  # (combinations, unknowns): what was tried, and what it gives
-    given: list[torch.Tensor] = field(default_factory=list)
+    tried: Any = None  # (combinations, unknowns): what was tried,
+    given: Any = None  # (combinations, blocks, equations): and what it gives
     noise: torch.Tensor | None = None  # (blocks) of a chained call: see usc_mask_tries
     of_cpu: tuple[int, int, int] = (0, 0, 0)  # of its outputs: blocks, masks that were found, right ones
     left: float = math.inf  # the most that the mask of a block leaves open and yet explains it,
@@ -239,11 +239,11 @@ def _tries(found: MaskSearch) -> bool:
     k = sum(m.shape[1] for m in found.blocks.masks)
     n = len(found.blocks.outputs)
     found.tried = torch.tensor(list(itertools.product((1.0, 0.0), repeat=k)), dtype=torch.float64)
-    found.given = [_at(found, found.blocks.spread(found, c.expand(n, k))) for c in found.tried]
+    found.given = torch.stack([_at(found, found.blocks.spread(found, c.expand(n, k))) for c in found.tried])
     mixed = torch.randint(len(found.tried), (n,))
     masks = found.blocks.spread(found, found.tried[mixed])
     got = _at(found, masks)
-    want = torch.stack(found.given)[mixed, torch.arange(n)]
+    want = found.given[mixed, torch.arange(n)]
     if found.chained:
         ones = found.blocks.spread(found, found.tried[0].expand(n, k))
         found.noise = torch.maximum(_noise(found, masks, want), _noise(found, ones, found.given[0]))
@@ -255,7 +255,7 @@ def _noise(found: MaskSearch, masks: Sequence[torch.Tensor], want: torch.Tensor)
     rounded = found.rounded(masks)
     if rounded is None:
         return torch.zeros(len(want), dtype=torch.float64)
-    sizes = torch.stack(found.given).nan_to_num(0, 0, 0).abs().amax(0)
+    sizes = found.given.nan_to_num(0, 0, 0).abs().amax(0)
     apart = (_in_blocks(found, rounded[found.driver]) - want).nan_to_num(0, 0, 0) / sizes
     return apart.nan_to_num(0, 0, 0).norm(dim=1)
 
@@ -320,8 +320,7 @@ def _solve(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
 
 def _nearest(found: MaskSearch, y: torch.Tensor, of: torch.finfo) -> FoundMask:
     kept, shown = torch.empty(2, len(y), found.tried.shape[1], dtype=torch.bool)
-    given = torch.stack(found.given)
-    _core.draw_try_masks(given, y.contiguous(), found.noise, of.eps, of.smallest_normal, kept, shown)
+    _core.draw_try_masks(found.given, y.contiguous(), found.noise, of.eps, of.smallest_normal, kept, shown)
     return FoundMask([kept], [shown])
 
 
